@@ -1,0 +1,48 @@
+# `make train` and `make test` set up all they need in .venv. PYTHON, TORCH and PIP_FLAGS can be overridden.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Options of `make train`, `make serve`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=colab SERVER=http://... RESUME=runs/...
+PRESET ?= offline
+TRAIN_OPTIONS := --preset $(PRESET) \
+	$(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(DATA),--data "$(DATA)") \
+	$(if $(MODEL),--model "$(MODEL)") $(if $(SERVER),--server "$(SERVER)") $(if $(RESUME),--resume "$(RESUME)")
+HOST ?= 127.0.0.1
+PORT ?= 8000
+
+.PHONY: help install train test test-all serve lint clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)  ## create .venv with everything: server, trainer, development tools
+
+# torch goes first, so that nothing else chooses its build
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SQLEnv needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(BIN)/pip install -q $(PIP_FLAGS) $(TORCH)
+	$(BIN)/pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	touch $@
+
+train: $(STAMP)  ## the main job: baseline, untrained model, GRPO over HTTP, trained model -> runs/latest
+	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
+
+test: $(STAMP)  ## the tests, without the slow ones
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(STAMP)  ## the slow tests, which `make test` leaves out
+	$(BIN)/python -m pytest -m slow
+
+serve: $(STAMP)  ## an environment server on HOST:PORT
+	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean:  ## remove .venv and caches; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

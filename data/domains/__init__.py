@@ -1,0 +1,5 @@
+"""Domains: what a database is about. Written by hand for the shipped ones (`shipped/`), drawn from a seed for fresh ones.
+
+A `Domain` (spec.py) says tables, columns and the words a question uses for them; `values.py` makes cells, `populate.py`
+fills and writes a database, `templates.py` asks questions of it, `demonstrations.py` scripts how an agent answers them.
+"""

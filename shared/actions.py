@@ -1,0 +1,62 @@
+"""The action grammar: text to `SQLAction` and back, and the one table of action types.
+
+The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case and surrounding white
+space are read too. The argument runs to the end of the text, so a query or an answer may span lines. What is neither is an
+`InvalidAction`; repairing what a model meant to write is the trainer's business (`trainer.rollout.parse_model_output`).
+"""
+
+import re
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.errors import InvalidAction
+
+MAX_ARGUMENT_CHARS = 20_000  # the SQL length limit of the server's SQL policy
+
+
+class ActionType(StrEnum):
+    """What an agent can do. `ACTIONS` says what each takes."""
+
+    DESCRIBE = "DESCRIBE"
+    SAMPLE = "SAMPLE"
+    QUERY = "QUERY"
+    ANSWER = "ANSWER"
+
+
+ACTIONS: dict[ActionType, str] = {
+    ActionType.DESCRIBE: "a table's name: shows its columns, types, keys and row count",
+    ActionType.SAMPLE: "a table's name: shows 5 of its rows",
+    ActionType.QUERY: "one SELECT statement: shows up to 20 rows of its result",
+    ActionType.ANSWER: "the answer to the question: ends the episode",
+}
+EXPECTED = "expected 'TYPE: argument' with TYPE one of " + ", ".join(ActionType)
+
+_TEXT = re.compile(rf"\s*({'|'.join(ActionType)})(?:\s*:|\s)\s*(.*?)\s*", re.IGNORECASE | re.DOTALL)
+
+
+class SQLAction(BaseModel):
+    """One action of an agent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    action_type: ActionType
+    argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_CHARS)
+
+
+def parse_action(text: str) -> SQLAction:
+    """The action that `text` writes, or `InvalidAction` saying what was expected."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise InvalidAction(f"not an action: {text[:80]!r}; {EXPECTED}")
+    kind, argument = ActionType(match[1].upper()), match[2]
+    if not argument:
+        raise InvalidAction(f"{kind} needs an argument: {ACTIONS[kind]}")
+    if len(argument) > MAX_ARGUMENT_CHARS:
+        raise InvalidAction(f"{kind}'s argument is over {MAX_ARGUMENT_CHARS:,} characters")
+    return SQLAction(action_type=kind, argument=argument)
+
+
+def render_action(action: SQLAction) -> str:
+    """The canonical text form; `parse_action` reads it back to the same action."""
+    return f"{action.action_type}: {action.argument}"

@@ -1,0 +1,87 @@
+"""A data directory, as every part of SQLEnv reads it.
+
+    DIR/databases/<db_id>/<db_id>.sqlite
+    DIR/questions/questions_<split>.json      a JSON array of `Question`
+
+`split` is "train" or "eval". In eval, a question is `unseen` where no training question touches its database, else `seen`.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from shared.errors import DatabaseLoadError, QuestionLoadError
+from shared.models import AnswerType, Difficulty
+
+
+class Question(BaseModel):
+    """One question with its gold. `gold_answer`: a scalar, a list (one column) or a list of rows, as `answer_type` says."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    question_id: str
+    question_text: str
+    database_name: str
+    gold_sql: str
+    gold_answer: Any
+    answer_type: AnswerType
+    difficulty: Difficulty
+    tables_involved: list[str]
+
+
+_QUESTIONS = TypeAdapter(list[Question])
+_REMEDY = "make the shipped data with 'python -m data build', or name another directory with --data"
+
+
+def questions_path(data_dir: Path, split: str) -> Path:
+    return Path(data_dir) / "questions" / f"questions_{split}.json"
+
+
+def database_path(data_dir: Path, db_id: str) -> Path:
+    return Path(data_dir) / "databases" / db_id / f"{db_id}.sqlite"
+
+
+def load_questions(path: Path) -> list[Question]:
+    """Every question of a file, or `QuestionLoadError` naming the path, the first bad row and the remedy."""
+    try:
+        questions = _QUESTIONS.validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise QuestionLoadError(f"can't read the questions file {path}: {error.strerror}; {_REMEDY}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise QuestionLoadError(f"{path} is not a questions file: {where or 'top level'}: {first['msg']}") from error
+    if not questions:
+        raise QuestionLoadError(f"{path} holds no question; {_REMEDY}")
+    return questions
+
+
+def load_splits(data_dir: Path) -> dict[str, list[Question]]:
+    """Every questions file of a data directory, by split."""
+    paths = sorted((Path(data_dir) / "questions").glob("questions_*.json"))
+    if not paths:
+        raise QuestionLoadError(f"no questions_<split>.json in {Path(data_dir) / 'questions'}; {_REMEDY}")
+    return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
+
+
+def check_databases(data_dir: Path, questions: list[Question]) -> None:
+    """`DatabaseLoadError` naming the first database file that the questions need and that isn't there."""
+    for db_id in sorted({question.database_name for question in questions}):
+        path = database_path(data_dir, db_id)
+        if not path.is_file():
+            raise DatabaseLoadError(f"no database at {path}, which questions name; {_REMEDY}")
+
+
+def data_digest(data_dir: Path) -> str:
+    """SHA-256 over the questions files and the databases that they name, by relative path and content."""
+    total = hashlib.sha256()
+    files = sorted(Path(data_dir).glob("questions/questions_*.json")) + sorted(
+        Path(data_dir).glob("databases/*/*.sqlite")
+    )
+    for path in files:
+        total.update(json.dumps(path.relative_to(data_dir).as_posix()).encode())
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()

@@ -1,0 +1,137 @@
+"""The error tree, and the one table from an error's code to its HTTP status.
+
+    SQLEnvError                     anything this project raises on purpose
+    ├── InvalidRequest              the body is not what the endpoint takes (422)
+    ├── InvalidAction               neither an action object nor an action's text form (400)
+    ├── UnknownEpisode              no such episode here: reset it, with its actions (404)
+    ├── UnknownQuestion             no question fits the id or the filters (404)
+    ├── Conflict                    the episode's history says otherwise (409)
+    ├── Behind                      the caller has seen more steps than this server (409)
+    ├── DigestMismatch              a replay on a server whose data or rules differ (409)
+    ├── BodyTooLarge                the body is over the limit (413)
+    ├── CapacityReached             every place in the pool is taken; retryable (429)
+    ├── InternalError               a fault of the server's own; retryable (500)
+    ├── NotReady                    starting, draining or without a SQL worker; retryable (503)
+    ├── ServerUnreachable           client side: no reply from the server's URL, retries spent
+    └── DataError                   data on disk: a file is missing, corrupt or malformed
+        ├── QuestionLoadError       a questions file
+        └── DatabaseLoadError       a SQLite file
+
+An error crosses the wire as `{"error": {"code", "message", "retryable", ...details}}` (`to_wire`) and becomes the same
+class again on the client (`from_wire`).
+"""
+
+from typing import Any, ClassVar
+
+
+class SQLEnvError(Exception):
+    """Base of the tree. `message` says what is wrong and what to do; `details` are further JSON fields."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON body of this error, for every status."""
+        return {"error": {"code": self.code, "message": self.message, "retryable": self.retryable, **self.details}}
+
+
+class InvalidRequest(SQLEnvError):
+    code, status = "invalid_request", 422
+
+
+class InvalidAction(SQLEnvError):
+    code, status = "invalid_action", 400
+
+
+class UnknownEpisode(SQLEnvError):
+    code, status = "unknown_episode", 404
+
+
+class UnknownQuestion(SQLEnvError):
+    code, status = "unknown_question", 404
+
+
+class Conflict(SQLEnvError):
+    code, status = "conflict", 409
+
+
+class Behind(SQLEnvError):
+    code, status = "behind", 409
+
+
+class DigestMismatch(SQLEnvError):
+    code, status = "digest_mismatch", 409
+
+
+class BodyTooLarge(SQLEnvError):
+    code, status = "body_too_large", 413
+
+
+class CapacityReached(SQLEnvError):
+    """`details["retry_after_s"]` is the number of seconds that the Retry-After header states."""
+
+    code, status, retryable = "capacity", 429, True
+
+
+class InternalError(SQLEnvError):
+    code, status, retryable = "internal", 500, True
+
+
+class NotReady(SQLEnvError):
+    code, status, retryable = "not_ready", 503, True
+
+
+class ServerUnreachable(SQLEnvError):
+    """Raised by the client alone. The message names the URL."""
+
+    code, status, retryable = "unreachable", 503, True
+
+
+class DataError(SQLEnvError):
+    """Data on disk can't be used. The message names the path and the remedy."""
+
+    code, status = "data", 500
+
+
+class QuestionLoadError(DataError):
+    code = "question_load"
+
+
+class DatabaseLoadError(DataError):
+    code = "database_load"
+
+
+def _tree(root: type[SQLEnvError]) -> dict[str, type[SQLEnvError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found |= _tree(child)
+    return found
+
+
+BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
+STATUS: dict[str, int] = {code: error.status for code, error in BY_CODE.items()}
+
+
+def from_wire(body: dict[str, Any], status: int | None = None) -> SQLEnvError:
+    """The error that `body` carries, as its class.
+
+    An unknown code, or a body that is not of this project (a proxy's page, another server), becomes a plain
+    `SQLEnvError`, retryable in `details` terms by its HTTP status alone: callers ask `is_retryable`.
+    """
+    fields = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(fields, dict):
+        return SQLEnvError(f"HTTP {status}: a reply that is not of SQLEnv", status=status)
+    details = {key: value for key, value in fields.items() if key not in ("code", "message", "retryable")}
+    kind = BY_CODE.get(str(fields.get("code")), SQLEnvError)
+    return kind(str(fields.get("message", "")), **details)
+
+
+def is_retryable(error: SQLEnvError) -> bool:
+    """Whether sending the same request again can help: the class says so, or a gateway's 502, 503 or 504 does."""
+    return error.retryable or error.details.get("status") in (502, 503, 504)

@@ -1,0 +1,141 @@
+"""The wire: what crosses between an agent's driver and the environment server, as pydantic models.
+
+A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the same question, options
+and actions give the same bytes on every replica.
+"""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shared.actions import SQLAction
+
+Difficulty = Literal["easy", "medium", "hard"]
+AnswerType = Literal["integer", "float", "string", "list", "table"]
+MAX_STEP_BUDGET = 100
+
+
+class Outcome(StrEnum):
+    """How an episode ended."""
+
+    CORRECT = "correct"  # ANSWER, and it was right
+    WRONG = "wrong"  # ANSWER, and it was not
+    BUDGET = "budget"  # the step budget ran out before an ANSWER
+    ABANDONED = "abandoned"  # the driver closed it, or its lease ran out
+    SQL_KILLED = "sql_killed"  # a query killed its worker twice: the agent's own error
+    INFRA_FAILED = "infra_failed"  # the driver could not finish it; never a reward
+
+
+class RewardLedger(BaseModel):
+    """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
+
+    step: dict[str, float]  # this step's named parts, in reward units; they sum to the step's reward
+    operational: float  # running sum, clamped to [-0.25, 0.05]
+    progress: float  # 0.15 x potential
+    correctness: float  # 1.0 after a right ANSWER, else 0.0
+    potential: float  # [0, 1], of the best QUERY so far
+    total: float
+
+
+class SQLObservation(BaseModel):
+    """What an agent may see after a reset or a step, `reward` aside (which goes to the driver alone before the end)."""
+
+    question: str
+    schema_info: str  # "Tables: a, b" at first, then one block for each table described
+    result: str  # what the last action showed, as text; empty where it failed
+    error: str | None = None  # what was wrong with the last action
+    step_count: int
+    budget_remaining: int
+    action_history: list[str]  # canonical text of every action so far
+    done: bool
+    reward: float | None = None  # of the last step; None at reset
+
+
+class StepInfo(BaseModel):
+    """For the driver, never for the agent."""
+
+    question_id: str
+    reward_version: str
+    ledger: RewardLedger
+    error_code: str | None = None  # of the last action: see env_server.environment
+    outcome: Outcome | None = None  # set at the end
+
+
+class StepResult(BaseModel):
+    """The reply to a step."""
+
+    observation: SQLObservation
+    reward: float | None
+    done: bool
+    info: StepInfo
+
+
+class ResetResult(StepResult):
+    """The reply to a reset: with `actions`, the last replayed step's reply."""
+
+    episode_id: str
+
+
+class SQLState(BaseModel):
+    """`GET /state`: where an episode stands, without gold data."""
+
+    episode_id: str
+    question_id: str
+    question: str
+    db_id: str
+    step_count: int
+    step_budget: int
+    action_history: list[str]
+    done: bool
+    outcome: Outcome | None = None
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ResetRequest(_Request):
+    """Start, or rebuild, an episode. `question_id` wins over the filters; `seed` alone picks the same question anywhere."""
+
+    episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    question_id: str | None = None
+    split: str | None = None  # "train" or "eval"
+    difficulty: Difficulty | list[Difficulty] | None = None
+    db_id: str | None = None
+    seed: int | None = None
+    step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
+    actions: list[SQLAction | str] | None = None  # replayed in order
+    digest: str | None = None  # of the server that the episode began on; another server's is refused
+
+
+class StepRequest(_Request):
+    """`step` is how many steps the caller has seen answered (0 for the first)."""
+
+    episode_id: str
+    action: SQLAction | str
+    step: int | None = Field(default=None, ge=0)
+
+
+class ResetBatchRequest(_Request):
+    resets: list[dict[str, Any]]  # each a ResetRequest, validated alone so that one bad item fails alone
+
+
+class StepBatchRequest(_Request):
+    steps: list[dict[str, Any]]  # each a StepRequest, validated alone
+
+
+class ServerMetadata(BaseModel):
+    """`GET /metadata`. `digest` names data, rules and limits together: equal digests replay to equal bytes."""
+
+    name: str
+    description: str
+    version: str
+    reward_version: str
+    sqlite_version: str
+    digest: str
+    data_digest: str
+    questions: dict[str, int]  # split -> how many
+    databases: int
+    step_budget: int
+    capacity: int

@@ -3,7 +3,7 @@
     DIR/databases/<db_id>/<db_id>.sqlite
     DIR/questions/questions_<split>.json      a JSON array of `Question`
 
-`split` is "train" or "eval". In eval, a question is `unseen` where no training question touches its database, else `seen`.
+`split` is "train" or "eval". An eval question is `unseen` where no training question touches its database, else `seen`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from shared.models import AnswerType, Difficulty
 
 
 class Question(BaseModel):
-    """One question with its gold. `gold_answer`: a scalar, a list (one column) or a list of rows, as `answer_type` says."""
+    """One question with its gold: `gold_answer` is a scalar, a list (one column) or a list of rows (table)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -76,12 +76,13 @@ def check_databases(data_dir: Path, questions: list[Question]) -> None:
 
 
 def data_digest(data_dir: Path) -> str:
-    """SHA-256 over the questions files and the databases that they name, by relative path and content."""
+    """SHA-256, in hex, over every questions file and every database, by relative path and content."""
     total = hashlib.sha256()
     files = sorted(Path(data_dir).glob("questions/questions_*.json")) + sorted(
         Path(data_dir).glob("databases/*/*.sqlite")
     )
     for path in files:
         total.update(json.dumps(path.relative_to(data_dir).as_posix()).encode())
-        total.update(hashlib.sha256(path.read_bytes()).digest())
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()

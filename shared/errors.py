@@ -31,7 +31,7 @@ class SQLEnvError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
@@ -118,20 +118,26 @@ BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
 STATUS: dict[str, int] = {code: error.status for code, error in BY_CODE.items()}
 
 
-def from_wire(body: dict[str, Any], status: int | None = None) -> SQLEnvError:
-    """The error that `body` carries, as its class.
+def from_wire(body: Any, status: int | None = None, source: str = "the server") -> SQLEnvError:
+    """The error that `body`, the JSON of a reply from `source`, carries, as its class.
 
-    An unknown code, or a body that is not of this project (a proxy's page, another server), becomes a plain
-    `SQLEnvError`, retryable in `details` terms by its HTTP status alone: callers ask `is_retryable`.
+    A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code` and `retryable` in its
+    details. So does a body that is not of this project (a proxy's page, another server), with the HTTP `status`.
     """
     fields = body.get("error") if isinstance(body, dict) else None
     if not isinstance(fields, dict):
-        return SQLEnvError(f"HTTP {status}: a reply that is not of SQLEnv", status=status)
-    details = {key: value for key, value in fields.items() if key not in ("code", "message", "retryable")}
-    kind = BY_CODE.get(str(fields.get("code")), SQLEnvError)
-    return kind(str(fields.get("message", "")), **details)
+        answered = "answered" if status is None else f"answered HTTP {status}"
+        message = f"{source} {answered} with something that is not SQLEnv's; is the address right?"
+        return SQLEnvError(message, status=status)
+    kind = BY_CODE.get(str(fields.get("code")))
+    known = ("message",) if kind is None else ("code", "message", "retryable")
+    details = {key: value for key, value in fields.items() if key not in known}
+    if kind is None and status is not None:
+        details["status"] = status
+    return (kind or SQLEnvError)(str(fields.get("message", "")), **details)
 
 
 def is_retryable(error: SQLEnvError) -> bool:
-    """Whether sending the same request again can help: the class says so, or a gateway's 502, 503 or 504 does."""
-    return error.retryable or error.details.get("status") in (502, 503, 504)
+    """Whether sending the same request again can help: the class or the sender says so, or a gateway's status does."""
+    details = error.details
+    return error.retryable or details.get("retryable") is True or details.get("status") in (429, 502, 503, 504)

@@ -1,11 +1,11 @@
 """The wire: what crosses between an agent's driver and the environment server, as pydantic models.
 
-A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the same question, options
-and actions give the same bytes on every replica.
+A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the same question,
+options and actions give the same bytes on every replica.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -96,17 +96,20 @@ class _Request(BaseModel):
 
 
 class ResetRequest(_Request):
-    """Start, or rebuild, an episode. `question_id` wins over the filters; `seed` alone picks the same question anywhere."""
+    """Start, or rebuild, an episode. `question_id` wins over the filters; a `seed` picks the same question anywhere.
+
+    `actions` are replayed in order. The request with a `digest` is refused by a server whose own differs.
+    """
 
     episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
     question_id: str | None = None
     split: str | None = None  # "train" or "eval"
-    difficulty: Difficulty | list[Difficulty] | None = None
+    difficulty: Difficulty | Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)] | None = None
     db_id: str | None = None
     seed: int | None = None
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
-    actions: list[SQLAction | str] | None = None  # replayed in order
-    digest: str | None = None  # of the server that the episode began on; another server's is refused
+    actions: Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None = None
+    digest: str | None = None  # of the server that the episode began on
 
 
 class StepRequest(_Request):
@@ -118,11 +121,11 @@ class StepRequest(_Request):
 
 
 class ResetBatchRequest(_Request):
-    resets: list[dict[str, Any]]  # each a ResetRequest, validated alone so that one bad item fails alone
+    resets: list[Any]  # each a ResetRequest, validated alone so that one bad item fails alone
 
 
 class StepBatchRequest(_Request):
-    steps: list[dict[str, Any]]  # each a StepRequest, validated alone
+    steps: list[Any]  # each a StepRequest, validated alone
 
 
 class ServerMetadata(BaseModel):

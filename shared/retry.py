@@ -1,0 +1,83 @@
+"""When to send a request again, and how long to wait before.
+
+Every request of the client is idempotent: an episode's id is chosen by the client, a step carries its number, and the
+server answers a repeat with its stored reply. So a retry is always safe, and what bounds it is time alone.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import TypeVar
+
+from shared.errors import SQLEnvError, is_retryable
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+LONGEST_RETRY_AFTER_S = 60.0  # a server's Retry-After is honoured up to here, so that none can stop a run for hours
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Exponential backoff with jitter: waits of about `backoff_s`, twice it, four times it, up to `longest_wait_s`."""
+
+    max_attempts: int = 8
+    backoff_s: float = 0.25
+    longest_wait_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1")
+
+    def wait_s(self, attempt: int, error: SQLEnvError) -> float | None:
+        """Seconds to wait after `attempt` (1 for the first) failed with `error`; None to give up.
+
+        The jitter, half of the wait, keeps clients that failed together from coming back together.
+        """
+        if "attempts" in error.details or attempt >= self.max_attempts or not is_retryable(error):
+            return None
+        wait_s = min(self.longest_wait_s, self.backoff_s * 2.0 ** min(attempt - 1, 60)) * random.uniform(0.5, 1.0)
+        retry_after_s = error.details.get("retry_after_s")
+        if isinstance(retry_after_s, int | float) and retry_after_s > 0:
+            wait_s += min(float(retry_after_s), LONGEST_RETRY_AFTER_S)
+        return wait_s
+
+
+async def with_retries(call: Callable[[], Awaitable[T]], policy: RetryPolicy, on_retry: Callable[[], None]) -> T:
+    """What `call()` returns, tried as often as `policy` allows; `on_retry` is called before each further attempt.
+
+    An error that outlasts its retries has their number in `details["attempts"]`, and is not retried by an outer layer.
+    """
+    attempt = 1
+    while True:
+        try:
+            return await call()
+        except SQLEnvError as error:
+            wait_s = policy.wait_s(attempt, error)
+            if wait_s is None:
+                if is_retryable(error):
+                    error.details.setdefault("attempts", attempt)
+                raise
+            level = logging.WARNING if attempt > 1 else logging.INFO  # one lost connection is everyday
+            logger.log(level, "%s; attempt %d of %d in %.2f s", error, attempt + 1, policy.max_attempts, wait_s)
+        on_retry()
+        await asyncio.sleep(wait_s)
+        attempt += 1
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds, from either form of a Retry-After header (a number or an HTTP date); None where it says nothing."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except ValueError:
+        return None

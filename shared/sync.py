@@ -1,0 +1,83 @@
+"""The client without `await`: each call runs on an event loop in a thread of its own, beside any that runs already."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from shared.client import SQLEnvClient
+from shared.replicas import ClientStats
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _sync(
+    method: Callable[Concatenate[SQLEnvClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncSQLEnvClient", P], T]:
+    @wraps(method)
+    def call(self: "SyncSQLEnvClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
+class SyncSQLEnvClient:
+    """`SQLEnvClient` for code without an event loop, and for notebooks, whose loop is already running.
+
+    Made by `SQLEnvClient.sync()` and used inside `with`. May be called from several threads; calls that run at once are
+    gathered as the asynchronous client's are.
+    """
+
+    def __init__(self, client: SQLEnvClient) -> None:
+        self._client = client
+        self._portal: BlockingPortal | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal("asyncio"))
+            stack.enter_context(portal.wrap_async_context_manager(self._client))
+            self._stack = stack.pop_all()
+        self._portal = portal
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._portal = None
+        self._stack.__exit__(exc_type, exc_value, traceback)  # an exception (Ctrl-C) cancels the calls under way
+
+    @property
+    def urls(self) -> list[str]:
+        return self._client.urls
+
+    @property
+    def open_episodes(self) -> list[str]:
+        return self._client.open_episodes
+
+    @property
+    def stats(self) -> ClientStats:
+        return self._client.stats
+
+    reset = _sync(SQLEnvClient.reset)
+    step = _sync(SQLEnvClient.step)
+    reset_many = _sync(SQLEnvClient.reset_many)
+    step_many = _sync(SQLEnvClient.step_many)
+    close_episode = _sync(SQLEnvClient.close_episode)
+    state = _sync(SQLEnvClient.state)
+    metadata = _sync(SQLEnvClient.metadata)
+    health = _sync(SQLEnvClient.health)
+    wait_ready = _sync(SQLEnvClient.wait_ready)
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._portal is None:
+            raise RuntimeError("this client is not open; use it inside 'with'")
+        result: T = self._portal.call(call)
+        return result

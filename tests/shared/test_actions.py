@@ -1,0 +1,95 @@
+"""The action grammar."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from shared.actions import ACTIONS, EXPECTED, MAX_ARGUMENT_CHARS, ActionType, SQLAction, parse_action, render_action
+from shared.errors import InvalidAction
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "argument"),
+    [
+        ("DESCRIBE: singer", "DESCRIBE", "singer"),
+        ("describe singer", "DESCRIBE", "singer"),
+        ("  Sample :  singer \n", "SAMPLE", "singer"),
+        ("QUERY:SELECT 1", "QUERY", "SELECT 1"),
+        ("QUERY\nSELECT a,\n  b\nFROM t;", "QUERY", "SELECT a,\n  b\nFROM t;"),
+        ("ANSWER: QUERY: 3", "ANSWER", "QUERY: 3"),
+        ("ANSWER: : x", "ANSWER", ": x"),
+        ("ANSWER: [1, 2]", "ANSWER", "[1, 2]"),
+        ("ANSWER: naïve – 東京", "ANSWER", "naïve – 東京"),
+    ],
+)
+def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
+    assert parse_action(text) == SQLAction(action_type=ActionType(kind), argument=argument)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "SELECT 1", "DESCRIBEsinger", "DESCRIBES: singer", "I say QUERY: SELECT 1", "DESCRıBE: t", ": x"]
+)
+def test_a_text_that_is_no_action_is_told_what_was_expected(text: str) -> None:
+    with pytest.raises(InvalidAction) as caught:
+        parse_action(text)
+    assert EXPECTED in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("kind", ActionType)
+@pytest.mark.parametrize("rest", [":", ": ", " ", ":\n\t "])
+def test_an_action_without_argument_is_told_what_it_takes(kind: ActionType, rest: str) -> None:
+    with pytest.raises(InvalidAction) as caught:
+        parse_action(kind + rest)
+    assert ACTIONS[kind] in str(caught.value)
+
+
+def test_every_type_is_in_the_table() -> None:
+    assert list(ACTIONS) == list(ActionType)
+
+
+def test_an_argument_may_be_long_but_not_longer() -> None:
+    longest = "x" * MAX_ARGUMENT_CHARS
+    assert parse_action(f"QUERY: {longest} ").argument == longest
+    with pytest.raises(InvalidAction, match="20,000"):
+        parse_action(f"QUERY: {longest}x")
+    with pytest.raises(ValidationError):
+        SQLAction(action_type=ActionType.QUERY, argument=longest + "x")
+
+
+@given(kind=st.sampled_from(ActionType), argument=st.text(min_size=1, max_size=80))
+def test_every_action_is_read_back_from_its_text(kind: ActionType, argument: str) -> None:
+    if not argument.strip():
+        with pytest.raises(ValidationError):
+            SQLAction(action_type=kind, argument=argument)
+        return
+    action = SQLAction(action_type=kind, argument=argument)
+    assert parse_action(render_action(action)) == action
+    assert render_action(parse_action(render_action(action))) == render_action(action)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_an_action_or_an_invalid_action(text: str) -> None:
+    try:
+        action = parse_action(text)
+    except InvalidAction:
+        return
+    assert parse_action(render_action(action)) == action
+
+
+@pytest.mark.parametrize("text", ["QUERY:" + " " * 200_000 + "x" * 30_000, " " * 400_000, "QUERY: " + "\n " * 200_000])
+def test_a_hostile_text_costs_little(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(InvalidAction):
+        parse_action(text)
+    assert time.process_time() - started < 0.5
+
+
+def test_an_action_object_is_frozen_and_takes_no_other_field() -> None:
+    with pytest.raises(ValidationError):
+        SQLAction.model_validate({"action_type": "QUERY", "argument": "x", "more": 1})
+    with pytest.raises(ValidationError):
+        SQLAction(action_type=ActionType.QUERY, argument="x").argument = "y"

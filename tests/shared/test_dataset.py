@@ -1,0 +1,90 @@
+"""Reading a data directory, and what is said where it can't be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.dataset import check_databases, data_digest, database_path, load_questions, load_splits, questions_path
+from shared.errors import DatabaseLoadError, QuestionLoadError
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    fields = {
+        "question_id": "q1",
+        "question_text": "How many singers?",
+        "database_name": "concert",
+        "gold_sql": "SELECT count(*) FROM singer",
+        "gold_answer": 3,
+        "answer_type": "integer",
+        "difficulty": "easy",
+        "tables_involved": ["singer"],
+    }
+    return fields | changes
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_questions_are_read_by_split(tmp_path: Path) -> None:
+    rows = [
+        row(),
+        row(question_id="q2", gold_answer=[["Ada", None], ["Bo", 2.5]], answer_type="table", extra="kept out"),
+    ]
+    write(questions_path(tmp_path, "train"), rows)
+    write(questions_path(tmp_path, "eval"), [row(question_id="q3")])
+    splits = load_splits(tmp_path)
+    assert {split: [q.question_id for q in questions] for split, questions in splits.items()} == {
+        "eval": ["q3"],
+        "train": ["q1", "q2"],
+    }
+    assert splits["train"][0].gold_answer == 3
+    assert splits["train"][1].gold_answer == [["Ada", None], ["Bo", 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "top level"),
+        ({}, "top level"),
+        ([], "holds no question"),
+        ([row(), row(question_id="q2", answer_type="date")], "1.answer_type"),
+        ([{"question_id": "q1"}], "0.question_text"),
+    ],
+)
+def test_a_bad_questions_file_is_named_with_its_first_fault(tmp_path: Path, content: Any, words: str) -> None:
+    path = write(tmp_path / "q.json", content)
+    with pytest.raises(QuestionLoadError) as caught:
+        load_questions(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_what_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> None:
+    for load in (lambda: load_questions(tmp_path / "none.json"), lambda: load_splits(tmp_path / "none")):
+        with pytest.raises(QuestionLoadError, match=r"none.*python -m data build.*--data"):
+            load()
+    with pytest.raises(QuestionLoadError, match="directory"):
+        load_questions(tmp_path)
+    questions = load_questions(write(tmp_path / "q.json", [row()]))
+    with pytest.raises(DatabaseLoadError, match=r"concert\.sqlite.*python -m data build"):
+        check_databases(tmp_path, questions)
+    write(database_path(tmp_path, "concert"), "")
+    check_databases(tmp_path, questions)
+
+
+def test_the_digest_follows_content_and_names_and_nothing_else(tmp_path: Path) -> None:
+    def make(name: str, gold: int = 3, database: str = "bytes", db_id: str = "concert") -> str:
+        write(questions_path(tmp_path / name, "train"), [row(gold_answer=gold)])
+        write(database_path(tmp_path / name, db_id), database)
+        write(tmp_path / name / "README", name)
+        return data_digest(tmp_path / name)
+
+    first = make("a")
+    assert first == make("elsewhere")
+    assert len(first) == 64
+    assert len({first, make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")}) == 4

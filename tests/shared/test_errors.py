@@ -1,0 +1,75 @@
+"""The error tree: one class a code, over the wire and back."""
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from shared import errors
+from shared.errors import BY_CODE, STATUS, InvalidRequest, NotReady, SQLEnvError, from_wire, is_retryable
+
+
+def test_every_class_is_drawn_in_the_docstring_with_its_status() -> None:
+    assert errors.__doc__ is not None
+    for kind in BY_CODE.values():
+        line = next((line for line in errors.__doc__.splitlines() if f" {kind.__name__} " in line), None)
+        assert line, f"{kind.__name__} is not in the docstring of shared/errors.py"
+        if "(" in line:
+            assert line.rstrip().endswith(f"({kind.status})"), line
+        assert ("retryable" in line) == kind.retryable or kind.code == "unreachable", line
+
+
+def test_codes_are_unique_and_every_class_has_one() -> None:
+    def count(kind: type[SQLEnvError]) -> int:
+        return 1 + sum(map(count, kind.__subclasses__()))
+
+    assert len(BY_CODE) == count(SQLEnvError)
+    assert STATUS["behind"] == STATUS["conflict"] == 409
+    assert STATUS["capacity"] == 429
+
+
+@pytest.mark.parametrize("code", list(BY_CODE))
+def test_each_error_crosses_the_wire(code: str) -> None:
+    sent = BY_CODE[code]("what, and what to do", retry_after_s=3, tables=["a", "b"])
+    body = json.loads(json.dumps(sent.to_wire()))
+    assert set(body) == {"error"}
+    assert set(body["error"]) >= {"code", "message", "retryable"}
+    got = from_wire(body, sent.status)
+    assert type(got) is type(sent)
+    assert (got.message, str(got), got.details) == (sent.message, sent.message, sent.details)
+    assert is_retryable(got) == is_retryable(sent) == sent.retryable
+
+
+@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_can_be_copied_and_sent_between_processes(copier: object) -> None:
+    error = NotReady("starting", retry_after_s=1)
+    twin = copier(error)  # type: ignore[operator]
+    assert (type(twin), str(twin), twin.details) == (NotReady, "starting", {"retry_after_s": 1})
+
+
+def test_any_detail_a_server_may_send_is_kept() -> None:
+    fields = {"code": "invalid_request", "message": "m", "retryable": False, "self": 1, "kind": 2, "status": 3}
+    error = from_wire({"error": fields})
+    assert isinstance(error, InvalidRequest)
+    assert error.details == {"self": 1, "kind": 2, "status": 3}
+
+
+def test_an_unknown_code_is_a_plain_error_that_keeps_what_the_sender_said() -> None:
+    body = {"error": {"code": "teapot", "message": "short and stout", "retryable": True}}
+    error = from_wire(body, 418)
+    assert type(error) is SQLEnvError
+    assert str(error) == "short and stout"
+    assert is_retryable(error)
+    assert error.to_wire()["error"]["code"] == "teapot"
+    assert not is_retryable(from_wire({"error": {"code": "teapot", "message": ""}}, 418))
+
+
+@pytest.mark.parametrize("body", [None, "text", [], {}, {"detail": "Not Found"}, {"error": "text"}, {"error": None}, 3])
+@pytest.mark.parametrize(("status", "retryable"), [(404, False), (500, False), (429, True), (502, True), (503, True)])
+def test_a_foreign_reply_is_an_error_that_names_its_source(body: object, status: int, retryable: bool) -> None:
+    error = from_wire(body, status, "http://proxy:1")
+    assert type(error) is SQLEnvError
+    assert "http://proxy:1" in str(error)
+    assert str(status) in str(error)
+    assert is_retryable(error) is retryable

@@ -1,0 +1,113 @@
+"""The wire's models: what is refused, and that what one side writes the other reads."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from shared import models
+from shared.actions import ActionType, SQLAction
+from shared.models import MAX_STEP_BUDGET, Outcome, ResetRequest, ResetResult, SQLObservation, StepRequest, StepResult
+
+RESULT = {
+    "observation": {
+        "question": "How many?",
+        "schema_info": "Tables: t",
+        "result": "n\n1",
+        "error": None,
+        "step_count": 1,
+        "budget_remaining": 14,
+        "action_history": ["QUERY: SELECT 1"],
+        "done": True,
+        "reward": 0.98,
+    },
+    "reward": 0.98,
+    "done": True,
+    "info": {
+        "question_id": "q1",
+        "reward_version": "1",
+        "ledger": {
+            "step": {"exec_ok": 0.02},
+            "operational": 0.02,
+            "progress": 0.1,
+            "correctness": 1.0,
+            "potential": 0.5,
+            "total": 1.12,
+        },
+        "error_code": None,
+        "outcome": "correct",
+    },
+}
+
+
+def test_a_result_is_read_and_written_alike() -> None:
+    result = StepResult.model_validate(RESULT)
+    assert result.info.outcome is Outcome.CORRECT
+    assert json.loads(result.model_dump_json()) == RESULT
+    assert ResetResult.model_validate(RESULT | {"episode_id": "e"}).episode_id == "e"
+
+
+def test_a_later_servers_further_fields_are_ignored_by_this_client() -> None:
+    later = json.loads(json.dumps(RESULT)) | {"later": 1}
+    later["observation"]["later"] = later["info"]["later"] = 2
+    assert StepResult.model_validate(later) == StepResult.model_validate(RESULT)
+
+
+def test_what_an_agent_sees_names_no_episode_no_question_and_no_gold() -> None:
+    hidden = ("id", "gold", "time", "clock", "ledger", "outcome", "sql")
+    assert [name for name in SQLObservation.model_fields if any(word in name for word in hidden)] == []
+
+
+@pytest.mark.parametrize(
+    "request_", [{}, {"action": "QUERY: 1", "episode_id": "e"}, {"action": {"action_type": "QUERY", "argument": "1"}}]
+)
+def test_step_requests_take_an_action_as_text_or_object(request_: dict[str, Any]) -> None:
+    if "episode_id" in request_:
+        assert StepRequest.model_validate(request_).step is None
+    else:
+        with pytest.raises(ValidationError, match="episode_id"):
+            StepRequest.model_validate(request_)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"episode_id": ""},
+        {"episode_id": "x" * 65},
+        {"episode_id": "a/b"},
+        {"episode_id": "a b"},
+        {"step_budget": 0},
+        {"step_budget": MAX_STEP_BUDGET + 1},
+        {"difficulty": "impossible"},
+        {"difficulty": ["easy", "impossible"]},
+        {"actions": "QUERY: 1"},
+        {"actions": [1]},
+        {"quesiton_id": "a typing error is not ignored"},
+    ],
+)
+def test_bad_resets_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ResetRequest.model_validate(bad)
+
+
+def test_a_reset_takes_everything_it_says() -> None:
+    request = ResetRequest.model_validate(
+        {"episode_id": "A-b_c.d:1", "difficulty": ["easy", "hard"], "seed": -1, "step_budget": MAX_STEP_BUDGET}
+        | {"actions": ["DESCRIBE: t", {"action_type": "SAMPLE", "argument": " t "}]}
+    )
+    assert request.actions == ["DESCRIBE: t", SQLAction(action_type=ActionType.SAMPLE, argument="t")]
+    assert ResetRequest.model_validate_json(request.model_dump_json()) == request
+
+
+def test_every_public_model_has_a_docstring() -> None:
+    public = [
+        value
+        for name, value in vars(models).items()
+        if isinstance(value, type) and issubclass(value, BaseModel) and not name.startswith("_")
+        if value.__module__ == models.__name__
+    ]
+    undocumented = [
+        model.__name__ for model in public if not model.__doc__ and not model.__name__.endswith("BatchRequest")
+    ]
+    assert undocumented == []

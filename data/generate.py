@@ -1,0 +1,124 @@
+"""Writes a generated data directory: fresh databases, questions with golds, and demonstrations.
+
+    DIR/databases/<db_id>/<db_id>.sqlite
+    DIR/questions/questions_train.json
+    DIR/questions/demonstrations.json     question_id -> {"actions": [...], "demonstrator": name}
+
+Everything follows from the seed. Database number k of seed s is the same however many databases are asked for.
+"""
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import track
+
+from data.domains.demonstrations import Scene, demonstrate
+from data.domains.fresh import Shape, fresh_domain
+from data.domains.populate import open_memory, populate, write_database
+from data.domains.templates import balanced
+from shared.dataset import database_path, questions_path
+
+EASY_SHARE = 0.5  # of a database's questions
+SEEDS_APART = 1_000_003  # database k of seed s is the domain of seed s * this + k
+
+
+@dataclass
+class Report:
+    """What a run of the generator wrote."""
+
+    databases: int = 0
+    questions: Counter[str] = field(default_factory=Counter)  # by form
+    demonstrators: Counter[str] = field(default_factory=Counter)
+
+
+def generate(
+    seed: int,
+    databases: int,
+    questions_per_database: int,
+    out: Path,
+    noise: float = 0.0,
+    *,
+    easy_share: float = EASY_SHARE,
+    shape: Shape | None = None,
+    progress: bool = False,
+) -> Report:
+    """Write `databases` fresh databases with up to that many questions each, and a demonstration of every question.
+
+    `noise` is the share of demonstrations that a noisy demonstrator gives; `easy_share` of the questions are easy, the
+    rest medium. `out` may exist: files of the same name are replaced.
+    """
+    if databases < 1 or questions_per_database < 1:
+        raise ValueError("databases and questions_per_database must be at least 1")
+    if not (0 <= noise <= 1 and 0 <= easy_share <= 1):
+        raise ValueError("noise and easy_share are shares: give numbers from 0 to 1")
+    out = Path(out)
+    report, questions, scripts = Report(), [], {}
+    numbers = range(databases)
+    for number in track(numbers, "Generating", disable=not progress) if progress else numbers:
+        made = _database(seed * SEEDS_APART + number, questions_per_database, out, noise, easy_share, shape, report)
+        for question, script in made:
+            questions.append(question)
+            scripts[question["question_id"]] = script
+    path = questions_path(out, "train")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(questions, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    demonstrations = path.with_name("demonstrations.json")
+    demonstrations.write_text(json.dumps(scripts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def _database(
+    seed: int, count: int, out: Path, noise: float, easy_share: float, shape: Shape | None, report: Report
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Write one database; its questions, each with its demonstration."""
+    domain = fresh_domain(seed, shape)
+    rng = random.Random(f"questions:{seed}")
+    rows = populate(domain, random.Random(f"rows:{seed}"))
+    write_database(domain, rows, database_path(out, domain.db_id))
+    connection = open_memory(domain, rows)
+    easy = round(count * easy_share)
+    made = []
+    try:
+        asked = balanced(domain, rows, connection, rng, {"easy": easy, "medium": count - easy})
+        for number, item in enumerate(asked, start=1):
+            demonstrator, actions = demonstrate(Scene(domain, item, connection, rng), noise)
+            question = {
+                "question_id": f"{domain.db_id}_{number:03d}",
+                "question_text": item.draft.text,
+                "database_name": domain.db_id,
+                "gold_sql": item.draft.sql,
+                "gold_answer": item.gold.answer,
+                "answer_type": item.gold.answer_type,
+                "difficulty": item.draft.difficulty,
+                "tables_involved": list(item.draft.tables),
+                "form": item.draft.form,
+            }
+            made.append((question, {"actions": actions, "demonstrator": demonstrator}))
+            report.questions[item.draft.form] += 1
+            report.demonstrators[demonstrator] += 1
+    finally:
+        connection.close()
+    report.databases += 1
+    return made
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="the directory to write")],
+    seed: Annotated[int, typer.Option(help="everything follows from it")] = 1,
+    databases: Annotated[int, typer.Option(min=1, help="how many fresh databases")] = 100,
+    questions: Annotated[int, typer.Option(min=1, help="questions a database")] = 40,
+    noise: Annotated[float, typer.Option(min=0, max=1, help="share of noisy demonstrations")] = 0.0,
+    easy_share: Annotated[float, typer.Option(min=0, max=1, help="share of easy questions")] = EASY_SHARE,
+) -> None:
+    """Make fresh databases with questions, golds and demonstrations, from a seed."""
+    try:
+        report = generate(seed, databases, questions, out, noise, easy_share=easy_share, progress=True)
+    except OSError as error:
+        typer.echo(f"can't write to {out}: {error.strerror or error}; name another directory with --out", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(f"{report.databases} databases and {report.questions.total()} questions in {out}")

@@ -274,7 +274,7 @@ def _style(rng: random.Random) -> Style:
         key=rng.choices(keys, (60, 30, 10))[0],
         ref=rng.choice(refs),
         prefixed=rng.random() < 0.12,
-        case=rng.choices((_same, _camel, str.upper), (94, 4, 2))[0],
+        case=rng.choices((_same, _camel), (97, 3))[0],
     )
 
 

@@ -95,7 +95,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Draft:
-    """A question before its gold has run. `script` is how a near-expert answers it, ANSWER aside: canonical action texts."""
+    """A question before its gold has run. `script` is how a near-expert answers it, ANSWER aside: action texts."""
 
     text: str
     sql: str

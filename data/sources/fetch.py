@@ -1,0 +1,65 @@
+"""Downloads Spider's archive, unpacks it and imports it."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256 as digest_of
+from pathlib import Path
+
+from data.settings import DataSettings
+from data.sources.archive import find_root, unpack
+from data.sources.download import Progress, download
+from data.sources.landing import check_place
+from data.sources.report import ImportReport
+from data.sources.spider import import_spider
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """`sha256` is what the archive has; `checked` says whether it was compared with a given one."""
+
+    archive: Path
+    sha256: str
+    checked: bool
+    report: ImportReport
+
+
+def archive_path(settings: DataSettings, url: str) -> Path:
+    """Where the archive of `url` is kept: one place for each URL, so that another URL never passes for it."""
+    return settings.cache_dir / f"spider-{digest_of(url.encode()).hexdigest()[:12]}.zip"
+
+
+def fetch_spider(
+    out: Path,
+    settings: DataSettings,
+    *,
+    url: str | None = None,
+    sha256: str | None = None,
+    force: bool = False,
+    wait_s: float = 1.0,
+    progress: Callable[[str], Progress] = lambda _phase: lambda _done, _all: None,
+    notice: Callable[[str], None] = lambda _line: None,
+) -> Fetched:
+    """Makes `out` from the official archive. Raises `DataError`.
+
+    `progress(phase)` is asked for a callback at each phase; `notice` is told of each broken transfer that is retried.
+    """
+    url = url or settings.spider_url
+    expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
+    archive = archive_path(settings, url)
+    check_place(out, archive, force=force)
+    found = download(
+        url,
+        archive,
+        sha256=expected,
+        attempts=settings.download_attempts,
+        timeout_s=settings.download_timeout_s,
+        wait_s=wait_s,
+        progress=progress("downloading"),
+        notice=notice,
+    )
+    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix=".spider-") as folder:
+        unpack(archive, Path(folder), max_bytes=settings.unpacked_max_bytes, progress=progress("unpacking"))
+        root = find_root(Path(folder), "train_spider.json")
+        report = import_spider(root, out, force=force, progress=progress("running the golds"), named=url)
+    return Fetched(archive, found, expected is not None, report)

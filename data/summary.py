@@ -1,0 +1,64 @@
+"""Prints what a build holds as tables."""
+
+from collections import Counter
+
+from rich.console import Console
+from rich.table import Table
+
+from data.build import Summary
+
+LEVELS = ("easy", "medium", "hard")
+WIDTH = 100  # narrower, the first table breaks its cells
+
+
+def show(summary: Summary, console: Console | None = None) -> None:
+    """One table of the databases, one of the answer types."""
+    console = console or Console()
+    console.width = max(console.width, WIDTH)
+    console.print(_databases(summary))
+    console.print(_answers(summary))
+
+
+def _databases(summary: Summary) -> Table:
+    table = Table(title="Databases, and questions as easy/medium/hard")
+    for heading in ("database", "part", "tables", "rows", "KB", "train", "eval"):
+        table.add_column(heading, justify="left" if heading in ("database", "part") else "right")
+    totals: Counter[tuple[str, str]] = Counter()
+    for entry in summary.databases:
+        totals += entry.questions
+        table.add_row(
+            entry.db_id,
+            "unseen" if entry.unseen else "seen",
+            str(len(entry.rows)),
+            f"{sum(entry.rows.values()):,}",
+            str(round(entry.size_bytes / 1000)),
+            _levels(entry.questions, "train"),
+            _levels(entry.questions, "eval"),
+        )
+    table.add_section()
+    table.add_row(
+        "all",
+        "",
+        str(sum(len(entry.rows) for entry in summary.databases)),
+        f"{sum(sum(entry.rows.values()) for entry in summary.databases):,}",
+        str(round(sum(entry.size_bytes for entry in summary.databases) / 1000)),
+        _levels(totals, "train"),
+        _levels(totals, "eval"),
+    )
+    return table
+
+
+def _levels(questions: Counter[tuple[str, str]], split: str) -> str:
+    counts = [questions[split, level] for level in LEVELS]
+    return f"{sum(counts)} = {'/'.join(map(str, counts))}" if sum(counts) else "-"
+
+
+def _answers(summary: Summary) -> Table:
+    table = Table(title="Answer types")
+    table.add_column("split")
+    kinds = ("integer", "float", "string", "list", "table")
+    for kind in kinds:
+        table.add_column(kind, justify="right")
+    for split, counts in summary.answer_types.items():
+        table.add_row(split, *(str(counts[kind]) for kind in kinds))
+    return table

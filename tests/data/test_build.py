@@ -1,0 +1,122 @@
+"""`python -m data build --check`: what is committed is what the code builds, and each file that differs is named."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from data import build
+from data.build import VERSION_OFFSET, compare, dump
+from data.domains.shipped import SHIPPED
+from shared.dataset import database_path, questions_path
+
+ROOT = Path(build.__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of this test run's own."""
+    directory = tmp_path_factory.mktemp("fresh")
+    build.build(directory)
+    return directory
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The committed data, free to be spoilt."""
+    target = tmp_path / "data"
+    for folder in ("databases", "questions"):
+        shutil.copytree(build.DATA_DIR / folder, target / folder)
+    return target
+
+
+def run_build(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "data", "build", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_committed_data_is_what_the_code_builds() -> None:
+    done = run_build("--check", hash_seed="31337")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for shipped in SHIPPED:
+        assert shipped.domain.db_id in done.stdout
+    assert "is what the code builds" in done.stdout
+
+
+def test_check_exits_non_zero_and_names_each_file_that_differs(copy: Path) -> None:
+    (copy / "databases" / "zoo" / "zoo.sqlite").unlink()
+    stray = copy / "databases" / "old" / "old.sqlite"
+    stray.parent.mkdir()
+    stray.write_bytes(b"")
+    questions = questions_path(copy, "eval")
+    records = json.loads(questions.read_text(encoding="utf-8"))
+    records[0]["gold_answer"] = 12345678
+    questions.write_text(json.dumps(records), encoding="utf-8")
+    done = run_build("--check", "--out", str(copy))
+    assert done.returncode == 1
+    assert "databases/zoo/zoo.sqlite: missing" in done.stderr
+    assert "databases/old/old.sqlite: not made by the build" in done.stderr
+    assert "questions/questions_eval.json: differs" in done.stderr
+    assert "run 'python -m data build'" in done.stderr
+
+
+def test_a_changed_cell_is_found(copy: Path, fresh: Path) -> None:
+    path = database_path(copy, "zoo")
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE keepers SET hourly_wage = 99.0 WHERE keeper_id = 1")
+    connection.close()
+    assert compare(copy, fresh) == ["databases/zoo/zoo.sqlite: differs"]
+
+
+def mark_other_version(path: Path) -> None:
+    """Let the file say that another version of SQLite wrote it."""
+    content = bytearray(path.read_bytes())
+    content[VERSION_OFFSET : VERSION_OFFSET + 4] = (3_040_001).to_bytes(4, "big")
+    path.write_bytes(bytes(content))
+
+
+def test_under_another_sqlite_version_rows_are_compared(copy: Path, fresh: Path) -> None:
+    path = database_path(copy, "zoo")
+    mark_other_version(path)
+    assert compare(copy, fresh) == []
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE keepers SET hourly_wage = 99.0 WHERE keeper_id = 1")
+    connection.close()
+    mark_other_version(path)
+    assert compare(copy, fresh) == ["databases/zoo/zoo.sqlite: its schema or its rows differ"]
+
+
+def test_a_corrupt_database_is_named_not_raised(copy: Path, fresh: Path) -> None:
+    path = database_path(copy, "zoo")
+    path.write_bytes(b"not a database" * 100)
+    problems = compare(copy, fresh)
+    assert len(problems) == 1
+    assert problems[0].startswith("databases/zoo/zoo.sqlite: ")
+    assert "not a usable SQLite database" in problems[0]
+
+
+def test_the_dump_holds_schema_and_rows() -> None:
+    lines = dump(database_path(build.DATA_DIR, "zoo"))
+    assert any(line.startswith("CREATE TABLE keepers") for line in lines)
+    assert sum(len(rows) for rows in build.shipped_rows(SHIPPED[7]).values()) == len(lines) - 6
+
+
+def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    done = run_build("--out", str(blocker / "data"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error:" in done.stderr

@@ -1,0 +1,67 @@
+"""The FastAPI application: lifespan, routers, exception handlers, OpenAPI."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+
+from env_server import http
+from env_server.questions import QuestionBank
+from env_server.service import DESCRIPTION, package_version, running
+from env_server.settings import Settings
+from shared.errors import SQLEnvError
+
+
+def create_app(settings: Settings | None = None, bank: QuestionBank | None = None) -> FastAPI:
+    """The application. Its lifespan loads the questions, unless `bank` is given, and runs the SQL workers.
+
+    While it runs, `app.state.service` is the `Service`; before and after it is None and episodes are refused with 503.
+    Raises at startup what `QuestionBank.load` raises: a `DataError` naming the path and the remedy.
+    """
+    chosen = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        questions = bank or QuestionBank.load(Path(chosen.data_dir))
+        async with running(chosen, questions) as service:
+            app.state.service = service
+            try:
+                yield
+            finally:
+                app.state.service = None
+
+    app = FastAPI(
+        title="SQLEnv",
+        description=DESCRIPTION,
+        version=package_version(),
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.service = None
+    app.include_router(http.episodes)
+    app.include_router(http.server)
+    app.add_exception_handler(SQLEnvError, http.on_sqlenv_error)
+    app.add_exception_handler(RequestValidationError, http.on_validation_error)
+    app.add_exception_handler(HTTPException, http.on_http_error)
+    app.add_middleware(http.CatchAll)
+    app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's OpenAPI, with the request models that the endpoints read by themselves."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        _, requests = models_json_schema(
+            [(model, "validation") for model in http.REQUEST_MODELS], ref_template="#/components/schemas/{model}"
+        )
+        document["components"]["schemas"] = requests["$defs"] | document["components"]["schemas"]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,338 @@
+"""EpisodePool: ids, capacity, leases, order within an episode, idempotent steps, rebuild by replay.
+
+Databases are read-only and every result is deterministic, so an episode *is* its question, its options and its list of
+actions. The pool therefore keeps one reply an episode, the last; an older one that somebody asks for again is played
+again. Everything here runs on one event loop; only SQL leaves it.
+"""
+
+import asyncio
+import hashlib
+import logging
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import uuid4
+
+from pydantic_core import to_json
+
+from env_server.environment import SQLEnvironment, as_action
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
+from env_server.sql import SqlJob, SqlPool, SqlResult
+from shared.actions import SQLAction, parse_action, render_action
+from shared.errors import (
+    Behind,
+    CapacityReached,
+    Conflict,
+    DigestMismatch,
+    InvalidAction,
+    NotReady,
+    UnknownEpisode,
+)
+from shared.models import Outcome, ResetRequest, SQLState, StepRequest
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+MAX_RETRY_AFTER_S = 5  # places fall free all the time: a finished episode gives up its own
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """One held episode. `env` is None before the start and after the end; `reply` is the last one, as bytes."""
+
+    episode_id: str
+    question_id: str
+    step_budget: int
+    touched: float  # monotonic seconds, of the last request
+    env: SQLEnvironment | None = None
+    reply: bytes = b""
+    actions: list[str] = field(default_factory=list)  # canonical texts, of the answered steps
+    outcome: Outcome | None = None
+    users: int = 0  # requests that hold or await `turn`; such an episode is not idle
+    gone: bool = False  # no longer in the pool
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class EpisodePool:
+    """Holds the episodes of one server. `digest` names data, rules and limits; `clock` gives monotonic seconds.
+
+    Errors are of `shared.errors`. A fault of the server's own in the middle of a step (no SQL worker, a bug, a
+    cancelled request) leaves the episode as it was, so the same step can be sent again.
+    """
+
+    def __init__(
+        self,
+        bank: QuestionBank,
+        sql: SqlPool,
+        settings: Settings,
+        digest: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.bank, self.sql, self.settings, self.digest, self.clock = bank, sql, settings, digest, clock
+        self.draining = False  # no episode starts; those held go on
+        self.ended: Counter[Outcome] = Counter()  # episodes by outcome; replays of an ended one count again
+        self.evicted = 0  # finished ones forgotten before their lease ended
+        self._active: OrderedDict[str, Episode] = OrderedDict()  # least recently used first, as is the next
+        self._finished: OrderedDict[str, Episode] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many episodes are unfinished."""
+        return len(self._active)
+
+    async def reset(self, request: ResetRequest) -> bytes:
+        """Start an episode, or rebuild it by replay. -> the JSON of a `ResetResult`, that of the last of `actions`."""
+        if request.digest is not None and request.digest != self.digest:
+            raise DigestMismatch(
+                f"this server's digest is {self.digest}, not {request.digest}: its data, rules or limits differ, so a "
+                "replay could differ too; reset without a digest to start afresh",
+                digest=self.digest,
+            )
+        actions = canonical(request.actions or ())
+        episode_id = request.episode_id or str(uuid4())
+        question_id = self._question_id(request, episode_id)
+        step_budget = request.step_budget or self.settings.step_budget
+        while True:
+            episode = self._held(episode_id) or self._admit(episode_id, question_id, step_budget)
+            async with self._turn(episode):
+                if episode.gone:  # the request before this one failed to start it, or closed it
+                    continue
+                if (episode.question_id, episode.step_budget) != (question_id, step_budget):
+                    raise Conflict(
+                        f"episode {episode_id} is held with question {episode.question_id} and a step budget of "
+                        f"{episode.step_budget}; close it first, or take another id"
+                    )
+                reply = await self._catch_up(episode, actions)
+            return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
+
+    async def step(self, request: StepRequest) -> bytes:
+        """Take a step, or repeat the reply of one already taken. -> the JSON of a `StepResult`."""
+        action = as_action(request.action)
+        episode = self._get(request.episode_id)
+        async with self._turn(episode):
+            if episode.gone:
+                raise unknown(episode.episode_id)
+            answered = len(episode.actions)
+            step = answered if request.step is None else request.step
+            if step > answered:
+                raise Behind(
+                    f"this server has answered {answered} steps of the episode, fewer than {step}: reset it with its "
+                    "actions",
+                    step_count=answered,
+                )
+            if step == answered:
+                return await self._step(episode, action)
+            if episode.actions[step] != render_action(action):
+                raise Conflict(
+                    f"step {step} was answered for another action, {episode.actions[step][:80]!r}", step_count=answered
+                )
+            return await self._reply_at(episode, step + 1)
+
+    async def state(self, episode_id: str) -> bytes:
+        """-> the JSON of a `SQLState`. Waits for a step in flight."""
+        episode = self._get(episode_id)
+        async with self._turn(episode):
+            if episode.gone:
+                raise unknown(episode.episode_id)
+            return self._state(episode)
+
+    async def close(self, episode_id: str) -> bytes:
+        """Forget an episode; an unfinished one is abandoned. -> the JSON of its last `SQLState`."""
+        episode = self._get(episode_id)
+        async with self._turn(episode):
+            if episode.gone:
+                raise unknown(episode.episode_id)
+            self._abandon(episode)
+            return self._state(episode)
+
+    def sweep(self) -> int:
+        """Abandon the episodes whose lease is over. -> how many, finished ones aside. Costs what it removes."""
+        expired = 0
+        oldest = self.clock() - self.settings.lease_s
+        for shelf in (self._active, self._finished):
+            while shelf and (episode := next(iter(shelf.values()))).touched <= oldest:
+                if episode.users:
+                    self._touch(episode)
+                else:
+                    expired += episode.outcome is None
+                    self._abandon(episode)
+        if expired:
+            log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
+        return expired
+
+    # -- one episode, its turn held ---------------------------------------------------------------------
+
+    async def _catch_up(self, episode: Episode, actions: Sequence[str]) -> bytes:
+        """Play what the episode lacks of `actions`. -> the reply to the last of them, or to the reset."""
+        shared = min(len(actions), len(episode.actions))
+        if episode.actions[:shared] != list(actions[:shared]):
+            differs = next(i for i in range(shared) if episode.actions[i] != actions[i])
+            raise Conflict(
+                f"episode {episode.episode_id} is held with another history: step {differs} was "
+                f"{episode.actions[differs][:80]!r}; close it first, or take another id",
+                step_count=len(episode.actions),
+            )
+        if not episode.reply:
+            try:
+                episode.env, episode.reply = await self._start(episode.question_id, episode.step_budget)
+                for action in actions:
+                    await self._step(episode, parse_action(action))
+            except BaseException:  # nobody has heard of it yet
+                self._remove(episode)
+                raise
+        else:
+            for action in actions[len(episode.actions) :]:
+                await self._step(episode, parse_action(action))
+        return await self._reply_at(episode, len(actions))
+
+    async def _step(self, episode: Episode, action: SQLAction) -> bytes:
+        if episode.env is None:
+            raise Conflict(
+                f"the episode is over after {len(episode.actions)} steps ({episode.outcome}); reset another",
+                step_count=len(episode.actions),
+                outcome=episode.outcome,
+            )
+        result = await self._drive(episode.env.step_jobs(action))
+        episode.reply = to_json(result)
+        episode.actions.append(render_action(action))
+        if result.done:
+            self._finish(episode, result.info.outcome or Outcome.BUDGET)
+        return episode.reply
+
+    async def _reply_at(self, episode: Episode, answered: int) -> bytes:
+        """The reply after `answered` steps; the last is stored, an older one is played again."""
+        if answered == len(episode.actions):
+            return episode.reply
+        env, reply = await self._start(episode.question_id, episode.step_budget)
+        for action in episode.actions[:answered]:
+            reply = to_json(await self._drive(env.step_jobs(parse_action(action))))
+        return reply
+
+    async def _start(self, question_id: str, step_budget: int) -> tuple[SQLEnvironment, bytes]:
+        env = SQLEnvironment(self.bank)
+        result = await self._drive(env.reset_jobs(question_id=question_id, step_budget=step_budget))
+        return env, to_json(result, exclude={"episode_id"})
+
+    async def _drive(self, logic: Generator[SqlJob, SqlResult, T]) -> T:
+        """Run an episode's logic, sending each `SqlJob` that it asks for to the SQL pool.
+
+        Where that raises, the logic is left where it asked, and the environment is as it was before.
+        """
+        try:
+            job = next(logic)
+            while True:
+                job = logic.send(await self.sql.run(job))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    # -- all of them ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _turn(self, episode: Episode) -> AsyncIterator[None]:
+        """One request at a time has an episode, in the order of arrival; its lease starts again after each."""
+        episode.users += 1
+        try:
+            async with episode.turn:
+                yield
+        finally:
+            episode.users -= 1
+            self._touch(episode)
+
+    def _held(self, episode_id: str) -> Episode | None:
+        return self._active.get(episode_id) or self._finished.get(episode_id)
+
+    def _get(self, episode_id: str) -> Episode:
+        episode = self._held(episode_id)
+        if episode is None:
+            raise unknown(episode_id)
+        return episode
+
+    def _admit(self, episode_id: str, question_id: str, step_budget: int) -> Episode:
+        """Take a place for an episode, which its first turn starts."""
+        if self.draining:
+            raise NotReady("the server is shutting down and starts no episode; try another", retry_after_s=1)
+        if len(self._active) >= self.settings.capacity:
+            self.sweep()
+        if len(self._active) >= self.settings.capacity:
+            soonest = next(iter(self._active.values())).touched + self.settings.lease_s - self.clock()
+            raise CapacityReached(
+                f"all {self.settings.capacity:,} places are taken; finish or close episodes, or raise SQLENV_CAPACITY",
+                retry_after_s=max(1, min(math.ceil(soonest), MAX_RETRY_AFTER_S)),
+                capacity=self.settings.capacity,
+            )
+        episode = Episode(episode_id, question_id, step_budget, self.clock())
+        self._active[episode_id] = episode
+        return episode
+
+    def _touch(self, episode: Episode) -> None:
+        if not episode.gone:
+            episode.touched = self.clock()
+            (self._active if episode.outcome is None else self._finished).move_to_end(episode.episode_id)
+
+    def _finish(self, episode: Episode, outcome: Outcome) -> None:
+        """From the active to the finished, which take no place and hold no environment."""
+        episode.env, episode.outcome = None, outcome
+        self.ended[outcome] += 1
+        del self._active[episode.episode_id]
+        self._finished[episode.episode_id] = episode
+        if len(self._finished) > self.settings.finished_capacity:
+            self._remove(next(iter(self._finished.values())))
+            self.evicted += 1
+
+    def _abandon(self, episode: Episode) -> None:
+        self._remove(episode)
+        if episode.outcome is None:
+            episode.outcome = Outcome.ABANDONED
+            self.ended[Outcome.ABANDONED] += 1
+
+    def _remove(self, episode: Episode) -> None:
+        if not episode.gone:
+            del (self._active if episode.outcome is None else self._finished)[episode.episode_id]
+            episode.gone, episode.env = True, None
+
+    def _question_id(self, request: ResetRequest, episode_id: str) -> str:
+        """Without a seed the id is one, so that a repeated reset picks the same question again."""
+        if request.question_id is not None:
+            return self.bank.get(request.question_id).question_id
+        seed = request.seed
+        if seed is None:
+            seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8])
+        picked = self.bank.pick(split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed)
+        return picked.question_id
+
+    def _state(self, episode: Episode) -> bytes:
+        question = self.bank.get(episode.question_id)
+        return to_json(
+            SQLState(
+                episode_id=episode.episode_id,
+                question_id=episode.question_id,
+                question=question.question_text,
+                db_id=question.database_name,
+                step_count=len(episode.actions),
+                step_budget=episode.step_budget,
+                action_history=episode.actions,
+                done=episode.outcome is not None,
+                outcome=episode.outcome,
+            )
+        )
+
+
+def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
+    """Each action's canonical text, or `InvalidAction` saying which is none."""
+    texts = []
+    for index, action in enumerate(actions):
+        try:
+            texts.append(render_action(as_action(action)))
+        except InvalidAction as error:
+            raise InvalidAction(f"actions.{index}: {error.message}") from None
+    return texts
+
+
+def unknown(episode_id: str) -> UnknownEpisode:
+    return UnknownEpisode(
+        f"no episode {episode_id[:80]!r} here: it expired, was closed or lives on another server; POST /reset with "
+        "its id, question and 'actions' to rebuild it"
+    )

@@ -1,0 +1,151 @@
+"""`QuestionBank`: a data directory as the server uses it. Loads fast: what needs SQLite waits until it is needed."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import apsw
+
+from env_server.render import RENDER_VERSION
+from env_server.rewards import REWARD_VERSION
+from env_server.sql import SqlJob, SqlPolicy, SqlResult
+from env_server.verifier import VERIFIER_VERSION, Gold, is_ordered
+from shared.dataset import Question, check_databases, data_digest, database_path, load_splits
+from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
+from shared.models import Difficulty
+
+_HEADER = b"SQLite format 3\0"
+
+
+class QuestionBank:
+    """Every question of a data directory, with its database's path and its gold. Read-only after `load`.
+
+    `splits`: split -> its questions in the files' order. `digest` names data, rules and limits together: banks with
+    equal digests play an episode to equal bytes. `memo` holds results of trusted jobs, which never change.
+    """
+
+    def __init__(self, data_dir: Path, splits: dict[str, list[Question]], policy: SqlPolicy | None = None) -> None:
+        """`load` is the usual way. `QuestionLoadError` where a question_id is there twice."""
+        self.data_dir = Path(data_dir).absolute()
+        self.splits = splits
+        self.policy = policy or SqlPolicy()
+        self.memo: dict[SqlJob, SqlResult] = {}
+        self.sqlite_version: str = apsw.sqlite_lib_version()
+        self.data_digest = data_digest(self.data_dir)
+        self.digest = self._digest()
+        self._by_id: dict[str, Question] = {}
+        self._paths: dict[str, str] = {}
+        self._golds: dict[str, Gold] = {}
+        self._picks: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
+        for questions in splits.values():
+            for question in questions:
+                if self._by_id.setdefault(question.question_id, question) is not question:
+                    raise QuestionLoadError(f"two questions of {data_dir} have the id {question.question_id!r}")
+
+    @classmethod
+    def load(cls, data_dir: Path | str, policy: SqlPolicy | None = None) -> "QuestionBank":
+        """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names what is wrong."""
+        data_dir = Path(data_dir)
+        splits = load_splits(data_dir)
+        every = [question for questions in splits.values() for question in questions]
+        check_databases(data_dir, every)
+        for db_id in sorted({question.database_name for question in every}):
+            _check_header(database_path(data_dir, db_id))
+        is_ordered("SELECT 1 ORDER BY 1")  # imports the parser now, rather than in somebody's first reset
+        return cls(data_dir, splits, policy)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def databases(self) -> list[str]:
+        """The ids of the databases that questions name, sorted."""
+        return sorted({question.database_name for question in self._by_id.values()})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Split -> how many questions."""
+        return {split: len(questions) for split, questions in self.splits.items()}
+
+    def database(self, db_id: str) -> str:
+        """The path of a database."""
+        path = self._paths.get(db_id)
+        if path is None:
+            path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
+        return path
+
+    def get(self, question_id: str) -> Question:
+        """The question of an id, or `UnknownQuestion`."""
+        question = self._by_id.get(question_id)
+        if question is None:
+            raise UnknownQuestion(f"no question {question_id!r} on this server")
+        return question
+
+    def pick(
+        self,
+        split: str | None = None,
+        difficulty: Difficulty | Sequence[Difficulty] | None = None,
+        db_id: str | None = None,
+        seed: int = 0,
+    ) -> Question:
+        """One of the questions that fit, or `UnknownQuestion`. The same arguments pick the same on every replica."""
+        levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
+        fitting = self._fitting(split, levels, db_id)
+        if not fitting:
+            wanted = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
+            filters = ", ".join(f"{name} {value!r}" for name, value in wanted.items() if value is not None)
+            raise UnknownQuestion(
+                f"no question fits {filters}; the splits are {', '.join(self.splits)}, "
+                f"the difficulties {', '.join(get_args(Difficulty))}"
+            )
+        drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
+        return fitting[int.from_bytes(drawn[:8], "big") % len(fitting)]
+
+    def gold(self, question: Question) -> Gold:
+        """A question's gold answer, ready to verify against. `QuestionLoadError` where answer and type disagree."""
+        gold = self._golds.get(question.question_id)
+        if gold is None:
+            try:
+                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql)
+            except (ValueError, TypeError) as error:
+                raise QuestionLoadError(f"the gold answer of question {question.question_id!r} is {error}") from error
+            self._golds[question.question_id] = gold
+        return gold
+
+    def _fitting(self, split: str | None, levels: tuple[str, ...], db_id: str | None) -> list[Question]:
+        key = (split, tuple(sorted(levels)), db_id)
+        found = self._picks.get(key)
+        if found is None:
+            found = [
+                question
+                for name in sorted(self.splits)
+                if split in (None, name)
+                for question in sorted(self.splits[name], key=lambda question: question.question_id)
+                if (not levels or question.difficulty in levels) and db_id in (None, question.database_name)
+            ]
+            if found:  # a client's nonsense takes no memory
+                self._picks[key] = found
+        return found
+
+    def _digest(self) -> str:
+        parts = {
+            "data": self.data_digest,
+            "policy": self.policy.digest(),
+            "rewards": REWARD_VERSION,
+            "render": RENDER_VERSION,
+            "verifier": VERIFIER_VERSION,
+            "sqlite": self.sqlite_version,
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _check_header(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            header = file.read(len(_HEADER))
+    except OSError as error:
+        raise DatabaseLoadError(f"can't read the database {path}: {error.strerror}") from error
+    if header != _HEADER:
+        raise DatabaseLoadError(f"{path} is not a SQLite database; build or import the data again")

@@ -1,0 +1,89 @@
+"""Rows -> the text that an agent reads. Deterministic, bounded, and every cut says that it is one."""
+
+from collections.abc import Sequence
+
+from env_server.sql import SqlResult
+from env_server.sql.jobs import Cell
+
+RENDER_VERSION = "1"
+MAX_CELL_CHARS = 200
+MAX_RESULT_BYTES = 4_000  # UTF-8, the closing remark included
+
+_CUT = "(cut: the result is too long)"
+
+
+def render_rows(result: SqlResult, shown_rows: int) -> str:
+    """A header of column names, then a line a row, cells joined by ` | `; at most `shown_rows` rows:
+
+        name | age
+        Ann | 31
+        Bob | NULL
+        (first 2 rows; there are more)
+
+    A result without rows says `(no rows)`.
+    """
+    lines = [" | ".join(render_text(name) for name in result.columns)]
+    lines += (" | ".join(map(render_cell, row)) for row in result.rows[:shown_rows])
+    if not result.rows:
+        lines.append("(no rows)")
+    elif result.truncated or len(result.rows) > shown_rows:
+        lines.append(f"(first {min(len(result.rows), shown_rows)} rows; there are more)")
+    return cap("\n".join(lines))
+
+
+def render_table(table: str, result: SqlResult) -> str:
+    """What DESCRIBE shows, from the result of its job:
+
+    orders: 1204 rows
+    order_id INTEGER primary key
+    customer_id INTEGER -> customers.customer_id
+    """
+    lines = [f"{table}: {result.row_count} rows"]
+    for column, kind, is_key, references in result.rows:
+        key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
+        lines.append(render_text(" ".join(str(part) for part in (column, kind, key, arrow) if part)))
+    return cap("\n".join(lines))
+
+
+def render_schema(tables: Sequence[str], described: Sequence[str]) -> str:
+    """`Tables: a, b, c`, then a line `a(id, name)` for each table described, in that order."""
+    return "\n".join([f"Tables: {', '.join(map(render_text, tables))}", *described])
+
+
+def render_columns(table: str, result: SqlResult) -> str:
+    """`table(column, column)`, from the result of a DESCRIBE job."""
+    return cap(_one_line(f"{table}({', '.join(str(row[0]) for row in result.rows)})"))
+
+
+def render_cell(cell: Cell) -> str:
+    """NULL, an integer's digits, the shortest text of a float that reads back, text on one line, `<blob N bytes>`."""
+    if cell is None:
+        return "NULL"
+    if isinstance(cell, str):
+        return render_text(cell)
+    if isinstance(cell, bytes):
+        return f"<blob {len(cell)} bytes>"
+    return repr(cell)
+
+
+def render_text(text: str) -> str:
+    """Text on one line, cut to `MAX_CELL_CHARS` with `…`."""
+    text = _one_line(text)
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\r", "\\r") if "\n" in text or "\r" in text else text
+
+
+def cap(text: str) -> str:
+    """`text`, or as many of its lines as `MAX_RESULT_BYTES` hold and a remark that it was cut.
+
+    A first line that alone is too long is cut within.
+    """
+    data = text.encode(errors="replace")
+    if len(data) <= MAX_RESULT_BYTES:
+        return text
+    kept = data[: MAX_RESULT_BYTES - len(_CUT) - 1]
+    end = kept.rfind(b"\n")
+    return (kept[:end] if end > 0 else kept).decode(errors="ignore") + "\n" + _CUT

@@ -1,0 +1,162 @@
+"""What a step pays: pure functions from what happened to a ledger of named parts.
+
+    operational     is the step well made?          running sum in [-0.25, 0.05]
+    progress        is a QUERY near the gold?       0.15 x the best potential so far, in [0, 0.15]
+    correctness     is the ANSWER right?            1 or 0
+
+So a correct episode pays at least 0.75 and any other at most 0.20. All amounts are whole millionths, so sums are exact
+after rounding and replays are equal to the byte.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.models import RewardLedger
+
+REWARD_VERSION = "1"
+
+# The operational parts: name -> (amount, when a step earns it).
+OPERATIONAL: dict[str, tuple[float, str]] = {
+    "exec_ok": (0.02, "the action was carried out without an error; a well-formed ANSWER always is"),
+    "new_info": (0.01, "it succeeded and showed a result text that this episode had not shown before"),
+    "repeat": (-0.03, "the same action was taken before in this episode, as `normalise` sees it"),
+    "step_cost": (-0.02, "every step"),
+}
+STEP_BOUNDS = (-0.10, 0.15)
+SUM_BOUNDS = (-0.25, 0.05)
+PROGRESS_WEIGHT = 0.15
+CORRECT = 1.0
+
+CARDINALITY_WEIGHT, OVERLAP_WEIGHT, RANGE_WEIGHT = 0.25, 0.50, 0.25
+
+Row = Sequence[object]
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What happened in a step, as far as rewards go. `potential` is a QUERY's own, else 0."""
+
+    exec_ok: bool
+    new_info: bool
+    repeat: bool
+    potential: float = 0.0
+    correct: bool = False
+
+
+EMPTY_LEDGER = RewardLedger(step={}, operational=0.0, progress=0.0, correctness=0.0, potential=0.0, total=0.0)
+
+
+def settle(ledger: RewardLedger, facts: StepFacts) -> tuple[float, RewardLedger]:
+    """-> the step's reward and the ledger after it. `clamp` is the part that the bounds take back."""
+    earned = {"exec_ok": facts.exec_ok, "new_info": facts.new_info, "repeat": facts.repeat, "step_cost": True}
+    parts = {name: OPERATIONAL[name][0] for name, is_earned in earned.items() if is_earned}
+    wanted = _round(sum(parts.values()))
+    operational = _round(_clamp(ledger.operational + _clamp(wanted, STEP_BOUNDS), SUM_BOUNDS))
+    if clamped := _round(operational - ledger.operational - wanted):
+        parts["clamp"] = clamped
+    potential = max(ledger.potential, facts.potential)
+    progress = _round(PROGRESS_WEIGHT * potential)
+    if progress > ledger.progress:
+        parts["progress"] = _round(progress - ledger.progress)
+    if facts.correct:
+        parts["correctness"] = CORRECT
+    reward = _round(sum(parts.values()))
+    return reward, RewardLedger(
+        step=parts,
+        operational=operational,
+        progress=progress,
+        correctness=CORRECT if facts.correct else ledger.correctness,
+        potential=potential,
+        total=_round(ledger.total + reward),
+    )
+
+
+def potential(rows: Sequence[Row], truncated: bool, gold: Sequence[Row], reads_tables: bool) -> float:
+    """How near a QUERY's rows are to the gold rows: [0, 1], to four decimals.
+
+    cardinality     the smaller number of rows over the larger
+    value overlap   Jaccard index of the two bags of cells, columns' order and names aside
+    numeric range   how near the least and the greatest number of the one are to those of the other
+
+    Where the gold holds no number, the other two share the range's weight in proportion. Nothing is paid for a query
+    that reads no table (`SELECT 1`), nor for cardinality where there are more rows than were fetched.
+    """
+    if not rows or not gold or not reads_tables:
+        return 0.0
+    cardinality = 0.0 if truncated else min(len(rows), len(gold)) / max(len(rows), len(gold))
+    overlap = _overlap(rows, gold)
+    in_range = _range(rows, gold)
+    if in_range is None:
+        score = (CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * overlap) / (CARDINALITY_WEIGHT + OVERLAP_WEIGHT)
+    else:
+        score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * overlap + RANGE_WEIGHT * in_range
+    return round(score, 4) + 0.0
+
+
+def _overlap(rows: Sequence[Row], gold: Sequence[Row]) -> float:
+    ours = Counter(_key(cell) for row in rows for cell in row)
+    theirs = Counter(_key(cell) for row in gold for cell in row)
+    return (ours & theirs).total() / (ours | theirs).total()
+
+
+def _range(rows: Sequence[Row], gold: Sequence[Row]) -> float | None:
+    """None where the gold holds no number."""
+    theirs = _numbers(gold)
+    if not theirs:
+        return None
+    ours = _numbers(rows)
+    if not ours:
+        return 0.0
+    return (_nearness(min(ours), min(theirs)) + _nearness(max(ours), max(theirs))) / 2
+
+
+def _numbers(rows: Sequence[Row]) -> list[float]:
+    return [float(cell) for row in rows for cell in row if isinstance(cell, int | float) and math.isfinite(cell)]
+
+
+def _nearness(ours: float, theirs: float) -> float:
+    """1 where equal, falling to 0 at a difference as large as the gold's own size (at least 1)."""
+    return max(0.0, 1.0 - abs(ours - theirs) / max(abs(theirs), 1.0))
+
+
+def _key(cell: object) -> object:
+    """Equal for cells that count as one value: 1 and 1.0, floats that differ in their last digits."""
+    if isinstance(cell, float) and math.isfinite(cell):
+        return float(f"{cell:.9g}")
+    return cell.strip() if isinstance(cell, str) else cell
+
+
+_TOKENS = re.compile(
+    r"""(?P<kept>'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
+    r"|(?P<space>(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++)"
+    r"|(?P<word>\w++)|(?P<sign>.)",
+    re.DOTALL,
+)
+
+
+def normalise(action: str) -> str:
+    """An action's canonical text so that two that are the same SQL are the same text.
+
+    Outside quotes letter case, white space, comments and a final semicolon do not count.
+    """
+    words: list[str] = []
+    for match in _TOKENS.finditer(action):
+        if match.lastgroup == "kept":
+            words.append(match[0])
+        elif match.lastgroup != "space":
+            words.append(match[0].lower())
+    while words and words[-1] == ";":
+        words.pop()
+    return " ".join(words)
+
+
+def _clamp(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def _round(value: float) -> float:
+    """To millionths; never -0.0, which prints otherwise than 0.0."""
+    return round(value, 6) + 0.0

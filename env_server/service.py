@@ -1,0 +1,109 @@
+"""What a running server holds: the question bank, the SQL workers, the episodes. Knows nothing of HTTP."""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+
+from env_server.pool import EpisodePool
+from env_server.questions import QuestionBank
+from env_server.rewards import REWARD_VERSION
+from env_server.settings import Settings
+from env_server.sql import SqlPool
+from shared.errors import NotReady
+from shared.models import ServerMetadata
+
+log = logging.getLogger(__name__)
+
+NAME = "sqlenv"
+DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to answer a question in plain language"
+# The source that decides what bytes an action is answered with; hashed, because a version number is forgotten.
+RULES = {
+    "env_server": ("environment.py", "questions.py", "render.py", "rewards.py", "verifier.py"),
+    "env_server.sql": ("catalogue.py", "connection.py", "run.py", "runner.py"),
+    "shared": ("actions.py", "models.py"),
+}
+
+
+def package_version() -> str:
+    """The installed version; a source tree that is not installed has none."""
+    try:
+        return version(NAME)
+    except PackageNotFoundError:
+        return "0.0.0"
+
+
+def rules_digest() -> str:
+    """SHA-256 of the source in `RULES`."""
+    total = hashlib.sha256()
+    for package, files in RULES.items():
+        for name in files:
+            total.update(hashlib.sha256(resources.files(package).joinpath(name).read_bytes()).digest())
+    return total.hexdigest()
+
+
+def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
+    """`GET /metadata`. `digest` covers all that an episode's replies depend on: data, limits, SQLite, code, budget."""
+    parts = {"bank": bank.digest, "rules": rules_digest(), "step_budget": settings.step_budget}
+    return ServerMetadata(
+        name=NAME,
+        description=DESCRIPTION,
+        version=package_version(),
+        reward_version=REWARD_VERSION,
+        sqlite_version=bank.sqlite_version,
+        digest=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(),
+        data_digest=bank.data_digest,
+        questions=bank.counts,
+        databases=len(bank.databases),
+        step_budget=settings.step_budget,
+        capacity=settings.capacity,
+    )
+
+
+@dataclass
+class Service:
+    settings: Settings
+    metadata: ServerMetadata
+    sql: SqlPool
+    pool: EpisodePool
+
+    def check_ready(self) -> None:
+        """`NotReady` unless episodes can start."""
+        if self.pool.draining:
+            raise NotReady("the server is shutting down", retry_after_s=1)
+        if not self.sql.ready:
+            raise NotReady("no SQL worker is up", retry_after_s=1)
+
+    def drain(self) -> None:
+        """Start no further episode; those held go on. Safe in a signal handler."""
+        self.pool.draining = True
+
+    async def sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.sweep_interval_s)
+            self.pool.sweep()
+
+
+@asynccontextmanager
+async def running(settings: Settings, bank: QuestionBank) -> AsyncIterator[Service]:
+    """A service with its SQL workers up and its leases watched, until the block ends."""
+    metadata = describe(bank, settings)
+    async with SqlPool(settings.sql_workers, bank.policy) as sql:
+        service = Service(settings, metadata, sql, EpisodePool(bank, sql, settings, metadata.digest))
+        sweeper = asyncio.create_task(service.sweep_forever())
+        try:
+            yield service
+        finally:
+            sweeper.cancel()
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items()))
+            log.info(
+                "episodes ended: %s; unfinished: %d, evicted: %d",
+                counts or "none",
+                len(service.pool),
+                service.pool.evicted,
+            )

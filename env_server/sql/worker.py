@@ -1,0 +1,91 @@
+"""A worker process: one thread, one `SqlRunner`, one socket to the parent. `SqlPool` starts it; nobody else does.
+
+    python -m env_server.sql.worker SOCKET_FD MARKER_FD POLICY_JSON
+
+It says hello with an empty frame and ends when the socket does. Frames and the marker are those of `jobs.py`.
+"""
+
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+from env_server.sql.jobs import LENGTH, MARKER, MARKER_BYTES, SqlResult, decode_jobs, encode_results
+from env_server.sql.policy import SqlPolicy
+from env_server.sql.runner import SqlRunner
+
+FLUSH_AFTER_S = 0.005  # results do not wait longer than this for slower ones of their frame, one job aside
+
+
+def main() -> None:
+    socket_fd, marker_fd, policy_json = sys.argv[1:]
+    fields = json.loads(policy_json)
+    policy = SqlPolicy(**{**fields, "functions": tuple(fields["functions"])})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the socket
+    marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
+    os.close(int(marker_fd))
+    _limit(policy)
+    with socket.socket(fileno=int(socket_fd)) as channel, SqlRunner(policy) as runner:
+        serve(channel, marker, runner)
+
+
+def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
+    """Answer frames until the parent closes its end."""
+    try:
+        channel.sendall(LENGTH.pack(0))
+        while body := _read_frame(channel):
+            results: list[tuple[int, SqlResult]] = []
+            flushed = time.monotonic()
+            for number, job in decode_jobs(body):
+                now = time.monotonic()
+                if results and now - flushed > FLUSH_AFTER_S:
+                    channel.sendall(encode_results(results))
+                    results, flushed = [], now
+                MARKER.pack_into(marker, 0, number, now, time.process_time())
+                try:
+                    result = runner.run(job)
+                except Exception as error:  # a fault of this package, which must not look like the agent's
+                    result = SqlResult(error=f"{type(error).__name__}: {error}", error_code="internal")
+                results.append((number, result))
+            MARKER.pack_into(marker, 0, 0, 0.0, 0.0)
+            channel.sendall(encode_results(results))
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone
+
+
+def _read_frame(channel: socket.socket) -> bytes:
+    """A frame's body, or b"" at the end of the stream."""
+    head = _read(channel, LENGTH.size)
+    return _read(channel, LENGTH.unpack(head)[0]) if head else b""
+
+
+def _read(channel: socket.socket, size: int) -> bytes:
+    data = channel.recv(size)
+    if 0 < len(data) < size:
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := channel.recv(missing)):
+            parts.append(data)
+            missing -= len(data)
+        data = b"" if missing else b"".join(parts)
+    return data
+
+
+def _limit(policy: SqlPolicy) -> None:
+    for what, most in (
+        (resource.RLIMIT_AS, policy.max_address_space_bytes),
+        (resource.RLIMIT_NOFILE, policy.max_open_files),
+        (resource.RLIMIT_FSIZE, 0),  # it has nothing to write
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (limit, limit))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""An `EpisodePool` in this process, with its SQL and its clock in the test's hands."""
+
+import asyncio
+from typing import Any
+
+from env_server.pool import EpisodePool
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
+from env_server.sql import SqlJob, SqlResult, SqlRunner
+from shared.dataset import Question
+from shared.models import ResetRequest, SQLState, StepRequest, StepResult
+
+
+class LocalSql:
+    """The SQL pool's face over a runner in this process. `hold()` makes jobs wait, `fault` makes them fail."""
+
+    def __init__(self) -> None:
+        self.runner = SqlRunner()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.fault: Exception | None = None
+        self.jobs = 0
+
+    async def run(self, job: SqlJob) -> SqlResult:
+        self.jobs += 1
+        await self.open.wait()
+        if self.fault is not None:
+            raise self.fault
+        return self.runner.run(job)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Driver:
+    """A pool with a few shorthands: requests as keywords, replies as models."""
+
+    def __init__(self, bank: QuestionBank, question: Question, **settings: Any) -> None:
+        self.sql, self.clock, self.question = LocalSql(), Clock(), question
+        self.pool = EpisodePool(bank, self.sql, Settings(**settings), "digest", self.clock)  # type: ignore[arg-type]
+        self.describe = f"DESCRIBE: {question.tables_involved[0]}"
+        self.sample = f"SAMPLE: {question.tables_involved[0]}"
+        self.query = f"QUERY: {question.gold_sql}"
+
+    async def reset(self, episode_id: str | None = "e", **fields: Any) -> bytes:
+        fields.setdefault("question_id", self.question.question_id)
+        return await self.pool.reset(ResetRequest(episode_id=episode_id, **fields))
+
+    async def step(self, action: Any, step: int | None = None, episode_id: str = "e") -> bytes:
+        return await self.pool.step(StepRequest(episode_id=episode_id, action=action, step=step))
+
+    async def state(self, episode_id: str = "e") -> SQLState:
+        return SQLState.model_validate_json(await self.pool.state(episode_id))
+
+
+def read(reply: bytes) -> StepResult:
+    return StepResult.model_validate_json(reply)

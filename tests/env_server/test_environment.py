@@ -1,0 +1,332 @@
+"""One episode, in process: what an agent sees, what its driver is paid, how it ends, and that it is always the same."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from env_server.environment import SQLEnvironment, drive, find_table
+from env_server.questions import QuestionBank
+from env_server.sql import JobKind, SqlJob, SqlPool, SqlResult, SqlRunner
+from shared.actions import ActionType, SQLAction
+from shared.errors import Conflict, DatabaseLoadError, InvalidAction, NotReady, UnknownQuestion
+from shared.models import Outcome, ResetRequest
+
+EPISODE = [
+    "DESCRIBE: orders",
+    "SAMPLE: products",
+    "QUERY: SELECT nam FROM products",
+    "QUERY: SELECT * FROM orders",
+    "QUERY: SELECT random()",
+    "QUERY: SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) GROUP BY title ORDER BY 2 DESC, 1",
+    "ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1",
+]
+
+
+@pytest.fixture(scope="module")
+def bank(tiny_data: Path) -> QuestionBank:
+    return QuestionBank.load(tiny_data)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SqlRunner]:
+    with SqlRunner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def env(bank: QuestionBank, runner: SqlRunner) -> SQLEnvironment:
+    return SQLEnvironment(bank, runner)
+
+
+def test_what_a_reset_shows(env: SQLEnvironment) -> None:
+    result = env.reset(question_id="shop-1", episode_id="e-1")
+    seen = result.observation
+    assert result.episode_id == "e-1"
+    assert (seen.question, seen.schema_info) == ("How many customers are there?", "Tables: customers, products, orders")
+    assert (seen.result, seen.error, seen.reward, seen.done) == ("", None, None, False)
+    assert (seen.step_count, seen.budget_remaining, seen.action_history) == (0, 15, [])
+    assert (result.reward, result.done, result.info.outcome, result.info.ledger.total) == (None, False, None, 0.0)
+
+
+def test_a_whole_episode(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-5")
+    described = env.step("describe `Orders`;")
+    assert described.observation.result.split("\n")[:2] == ["orders: 6 rows", "order_id INTEGER primary key"]
+    assert described.observation.schema_info == (
+        "Tables: customers, products, orders\norders(order_id, customer_id, product_id, quantity, note)"
+    )
+    assert described.observation.action_history == ["DESCRIBE: `Orders`;"]
+    assert described.reward == described.observation.reward == 0.01
+    sampled = env.step(SQLAction(action_type=ActionType.SAMPLE, argument="products"))
+    assert sampled.observation.result.split("\n") == [
+        "product_id | title | price", "1 | lamp | 24.5", "2 | chair | 80.0", "3 | desk | 120.25", "4 | mug | 7.75",
+    ]  # fmt: skip
+    wrong = env.step("QUERY: SELECT nam FROM products")
+    assert (wrong.observation.result, wrong.observation.error) == ("", "no such column: nam")
+    assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
+    right = env.step(EPISODE[5])
+    assert right.observation.error is None
+    assert right.info.ledger.potential == 1.0
+    assert right.reward == 0.16
+    end = env.step(EPISODE[6])
+    assert (end.done, end.info.outcome, end.info.ledger.correctness) == (True, Outcome.CORRECT, 1.0)
+    assert (end.observation.result, end.observation.error, end.observation.budget_remaining) == ("", None, 10)
+    assert end.reward == 1.0
+    assert end.info.ledger.total == 0.01 + 0.01 - 0.02 + 0.16 + 1.0
+    with pytest.raises(Conflict, match="over"):
+        env.step("ANSWER: 1")
+    assert env.state.outcome == Outcome.CORRECT
+
+
+def test_a_wrong_answer_ends_too(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-1")
+    end = env.step("ANSWER: 6")
+    assert (end.done, end.info.outcome, end.reward) == (True, Outcome.WRONG, 0.0)
+
+
+def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-1", step_budget=2)
+    assert not env.step("DESCRIBE: orders").done
+    end = env.step("SAMPLE: orders")
+    assert (end.done, end.info.outcome, end.observation.budget_remaining) == (True, Outcome.BUDGET, 0)
+    env.reset(question_id="shop-1", step_budget=1)
+    assert env.step("ANSWER: 5").info.outcome == Outcome.CORRECT
+    assert SQLEnvironment(env.bank, env.executor, step_budget=7).reset(seed=1).observation.budget_remaining == 7
+
+
+@pytest.mark.parametrize("action", ["DESCRIBE: nope", "SAMPLE: sqlite_master", "DESCRIBE: orders; DROP TABLE orders"])
+def test_a_table_that_is_not_there(env: SQLEnvironment, action: str) -> None:
+    env.reset(question_id="shop-1")
+    result = env.step(action)
+    assert result.info.error_code == "no_such_table"
+    assert str(result.observation.error).endswith("the tables are customers, products, orders")
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT * FROM nope", "no_such_table"),
+        ("SELEC 1", "sql_error"),
+        ("SELECT sql FROM sqlite_master", "sql_denied"),
+        ("DELETE FROM orders", "sql_denied"),
+        ("SELECT hex(printf('%.*c', 40000, 'a'))", "sql_budget"),
+    ],
+)
+def test_a_query_that_fails_says_why(env: SQLEnvironment, sql: str, code: str) -> None:
+    env.reset(question_id="shop-1")
+    result = env.step(f"QUERY: {sql}")
+    assert result.info.error_code == code
+    assert result.observation.error
+    assert result.observation.result == ""
+    assert not result.done
+
+
+def test_repeats_and_news(env: SQLEnvironment) -> None:
+    env.reset(question_id="zoo-3")
+    first = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id = 1")
+    assert set(first.info.ledger.step) >= {"exec_ok", "new_info"}
+    same = env.step("QUERY: select  NAME from keepers where keeper_id=1;")
+    assert set(same.info.ledger.step) == {"exec_ok", "repeat", "step_cost"}
+    other_words = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id < 2")
+    assert set(other_words.info.ledger.step) == {"exec_ok", "step_cost"}  # shows what was shown before
+    env.step("DESCRIBE: keepers")
+    assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step
+    assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
+
+
+def test_a_query_longer_than_shown_is_compared_whole(tiny_data: Path, tmp_path: Path) -> None:
+    """The gold of a data set may have more rows than an agent is shown."""
+    import json
+
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    path = data / "questions" / "questions_eval.json"
+    questions = json.loads(path.read_text())
+    sql = "SELECT a.name, b.name FROM customers a, customers b"
+    questions[0] |= {"gold_sql": sql, "gold_answer": [["x", "y"]] * 25, "answer_type": "table"}
+    path.write_text(json.dumps(questions))
+    with SqlRunner() as runner:
+        env = SQLEnvironment(QuestionBank.load(data), runner)
+        env.reset(question_id="shop-7")
+        result = env.step(f"QUERY: {sql}")
+    assert result.observation.result.count("\n") == 21
+    assert result.observation.result.endswith("(first 20 rows; there are more)")
+    assert result.info.ledger.potential == 1.0
+
+
+def test_luck_is_not_progress(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-1")
+    assert env.step("QUERY: SELECT 5").info.ledger.potential == 0.0
+    assert env.step("QUERY: SELECT count(*) FROM customers").info.ledger.potential == 1.0
+
+
+def test_an_action_that_is_none_costs_nothing(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-1")
+    with pytest.raises(InvalidAction, match="expected"):
+        env.step("JUMP: high")
+    assert env.state.step_count == 0
+
+
+def test_before_a_reset_there_is_no_episode(env: SQLEnvironment) -> None:
+    with pytest.raises(Conflict, match="reset"):
+        env.step("DESCRIBE: orders")
+    with pytest.raises(Conflict, match="reset"):
+        _ = env.state
+    with pytest.raises(UnknownQuestion):
+        env.reset(question_id="nope")
+    with pytest.raises(RuntimeError, match="executor"):
+        SQLEnvironment(env.bank).reset(seed=1)
+
+
+def test_a_seed_or_an_id_chooses_the_question(env: SQLEnvironment) -> None:
+    assert env.reset(seed=3).info.question_id == env.reset(seed=3, episode_id="x").info.question_id
+    assert env.reset(episode_id="x").info.question_id == env.reset(episode_id="x").info.question_id
+    assert {env.reset(split="eval", db_id="zoo", seed=seed).info.question_id for seed in range(40)} == {
+        "zoo-1", "zoo-2", "zoo-3",
+    }  # fmt: skip
+    assert env.reset(ResetRequest(question_id="shop-2", seed=1)).info.question_id == "shop-2"
+
+
+def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
+    """In this process or in workers, on one bank or another, step by step or by a reset with actions."""
+    with SqlRunner() as runner:
+        env = SQLEnvironment(bank, runner)
+        replies = [env.reset(question_id="shop-5", episode_id="e").model_dump_json()]
+        for action in EPISODE:
+            replies.append(env.step(action).model_dump_json())
+        other = SQLEnvironment(QuestionBank.load(tiny_data), runner)
+        rebuilt = other.reset(question_id="shop-5", episode_id="e", actions=EPISODE)
+        assert rebuilt.model_dump_json(exclude={"episode_id"}) == replies[-1]
+        assert other.state == env.state
+
+    async def in_workers() -> list[str]:
+        async with SqlPool(2) as pool:
+            env = SQLEnvironment(QuestionBank.load(tiny_data))
+
+            async def play(jobs: Any) -> Any:
+                try:
+                    job = next(jobs)
+                    while True:
+                        job = jobs.send(await pool.run(job))
+                except StopIteration as end:
+                    return end.value
+
+            found = [(await play(env.reset_jobs(question_id="shop-5", episode_id="e"))).model_dump_json()]
+            for action in EPISODE:
+                found.append((await play(env.step_jobs(action))).model_dump_json())
+            return found
+
+    assert asyncio.run(in_workers()) == replies
+
+
+def test_a_replay_past_the_end_is_refused(env: SQLEnvironment) -> None:
+    with pytest.raises(Conflict):
+        env.reset(question_id="shop-1", actions=["ANSWER: 5", "DESCRIBE: orders"])
+    with pytest.raises(InvalidAction):
+        env.reset(question_id="shop-1", actions=["FLY: away"])
+
+
+def test_a_query_that_was_killed_ends_the_episode(bank: QuestionBank, runner: SqlRunner) -> None:
+    class Deadly:
+        def run(self, job: SqlJob) -> SqlResult:
+            if job.kind == JobKind.QUERY:
+                return SqlResult(error="the query takes too long or too much memory", error_code="sql_killed")
+            return runner.run(job)
+
+    env = SQLEnvironment(bank, Deadly())
+    env.reset(question_id="shop-1")
+    result = env.step("QUERY: SELECT 1")
+    assert (result.done, result.info.outcome, result.reward) == (True, Outcome.SQL_KILLED, -0.02)
+    assert result.observation.error
+
+
+def test_a_lost_server_is_not_the_agents_doing(bank: QuestionBank, runner: SqlRunner) -> None:
+    class Flaky:
+        down = False
+
+        def run(self, job: SqlJob) -> SqlResult:
+            if self.down:
+                raise NotReady("no worker")
+            return runner.run(job)
+
+    executor = Flaky()
+    env = SQLEnvironment(bank, executor)
+    env.reset(question_id="shop-1")
+    env.step("QUERY: SELECT 1")
+    before = env.state
+    executor.down = True
+    with pytest.raises(NotReady):
+        env.step("QUERY: SELECT count(*) FROM customers")
+    assert env.state == before
+    executor.down = False
+    assert env.step("QUERY: SELECT count(*) FROM customers").observation.step_count == 2
+
+
+def test_broken_data_is_not_the_agents_doing(tiny_data: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    path = data / "databases" / "zoo" / "zoo.sqlite"
+    path.write_bytes(path.read_bytes()[:1000])
+    with SqlRunner() as runner:
+        env = SQLEnvironment(QuestionBank.load(data), runner)
+        with pytest.raises(DatabaseLoadError, match="zoo"):
+            env.reset(question_id="zoo-1")
+        assert env.reset(question_id="shop-1").observation.schema_info
+        path.unlink()
+
+
+def test_a_gold_that_fails_is_named(tiny_data: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    path = data / "questions" / "questions_train.json"
+    path.write_text(path.read_text().replace("SELECT count(*) FROM customers", "SELECT count(*) FROM clients"))
+    with SqlRunner() as runner:
+        env = SQLEnvironment(QuestionBank.load(data), runner)
+        with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
+            env.reset(question_id="shop-1")
+
+
+def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-3")
+    reply = env.step("DESCRIBE: products").model_dump_json() + env.state.model_dump_json()
+    assert "desk" not in reply
+    assert "SELECT" not in reply
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ["QUERY: SELECT 1"] * 15,
+        [f"QUERY: SELECT {i}" for i in range(15)],
+        ["QUERY: SELECT 1", "QUERY: SELECT 2"] * 7,
+        ["SAMPLE: customers", "SAMPLE: products", "SAMPLE: orders"] * 5,
+        ["DESCRIBE: customers", "DESCRIBE: nope"] * 7,
+        [f"QUERY: SELECT * FROM customers LIMIT {i}" for i in range(1, 16)],
+        ["QUERY: SELECT a.*, b.*, c.* FROM customers a, products b, orders c", "ANSWER: 1"],
+        ["ANSWER: 0"],
+    ],
+)
+def test_farming_does_not_pay(env: SQLEnvironment, policy: list[str]) -> None:
+    for question in ("shop-3", "shop-4", "shop-5", "zoo-2"):
+        env.reset(question_id=question)
+        for action in policy:
+            result = env.step(action)
+        assert result.info.ledger.operational <= 0.05
+        assert result.info.ledger.total <= 0.15
+
+
+def test_find_table() -> None:
+    tables = ["orders", "Orders", "order details"]
+    meant = {"orders": "orders", "ORDERS": "orders", "Orders": "Orders", '"order details"': "order details"}
+    meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
+    assert {name: find_table(name, tables) for name in meant} == meant
+    assert find_table("x", tables) is find_table("", tables) is None
+
+
+def test_an_error_of_the_executor_reaches_the_generator(bank: QuestionBank) -> None:
+    def fail(job: SqlJob) -> SqlResult:
+        raise NotReady("gone")
+
+    with pytest.raises(NotReady, match="gone"):
+        drive(SQLEnvironment(QuestionBank(bank.data_dir, bank.splits)).reset_jobs(seed=1), fail)

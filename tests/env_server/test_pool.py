@@ -1,0 +1,305 @@
+import asyncio
+import json
+from uuid import UUID
+
+import pytest
+
+from env_server.questions import QuestionBank
+from shared.dataset import Question
+from shared.errors import (
+    Behind,
+    CapacityReached,
+    Conflict,
+    DigestMismatch,
+    InvalidAction,
+    NotReady,
+    SQLEnvError,
+    UnknownEpisode,
+    UnknownQuestion,
+)
+from shared.models import Outcome, ResetResult, SQLState
+from tests.env_server.pool_driver import Driver, read
+
+pytestmark = pytest.mark.anyio
+
+
+# -- starting --------------------------------------------------------------------------------------------
+
+
+async def test_a_reset_starts_an_episode_under_the_clients_id(driver: Driver) -> None:
+    result = ResetResult.model_validate_json(await driver.reset("mine"))
+    assert result.episode_id == "mine"
+    assert result.info.question_id == driver.question.question_id
+    assert (result.observation.step_count, result.observation.budget_remaining, result.done) == (0, 5, False)
+
+
+async def test_an_id_is_minted_where_none_is_given(driver: Driver) -> None:
+    ids = [ResetResult.model_validate_json(await driver.reset(None)).episode_id for _ in range(2)]
+    assert ids[0] != ids[1]
+    assert all(str(UUID(one)) == one for one in ids)
+
+
+async def test_replies_hold_no_episode_id_but_the_resets_own(driver: Driver) -> None:
+    first, second = await driver.reset("aaaa"), await driver.reset("bbbb")
+    assert first.replace(b"aaaa", b"bbbb") == second
+    assert await driver.step(driver.query, 0, "aaaa") == await driver.step(driver.query, 0, "bbbb")
+
+
+async def test_a_seed_picks_the_same_question_on_every_server(bank: QuestionBank, question: Question) -> None:
+    async def picked() -> list[str]:
+        driver = Driver(bank, question)
+        return [read(await driver.reset(None, question_id=None, seed=seed)).info.question_id for seed in range(12)]
+
+    first = await picked()
+    assert await picked() == first
+    assert len(set(first)) > 1
+
+
+async def test_without_a_seed_the_same_reset_is_the_same_episode(driver: Driver) -> None:
+    assert await driver.reset("x", question_id=None) == await driver.reset("x", question_id=None)
+
+
+async def test_an_unknown_question_takes_no_place(driver: Driver) -> None:
+    with pytest.raises(UnknownQuestion):
+        await driver.reset(question_id="no such question")
+    assert len(driver.pool) == 0
+
+
+async def test_another_servers_digest_is_refused(driver: Driver) -> None:
+    await driver.reset("a", digest="digest")
+    with pytest.raises(DigestMismatch):
+        await driver.reset("b", digest="another")
+
+
+async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: Driver) -> None:
+    driver.sql.fault = NotReady("no worker")
+    with pytest.raises(NotReady):
+        await driver.reset(actions=[driver.query])
+    assert len(driver.pool) == 0
+    driver.sql.fault = None
+    assert read(await driver.reset(actions=[driver.query])).observation.step_count == 1
+
+
+# -- steps: order and idempotency ------------------------------------------------------------------------
+
+
+async def test_the_same_step_again_is_the_same_reply_and_charges_nothing(driver: Driver) -> None:
+    await driver.reset()
+    first = await driver.step(driver.describe, 0)
+    second = await driver.step(driver.query, 1)
+    jobs = driver.sql.jobs
+    assert await driver.step(driver.query, 1) == second
+    assert driver.sql.jobs == jobs, "the last reply is stored"
+    assert await driver.step(driver.describe, 0) == first, "an older one is as good"
+    assert (await driver.state()).step_count == 2
+
+
+async def test_text_and_object_are_the_same_action(driver: Driver) -> None:
+    await driver.reset()
+    first = await driver.step({"action_type": "QUERY", "argument": f"  {driver.question.gold_sql}\n"}, 0)
+    assert await driver.step(f"query {driver.question.gold_sql}", 0) == first
+
+
+async def test_a_repeat_of_a_step_in_flight_waits_for_it(driver: Driver) -> None:
+    await driver.reset()
+    driver.sql.open.clear()
+    both = [asyncio.create_task(driver.step(driver.query, 0)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    assert not any(task.done() for task in both)
+    driver.sql.open.set()
+    replies = await asyncio.gather(*both)
+    assert replies[0] == replies[1]
+    assert (await driver.state()).step_count == 1
+
+
+async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Driver) -> None:
+    await driver.reset()
+    driver.sql.open.clear()
+    actions = [driver.describe, driver.sample, driver.query]
+    tasks = [asyncio.create_task(driver.step(action)) for action in actions]
+    await asyncio.sleep(0.01)
+    driver.sql.open.set()
+    counts = [read(reply).observation.step_count for reply in await asyncio.gather(*tasks)]
+    assert counts == [1, 2, 3]
+    assert (await driver.state()).action_history == actions
+
+
+async def test_a_slow_episode_holds_up_no_other(driver: Driver) -> None:
+    await driver.reset("slow")
+    await driver.reset("quick")
+    driver.sql.open.clear()
+    slow = asyncio.create_task(driver.step(driver.query, 0, "slow"))
+    await asyncio.sleep(0.01)
+    assert read(await driver.step("ANSWER: nothing", 0, "quick")).done
+    assert not slow.done()
+    driver.sql.open.set()
+    await slow
+
+
+async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver) -> None:
+    await driver.reset()
+    await driver.step(driver.describe, 0)
+    with pytest.raises(Conflict, match="another action"):
+        await driver.step(driver.query, 0)
+    assert (await driver.state()).step_count == 1
+
+
+async def test_a_step_ahead_is_behind_and_replay_mends_it(driver: Driver) -> None:
+    await driver.reset()
+    with pytest.raises(Behind) as caught:
+        await driver.step(driver.query, 2)
+    assert caught.value.details["step_count"] == 0
+    await driver.reset(actions=[driver.describe, driver.sample])
+    assert read(await driver.step(driver.query, 2)).observation.step_count == 3
+
+
+async def test_an_invalid_action_costs_nothing(driver: Driver) -> None:
+    await driver.reset()
+    with pytest.raises(InvalidAction, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
+        await driver.step("DROP TABLE x", 0)
+    assert read(await driver.step(driver.query, 0)).observation.budget_remaining == 4
+
+
+# -- the end ---------------------------------------------------------------------------------------------
+
+
+async def test_after_the_end_repeats_are_answered_and_steps_are_not(driver: Driver) -> None:
+    await driver.reset()
+    first = await driver.step(driver.describe, 0)
+    last = await driver.step("ANSWER: wrong for sure", 1)
+    assert read(last).done
+    assert await driver.step("ANSWER: wrong for sure", 1) == last
+    assert await driver.step(driver.describe, 0) == first
+    for step in (2, None):
+        with pytest.raises(Conflict, match="over"):
+            await driver.step(driver.query, step)
+    state = await driver.state()
+    assert (state.done, state.outcome, state.step_count) == (True, Outcome.WRONG, 2)
+
+
+async def test_the_budget_ends_an_episode(driver: Driver) -> None:
+    await driver.reset(step_budget=2)
+    await driver.step(driver.query, 0)
+    assert read(await driver.step(driver.query, 1)).info.outcome == Outcome.BUDGET
+    assert driver.pool.ended[Outcome.BUDGET] == 1
+
+
+async def test_a_closed_episode_is_abandoned_and_unknown(driver: Driver) -> None:
+    await driver.reset()
+    state = SQLState.model_validate_json(await driver.pool.close("e"))
+    assert (state.done, state.outcome) == (True, Outcome.ABANDONED)
+    for call in (driver.step(driver.query), driver.pool.state("e"), driver.pool.close("e")):
+        with pytest.raises(UnknownEpisode, match="actions"):
+            await call
+
+
+async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
+    await driver.reset()
+    driver.sql.open.clear()
+    step = asyncio.create_task(driver.step(driver.query, 0))
+    await asyncio.sleep(0.01)
+    close = asyncio.create_task(driver.pool.close("e"))
+    late = asyncio.create_task(driver.step(driver.query, 1))
+    await asyncio.sleep(0.01)
+    driver.sql.open.set()
+    assert read(await step).observation.step_count == 1
+    assert SQLState.model_validate_json(await close).step_count == 1
+    with pytest.raises(UnknownEpisode):
+        await late
+
+
+# -- capacity, leases, faults ----------------------------------------------------------------------------
+
+
+async def test_capacity_refuses_and_never_gives_away_a_place(driver: Driver) -> None:
+    for name in "abc":
+        await driver.reset(name)
+    with pytest.raises(CapacityReached) as caught:
+        await driver.reset("d")
+    assert caught.value.details["retry_after_s"] >= 1
+    await driver.reset("a")
+    await driver.step("ANSWER: x", 0, "b")
+    await driver.reset("d")
+    assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
+
+
+async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
+    for name in "abcd":
+        await driver.reset(name)
+        await driver.step("ANSWER: x", 0, name)
+    assert driver.pool.evicted == 2
+    assert [driver.pool._held(name) is None for name in "abcd"] == [True, True, False, False]
+
+
+async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:
+    for name in "abc":
+        await driver.reset(name)
+    await driver.step("ANSWER: x", 0, "c")
+    driver.clock.now += 40
+    await driver.step(driver.query, 0, "b")
+    driver.clock.now += 30
+    assert driver.pool.sweep() == 1
+    assert driver.pool.ended[Outcome.ABANDONED] == 1
+    assert (await driver.state("b")).step_count == 1
+    for name in "ac":
+        with pytest.raises(UnknownEpisode):
+            await driver.state(name)
+
+
+async def test_a_full_pool_frees_expired_places_by_itself(driver: Driver) -> None:
+    for name in "abc":
+        await driver.reset(name)
+    driver.clock.now += 61
+    await driver.reset("d")
+    assert len(driver.pool) == 1
+
+
+async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
+    await driver.reset()
+    driver.sql.open.clear()
+    step = asyncio.create_task(driver.step(driver.query, 0))
+    await asyncio.sleep(0.01)
+    driver.clock.now += 1000
+    assert driver.pool.sweep() == 0
+    driver.sql.open.set()
+    assert read(await step).observation.step_count == 1
+
+
+@pytest.mark.parametrize("fault", [NotReady("no worker"), RuntimeError("a bug")])
+async def test_a_fault_of_the_servers_own_charges_nobody(driver: Driver, fault: Exception) -> None:
+    await driver.reset()
+    await driver.step(driver.describe, 0)
+    driver.sql.fault = fault
+    with pytest.raises(type(fault)):
+        await driver.step(driver.query, 1)
+    driver.sql.fault = None
+    assert read(await driver.step(driver.query, 1)).observation.budget_remaining == 3
+
+
+async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
+    await driver.reset()
+    driver.sql.open.clear()
+    step = asyncio.create_task(driver.step(driver.query, 0))
+    await asyncio.sleep(0.01)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    driver.sql.open.set()
+    assert read(await driver.step(driver.query, 0)).observation.step_count == 1
+
+
+async def test_draining_starts_nothing_and_finishes_what_is_held(driver: Driver) -> None:
+    await driver.reset()
+    driver.pool.draining = True
+    with pytest.raises(NotReady):
+        await driver.reset("f")
+    assert read(await driver.step("ANSWER: x", 0)).done
+
+
+async def test_every_error_says_what_to_do(driver: Driver) -> None:
+    await driver.reset()
+    for call in (driver.step("x"), driver.step(driver.query, 9), driver.state("nobody"), driver.reset(step_budget=9)):
+        with pytest.raises(SQLEnvError) as caught:
+            await call
+        assert json.loads(json.dumps(caught.value.to_wire()))["error"]["code"] == caught.value.code
+        assert len(caught.value.message) > 30

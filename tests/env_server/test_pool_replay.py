@@ -1,0 +1,109 @@
+"""Resets of a held id, and replay."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.dataset import load_questions, questions_path
+from shared.errors import Behind, Conflict, InvalidAction, UnknownEpisode
+from tests.env_server.pool_driver import Driver, read
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_replay_gives_the_bytes_of_the_first_time(driver: Driver) -> None:
+    await driver.reset("a")
+    actions = [driver.describe, "QUERY: SELECT nonsense", driver.query]
+    replies = [await driver.step(action, step, "a") for step, action in enumerate(actions)]
+    rebuilt = await driver.reset("b", actions=actions)
+    assert rebuilt == replies[-1][:-1] + b',"episode_id":"b"}'
+
+
+async def test_a_held_id_is_kept_where_the_history_is_the_same(driver: Driver) -> None:
+    start = await driver.reset()
+    await driver.step(driver.describe, 0)
+    await driver.step(driver.query, 1)
+    assert await driver.reset() == start, "the reply is that to the actions that the request names"
+    assert read(await driver.reset(actions=[driver.describe])).observation.step_count == 1
+    assert (await driver.state()).step_count == 2, "and nothing is taken back"
+
+
+async def test_a_held_id_is_fast_forwarded(driver: Driver) -> None:
+    await driver.reset()
+    await driver.step(driver.describe, 0)
+    result = read(await driver.reset(actions=[driver.describe, driver.query]))
+    assert result.observation.action_history == [driver.describe, driver.query]
+
+
+@pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
+async def test_a_held_id_with_another_history_is_a_conflict(driver: Driver, other: dict[str, Any]) -> None:
+    await driver.reset()
+    await driver.step(driver.describe, 0)
+    with pytest.raises(Conflict):
+        await driver.reset(**other)
+    assert (await driver.state()).action_history == [driver.describe]
+
+
+async def test_a_held_id_with_another_question_is_a_conflict(driver: Driver, tiny_data: Path) -> None:
+    await driver.reset()
+    other = load_questions(questions_path(tiny_data, "train"))[1]
+    with pytest.raises(Conflict):
+        await driver.reset(question_id=other.question_id)
+
+
+async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
+    driver.sql.open.clear()
+    both = [asyncio.create_task(driver.reset(actions=[driver.query])) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    driver.sql.open.set()
+    replies = await asyncio.gather(*both)
+    assert replies[0] == replies[1]
+    assert len(driver.pool) == 1
+
+
+async def test_actions_past_the_end_are_a_conflict(driver: Driver) -> None:
+    with pytest.raises(Conflict, match="over"):
+        await driver.reset(actions=["ANSWER: x", driver.query])
+    with pytest.raises(UnknownEpisode):
+        await driver.state()
+
+
+async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:
+    with pytest.raises(InvalidAction, match=r"actions\.1"):
+        await driver.reset(actions=[driver.query, "hello"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_is_sent_the_history_is_one_and_its_replies_are_replays(driver: Driver, seed: int) -> None:
+    """Random steps and resets, most of them wrong, against a model of a list of actions."""
+    draw = random.Random(seed)
+    actions = [driver.describe, driver.query, "QUERY: SELECT 1", "QUERY: SELEC 1"]
+    await driver.reset(step_budget=8)
+    history: list[str] = []
+    for _ in range(60):
+        action, at = draw.choice(actions), draw.randint(0, len(history) + 1)
+        if draw.random() < 0.7:
+            expected = history if at < len(history) and history[at] == action else None
+            if at == len(history) < 8:
+                expected = history = [*history, action]
+            call, shown = driver.step(action, at), at + 1
+        else:
+            wanted = [*history[:at], *draw.choices(actions, k=draw.randint(0, 1))][:8]
+            agree = all(a == b for a, b in zip(wanted, history, strict=False))
+            expected = max(wanted, history, key=len) if agree else None
+            call, shown = driver.reset(actions=wanted, step_budget=8), len(wanted)
+        if expected is None:
+            with pytest.raises((Conflict, Behind)):
+                await call
+        else:
+            history = expected
+            reply = read(await call)
+            assert reply.observation.action_history == history[:shown]
+            replay = read(await driver.reset("other", actions=history[:shown], step_budget=8))
+            assert reply == replay
+            await driver.pool.close("other")
+        assert (await driver.state()).action_history == history
+    assert len(history) > 3

@@ -1,0 +1,66 @@
+"""The bytes that an agent reads. A model is trained on them: a change here is a change of RENDER_VERSION."""
+
+from env_server.render import MAX_RESULT_BYTES, render_cell, render_columns, render_rows, render_schema, render_table
+from env_server.sql import SqlResult
+
+
+def test_rows() -> None:
+    result = SqlResult(["name", "age", "note"], [("Ann", 31, None), ("Zoë\nB", 2.0, b"abc")])
+    assert render_rows(result, 20) == "name | age | note\nAnn | 31 | NULL\nZoë\\nB | 2.0 | <blob 3 bytes>"
+
+
+def test_no_rows() -> None:
+    assert render_rows(SqlResult(["a", "b"]), 20) == "a | b\n(no rows)"
+
+
+def test_more_rows_are_reported() -> None:
+    rows = [(i,) for i in range(21)]
+    shown = "\n".join(map(str, range(20)))
+    assert render_rows(SqlResult(["n"], rows), 20) == f"n\n{shown}\n(first 20 rows; there are more)"
+    assert (
+        render_rows(SqlResult(["n"], rows[:20], truncated=True), 20) == f"n\n{shown}\n(first 20 rows; there are more)"
+    )
+    assert render_rows(SqlResult(["n"], rows[:20]), 20) == f"n\n{shown}"
+    assert render_rows(SqlResult(["n"], rows[:3], truncated=True), 20).endswith("\n2\n(first 3 rows; there are more)")
+
+
+def test_cells() -> None:
+    assert [render_cell(cell) for cell in (None, 0, -5, 12.0, 0.1 + 0.2, 1e300, float("inf"), "", "a|b")] == [
+        "NULL", "0", "-5", "12.0", "0.30000000000000004", "1e+300", "inf", "", "a|b",
+    ]  # fmt: skip
+    assert render_cell("x" * 200) == "x" * 200
+    assert render_cell("x" * 201) == "x" * 199 + "…"
+    assert render_cell("a\r\nb") == "a\\r\\nb"
+
+
+def test_a_long_result_is_cut_at_a_line_and_says_so() -> None:
+    text = render_rows(SqlResult(["n", "m"], [(i, "ü" * 150) for i in range(20)]), 20)
+    lines = text.split("\n")
+    assert len(text.encode()) <= MAX_RESULT_BYTES
+    assert lines[-1] == "(cut: the result is too long)"
+    assert lines[1:-1] == [f"{i} | {'ü' * 150}" for i in range(len(lines) - 2)]
+    assert len(lines) > 10
+
+
+def test_a_long_first_line_is_cut_within() -> None:
+    text = render_rows(SqlResult(["ü" * 190] * 30), 20)
+    assert len(text.encode()) <= MAX_RESULT_BYTES
+    assert text.split("\n")[-1] == "(cut: the result is too long)"
+
+
+def test_describe_and_schema() -> None:
+    rows = [
+        ("order_id", "INTEGER", 1, None),
+        ("customer_id", "INTEGER", 0, "customers.customer_id"),
+        ("placed on", "DATE", 0, None),
+        ("note", "", 0, None),
+    ]
+    result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1204)
+    assert render_table("orders", result) == (
+        "orders: 1204 rows\norder_id INTEGER primary key\ncustomer_id INTEGER -> customers.customer_id\n"
+        "placed on DATE\nnote"
+    )
+    line = render_columns("orders", result)
+    assert line == "orders(order_id, customer_id, placed on, note)"
+    assert render_schema(["customers", "orders"], []) == "Tables: customers, orders"
+    assert render_schema(["customers", "orders"], [line]) == f"Tables: customers, orders\n{line}"

@@ -1,0 +1,161 @@
+"""The reward table: amounts, bounds, and that no way of playing makes a wrong episode worth a right one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env_server.rewards import EMPTY_LEDGER, StepFacts, normalise, potential, settle
+from shared.models import RewardLedger
+
+GOLD = [("Oslo", 3), ("Bergen", 1)]
+
+
+def facts(**changes: object) -> StepFacts:
+    return StepFacts(**{"exec_ok": True, "new_info": True, "repeat": False, **changes})  # type: ignore[arg-type]
+
+
+def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:
+    rewards, ledger = [], EMPTY_LEDGER
+    for step in steps:
+        reward, ledger = settle(ledger, step)
+        rewards.append(reward)
+    return rewards, ledger
+
+
+@pytest.mark.parametrize(
+    ("step", "parts", "reward"),
+    [
+        (facts(), {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02}, 0.01),
+        (facts(new_info=False), {"exec_ok": 0.02, "step_cost": -0.02}, 0.0),
+        (facts(new_info=False, repeat=True), {"exec_ok": 0.02, "repeat": -0.03, "step_cost": -0.02}, -0.03),
+        (facts(exec_ok=False, new_info=False), {"step_cost": -0.02}, -0.02),
+        (facts(exec_ok=False, new_info=False, repeat=True), {"repeat": -0.03, "step_cost": -0.02}, -0.05),
+        (facts(new_info=False, correct=True), {"exec_ok": 0.02, "step_cost": -0.02, "correctness": 1.0}, 1.0),
+        (facts(potential=0.5), {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02, "progress": 0.075}, 0.085),
+    ],
+)
+def test_what_a_first_step_pays(step: StepFacts, parts: dict[str, float], reward: float) -> None:
+    paid, ledger = settle(EMPTY_LEDGER, step)
+    assert (paid, ledger.step, ledger.total) == (reward, parts, reward)
+
+
+def test_the_running_sum_is_clamped_and_pays_its_change() -> None:
+    rewards, ledger = play([facts()] * 8)
+    assert rewards == [0.01] * 5 + [0.0] * 3
+    assert (ledger.operational, ledger.total, ledger.step["clamp"]) == (0.05, 0.05, -0.01)
+    # A penalty after that costs at once: nothing was saved up above the bound.
+    reward, _ = settle(ledger, facts(new_info=False, repeat=True))
+    assert reward == -0.03
+    rewards, ledger = play([facts(exec_ok=False, new_info=False, repeat=True)] * 8)
+    assert ledger.operational == -0.25
+    assert rewards == [-0.05] * 5 + [0.0] * 3
+
+
+def test_progress_pays_for_the_best_query_alone() -> None:
+    rewards, ledger = play([facts(potential=p, new_info=False) for p in (0.4, 0.2, 0.4, 1.0, 0.0)])
+    assert rewards == [0.06, 0.0, 0.0, 0.09, 0.0]
+    assert (ledger.potential, ledger.progress) == (1.0, 0.15)
+
+
+steps = st.lists(
+    st.builds(
+        StepFacts,
+        exec_ok=st.booleans(),
+        new_info=st.booleans(),
+        repeat=st.booleans(),
+        potential=st.floats(0, 1).map(lambda value: round(value, 4)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps, steps)
+def test_every_correct_episode_outscores_every_other(right: list[StepFacts], wrong: list[StepFacts]) -> None:
+    _, correct = play([*right, facts(new_info=False, correct=True)])
+    _, other = play(wrong)
+    assert correct.total >= 0.75
+    assert other.total <= 0.20
+    assert -0.25 <= other.operational <= 0.05
+
+
+@given(steps)
+def test_the_ledger_adds_up_to_the_last_digit(played: list[StepFacts]) -> None:
+    rewards, ledger = play(played)
+    assert ledger.total == round(sum(rewards), 6)
+    assert ledger.total == round(ledger.operational + ledger.progress + ledger.correctness, 6)
+    assert ledger.progress == round(0.15 * ledger.potential, 6)
+    if played:
+        assert round(sum(ledger.step.values()), 6) == rewards[-1]
+
+
+def test_the_gold_itself_has_the_full_potential() -> None:
+    assert potential(GOLD, False, GOLD, True) == 1.0
+    assert potential(list(reversed(GOLD)), False, GOLD, True) == 1.0
+    assert potential([("Oslo",)], False, [("Oslo",)], True) == 1.0
+    assert potential([(5.0,)], False, [(5,)], True) == 1.0
+    assert potential([(3, "Oslo"), (1, "Bergen")], False, GOLD, True) == 1.0  # columns' order aside
+
+
+def test_nothing_is_paid_without_a_table_or_a_row() -> None:
+    assert potential([(1,)], False, [(1,)], reads_tables=False) == 0.0
+    assert potential([], False, GOLD, True) == 0.0
+    assert potential(GOLD, False, [], True) == 0.0
+
+
+def test_potential_grows_towards_the_gold() -> None:
+    everything = [(name, number) for name in ("Oslo", "Bergen", "Tromsø", "Moss") for number in range(5)]
+    near = potential([("Oslo", 3), ("Bergen", 2)], False, GOLD, True)
+    right_shape = potential([("x", 9), ("y", 90)], False, GOLD, True)
+    shown = [potential(everything, truncated, GOLD, True) for truncated in (False, True)]
+    assert 0 < right_shape < near < 1
+    assert shown[1] < shown[0] < 0.5  # a query that returns everything
+    assert potential([("Oslo",)], False, GOLD, True) < near
+
+
+def test_duplicates_count() -> None:
+    gold = [("a",), ("a",), ("b",)]
+    assert potential([("a",), ("b",)], False, gold, True) < 1
+    assert potential([("a",), ("a",), ("b",)], False, gold, True) == 1
+    assert potential([("a",)] * 3, False, gold, True) < 1
+
+
+def test_numbers_near_the_golds_are_worth_something() -> None:
+    gold = [(100,)]
+    scores = [potential([(value,)], False, gold, True) for value in (100, 99, 80, 0, -500, "many")]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == 1.0
+    assert scores[-1] == 0.25  # as many rows as the gold, no more
+    assert potential([(float("inf"),)], False, gold, True) == 0.25
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()), max_size=6)
+)
+def test_potential_is_a_share(rows: list[tuple[object, int]]) -> None:
+    assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
+    assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("QUERY: SELECT a FROM t", "QUERY: select  A\nfrom T ;", True),
+        ("QUERY: SELECT count(*) FROM t", "QUERY: SELECT count( * ) FROM t -- again", True),
+        ("QUERY: SELECT 1/*x*/+1", "QUERY: SELECT 1 + 1", True),
+        ("QUERY: SELECT 'a'", "QUERY: SELECT 'A'", False),
+        ("QUERY: SELECT 'a  b'", "QUERY: SELECT 'a b'", False),
+        ('QUERY: SELECT "a b"', 'QUERY: SELECT "A b"', False),
+        ("QUERY: SELECT 'it''s' , 1", "QUERY: SELECT 'it''s',1", True),
+        ("QUERY: SELECT 1 - -1", "QUERY: SELECT 1", False),
+        ("QUERY: SELECT ab", "QUERY: SELECT a b", False),
+        ("DESCRIBE: T", "DESCRIBE: t", True),
+        ("DESCRIBE: t", "SAMPLE: t", False),
+    ],
+)
+def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
+    assert (normalise(one) == normalise(other)) is same
+
+
+@given(st.text())
+def test_normalising_takes_any_text_and_is_stable(text: str) -> None:
+    assert isinstance(normalise(text), str)

@@ -1,0 +1,192 @@
+"""`python -m env_server` as a user runs it: a process, a port, signals, exit statuses."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.dataset import database_path, load_questions, questions_path
+from shared.models import ServerMetadata
+from tests.servers import ServerProcess, running_server, start_server
+
+SLOW = (  # well under the limits on SQL, and long enough to be in flight
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) SELECT count(*) FROM n"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tiny_data: Path) -> Iterator[ServerProcess]:
+    with running_server(tiny_data, "--workers", "1", max_body_bytes=4096) as server:
+        yield server
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-m", "env_server", *options],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": root, "COLUMNS": "200"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_it_says_where_it_is_and_what_it_serves(server: ServerProcess, tiny_data: Path) -> None:
+    metadata = ServerMetadata.model_validate_json(httpx.get(server.url + "/metadata").content)
+    questions = sum(metadata.questions.values())
+    assert (
+        f"SQLEnv serves {server.url} data={tiny_data} databases={metadata.databases} questions={questions} "
+        f"digest={metadata.digest[:12]}\n"
+    ) in server.log()
+
+
+def test_steps_over_a_socket_with_no_line_a_request(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url) as http:
+        episode_id = http.post("/reset", json={"seed": 1}).json()["episode_id"]
+        for step in range(3):
+            reply = http.post("/step", json={"episode_id": episode_id, "action": "QUERY: SELECT 1", "step": step})
+            assert reply.json()["observation"]["step_count"] == step + 1
+        assert http.delete(f"/episodes/{episode_id}").status_code == 200
+    assert server.log().count("\n") == 1
+
+
+def test_an_oversize_body_gets_its_answer_and_leaves_the_server_well(server: ServerProcess) -> None:
+    for content in (b" " * 5000, b" " * 3_000_000, iter([b" " * 1000] * 9)):
+        reply = httpx.post(server.url + "/reset", content=content)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+    assert httpx.get(server.url + "/ready").status_code == 200
+
+
+def test_hanging_up_in_mid_request_leaves_the_server_well(server: ServerProcess) -> None:
+    head = b"POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: 1000\r\n\r\n{"
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(head)
+    assert httpx.post(server.url + "/reset").status_code == 200
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, sig: int) -> None:
+    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=30) as http:
+        workers = children(server.process.pid)
+        assert workers
+        http.post("/reset", json={"episode_id": "e"})
+        replies: list[httpx.Response] = []
+        step = threading.Thread(
+            target=lambda: replies.append(http.post("/step", json={"episode_id": "e", "action": SLOW}))
+        )
+        step.start()
+        time.sleep(0.05)
+        assert server.stop(sig) == 0, server.log()
+        step.join()
+        assert replies[0].status_code == 200
+        assert "1500000" in replies[0].json()["observation"]["result"]
+        assert not [pid for pid in workers if alive(pid)]
+        assert "Traceback" not in server.log()
+
+
+def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
+    with running_server(tiny_data, drain_s=30) as server, httpx.Client(base_url=server.url) as http:
+        http.post("/reset", json={"episode_id": "e"})
+        server.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while http.get("/ready").status_code == 200:
+            assert time.monotonic() < deadline
+        assert http.post("/reset").status_code == 503
+        assert http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1"}).status_code == 200
+        began = time.monotonic()
+        assert server.stop() == 0, "a second signal ends the draining"
+        assert time.monotonic() - began < 15
+
+
+def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
+    server = start_server(tiny_data, "--workers", "2")
+    try:
+        server.wait_ready()
+        workers = children(server.process.pid)
+        assert len(workers) == 2
+    finally:
+        server.stop(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline, "orphans"
+        time.sleep(0.05)
+
+
+def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=30) as http:
+        http.post("/reset", json={"episode_id": "e"})
+        os.kill(children(server.process.pid)[0], signal.SIGKILL)
+        reply = http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 0})
+        assert reply.status_code == 200
+        assert reply.json()["observation"]["error"] is None
+
+
+# -- starts that fail: one clear line, no traceback --------------------------------------------------------------
+
+
+def assert_fails(result: "subprocess.CompletedProcess[str]", *named: str) -> None:
+    assert result.returncode not in (0, None)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    for text in named:
+        assert text in result.stderr
+
+
+def test_a_missing_data_directory(tmp_path: Path) -> None:
+    assert_fails(run("--data", str(tmp_path / "gone"), "--port", "0"), str(tmp_path / "gone"), "--data")
+
+
+def test_a_questions_file_that_is_none(tiny_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_data, tmp_path / "data")
+    path = questions_path(tmp_path / "data", "train")
+    path.write_text('[{"question_id": "x"}]')
+    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
+
+
+def test_a_missing_database(tiny_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_data, tmp_path / "data")
+    path = database_path(tmp_path / "data", load_questions(questions_path(tiny_data, "train"))[0].database_name)
+    path.unlink()
+    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
+
+
+def test_a_port_in_use(server: ServerProcess, tiny_data: Path) -> None:
+    assert_fails(run("--data", str(tiny_data), "--port", str(server.port)), str(server.port), "--port")
+
+
+def test_a_host_that_is_none(tiny_data: Path) -> None:
+    assert_fails(run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"), "no.such.host.invalid")
+
+
+def test_a_bad_setting(tiny_data: Path) -> None:
+    assert_fails(run("--data", str(tiny_data), SQLENV_CAPACITY="many"), "capacity", "many")
+
+
+def test_help_and_settings() -> None:
+    text = run("--help").stdout
+    assert all(option in text for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings"))
+    assert "SQLENV_PORT, default 8000" in " ".join(text.split())
+    assert "SQLENV_LEASE_S" in run("--settings").stdout

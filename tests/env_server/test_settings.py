@@ -1,0 +1,45 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from env_server.settings import Settings, settings_table
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_has_a_description(name: str) -> None:
+    description = Settings.model_fields[name].description
+    assert description
+    assert description.endswith(".")
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_the_table_lists_every_setting(name: str) -> None:
+    assert f"SQLENV_{name.upper()} " in settings_table()
+
+
+def test_numbers_with_a_unit_say_it_in_their_name() -> None:
+    for name, field in Settings.model_fields.items():
+        words = (field.description or "").split()
+        assert name.endswith("_s") == (words[0] == "Seconds"), name
+        assert name.endswith("_bytes") == (words[0] == "Bytes"), name
+
+
+def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLENV_CAPACITY", "5")
+    monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")
+    assert (Settings().capacity, Settings().data_dir) == (5, Path("/some/where"))
+    assert Settings(capacity=6).capacity == 6, "what is given in code wins"
+
+
+def test_defaults_of_the_specification() -> None:
+    settings = Settings()
+    assert settings.step_budget == 15
+    assert settings.capacity >= 10_000
+
+
+@pytest.mark.parametrize("bad", [{"capacity": 0}, {"port": 70_000}, {"lease_s": 0}, {"step_budget": 0}, {"no": 1}])
+def test_nonsense_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Settings(**bad)

@@ -1,0 +1,343 @@
+"""One statement on one connection: what is read, what is refused, what is cut, and that it is always the same."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from tests.conftest import make_database
+
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
+
+# name -> (statement, the error code that it must have)
+HOSTILE = {
+    "attach": ("ATTACH '{dir}/stolen.db' AS stolen", "sql_denied"),
+    "attach memory": ("ATTACH ':memory:' AS m", "sql_denied"),
+    "detach": ("DETACH main", "sql_denied"),
+    "vacuum": ("VACUUM", "sql_denied"),
+    "vacuum into": ("VACUUM INTO '{dir}/copy.db'", "sql_denied"),
+    "begin": ("BEGIN", "sql_denied"),
+    "savepoint": ("SAVEPOINT s", "sql_denied"),
+    "pragma": ("PRAGMA table_info(customers)", "sql_denied"),
+    "pragma query_only": ("PRAGMA query_only = 0", "sql_denied"),
+    "pragma heap": ("PRAGMA hard_heap_limit = 1", "sql_denied"),
+    "pragma writable_schema": ("PRAGMA writable_schema = 1", "sql_denied"),
+    "pragma function": ("SELECT * FROM pragma_table_info('customers')", "sql_denied"),
+    "pragma function rows": ("SELECT count(*) FROM pragma_table_info('customers')", "sql_denied"),
+    "pragma path": ("SELECT file FROM pragma_database_list", "sql_denied"),
+    "catalogue": ("SELECT sql FROM sqlite_master", "sql_denied"),
+    "catalogue, new name": ("SELECT name FROM sqlite_schema", "sql_denied"),
+    "catalogue, qualified": ("SELECT name FROM main.sqlite_master", "sql_denied"),
+    "catalogue, quoted": ('SELECT name FROM "SQLITE_MASTER"', "sql_denied"),
+    "catalogue, rows": ("SELECT count(*) FROM sqlite_master", "sql_denied"),
+    "catalogue, join": (
+        "WITH g(name) AS (VALUES ('orders')) SELECT g.name FROM g JOIN sqlite_master USING (name)",
+        "sql_denied",
+    ),
+    "catalogue, natural join": ("SELECT c.name FROM customers c NATURAL JOIN 'sqlite_schema'", "sql_denied"),
+    "pragma function, join": ("SELECT 1 FROM customers JOIN pragma_table_list USING (name)", "sql_denied"),
+    "catalogue, temporary": ("SELECT * FROM sqlite_temp_master", "sql_denied"),
+    "catalogue, nested": ("SELECT city FROM customers WHERE name IN (SELECT name FROM sqlite_master)", "sql_denied"),
+    "statistics": ("SELECT * FROM sqlite_stat1", "sql_denied"),
+    "dbstat": ("SELECT * FROM dbstat", "no_such_table"),
+    "table function": ("SELECT value FROM json_each('[1, 2]')", "sql_denied"),
+    "random": ("SELECT random()", "sql_denied"),
+    "random order": ("SELECT name FROM customers ORDER BY random()", "sql_denied"),
+    "randomblob": ("SELECT hex(randomblob(8))", "sql_denied"),
+    "load_extension": ("SELECT load_extension('{dir}/x.so')", "sql_denied"),
+    "readfile": ("SELECT readfile('/etc/passwd')", "sql_error"),
+    "writefile": ("SELECT writefile('{dir}/x', 'x')", "sql_error"),
+    "edit": ("SELECT edit('x', 'vi')", "sql_error"),
+    "fts3_tokenizer": ("SELECT fts3_tokenizer('simple')", "sql_denied"),
+    "version": ("SELECT sqlite_version()", "sql_denied"),
+    "temporary view": ("CREATE TEMP VIEW customers AS SELECT 1 AS name", "sql_denied"),
+    "temporary table": ("CREATE TEMP TABLE t AS SELECT * FROM customers", "sql_denied"),
+    "virtual table": ("CREATE VIRTUAL TABLE temp.t USING fts5(x)", "sql_denied"),
+    "trigger": ("CREATE TEMP TRIGGER t AFTER INSERT ON orders BEGIN SELECT 1; END", "sql_denied"),
+    "insert": ("INSERT INTO customers VALUES (9, 'Eve', 'x', NULL)", "sql_denied"),
+    "insert returning": ("INSERT INTO customers VALUES (9, 'Eve', 'x', NULL) RETURNING *", "sql_denied"),
+    "update": ("UPDATE products SET price = 0", "sql_denied"),
+    "delete": ("DELETE FROM orders", "sql_denied"),
+    "write through cte": ("WITH x AS (SELECT 1) DELETE FROM orders WHERE order_id IN x", "sql_denied"),
+    "replace": ("WITH x AS (SELECT 1) REPLACE INTO orders SELECT 1, 1, 1, 1, 1", "sql_denied"),
+    "drop": ("DROP TABLE orders", "sql_denied"),
+    "alter": ("ALTER TABLE orders RENAME TO o", "sql_denied"),
+    "reindex": ("REINDEX", "sql_denied"),
+    "analyze": ("ANALYZE", "sql_denied"),
+    "explain": ("EXPLAIN SELECT * FROM customers", "sql_denied"),
+    "explain plan": ("EXPLAIN QUERY PLAN SELECT * FROM customers", "sql_denied"),
+    "two statements": ("SELECT 1; DELETE FROM orders", "sql_denied"),
+    "two selects": ("SELECT 1; SELECT 2", "sql_denied"),
+    "second behind a long first": ("SELECT 1 FROM customers a, customers b, orders; DROP TABLE orders", "sql_denied"),
+    "second behind a comment": ("SELECT 1; /* ; */ -- ;\n DROP TABLE orders", "sql_denied"),
+    "nothing": ("", "sql_denied"),
+    "only a comment": ("-- nothing", "sql_denied"),
+    "only semicolons": (" ;; ", "sql_denied"),
+    "parameter": ("SELECT ?", "sql_error"),
+    "null character": ("SELECT 1\0; DROP TABLE orders", "sql_error"),
+    "lone surrogate": ("SELECT '\ud800'", "sql_error"),
+    "endless recursion": (f"{NUMBERS} SELECT max(i) FROM n", "sql_budget"),
+    "cross join": ("SELECT count(*) FROM " + ", ".join(f"customers c{i}" for i in range(14)), "sql_budget"),
+    "65 tables": ("SELECT 1 FROM " + ", ".join(f"customers c{i}" for i in range(65)), "sql_budget"),
+    "zeroblob": ("SELECT zeroblob(2000000000)", "sql_denied"),
+    "hex": ("SELECT hex(hex(hex(hex(printf('%.*c', 20000, 'a')))))", "sql_budget"),
+    "printf width": ("SELECT printf('%2000000000d', 1)", "sql_budget"),
+    "printf precision": ("SELECT format('%.2000000000f', 1.5)", "sql_budget"),
+    "replace growth": ("SELECT replace(printf('%.*c', 40000, 'a'), 'a', 'aaaaaaaaaa')", "sql_budget"),
+    "long text": (f"SELECT '{'x' * 30_000}'", "sql_budget"),
+    "like pattern": (f"SELECT 'a' LIKE '{'%a' * 60}'", "sql_budget"),
+    "instr": (
+        f"{NUMBERS} SELECT sum(instr(printf('%.*c', 49000, 'a'), printf('%.*c', 100, 'a') || i)) FROM n",
+        "sql_budget",
+    ),
+    "like": (f"{NUMBERS} SELECT sum(i || printf('%.*c', 200, 'a') LIKE '%a%a%a%a%a%a%a%b') FROM n", "sql_budget"),
+    "group_concat": (f"{NUMBERS} SELECT group_concat(i) FROM n", "sql_budget"),
+    "sort in memory": (f"{NUMBERS} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x", "sql_budget"),
+    "deep expression": ("SELECT " + "-(" * 300 + "1" + ")" * 300, "sql_budget"),
+    "wide expression": ("SELECT " + "+".join("1" * 3000), "sql_budget"),
+    "many columns": ("SELECT " + ",".join("1" * 300), "sql_budget"),
+    "many compounds": (" UNION ALL ".join(["SELECT 1"] * 30), "sql_budget"),
+    "many arguments": ("SELECT max(" + ",".join("1" * 40) + ")", "sql_budget"),
+    "nested expressions of tables": (
+        "WITH a0 AS (SELECT 1 x), "
+        + ", ".join(f"a{i} AS (SELECT a.x FROM a{i - 1} a, a{i - 1} b, a{i - 1} c)" for i in range(1, 14))
+        + " SELECT * FROM a13",
+        "sql_budget",
+    ),
+    "huge rows": ("SELECT " + ",".join(["printf('%.*c', 49000, 'a')"] * 190), "sql_budget"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SqlRunner]:
+    with SqlRunner(SqlPolicy(max_vm_steps=2_000_000, max_cpu_s=1.0)) as runner:
+        yield runner
+
+
+@pytest.fixture
+def shop(tiny_data: Path) -> str:
+    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
+
+
+def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = None) -> SqlResult:
+    return runner.run(SqlJob(JobKind.QUERY, str(path), sql, max_rows))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_statement_is_refused_and_leaves_nothing_behind(
+    runner: SqlRunner, shop: str, tmp_path: Path, name: str
+) -> None:
+    sql, code = HOSTILE[name]
+    before = Path(shop).read_bytes()
+    began = time.process_time()
+    result = query(runner, shop, sql.replace("{dir}", str(tmp_path)))
+    assert (result.error_code, result.rows) == (code, [])
+    assert time.process_time() - began < 5
+    message = result.error or ""
+    assert message
+    assert "\n" not in message
+    assert str(Path(shop).parent) not in message
+    assert list(tmp_path.iterdir()) == []
+    assert Path(shop).read_bytes() == before
+    # The same connection still answers, and sees what is in the file.
+    assert query(runner, shop, "SELECT count(*), min(name) FROM customers").rows == [(5, "Ann")]
+    assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT name FROM customers WHERE city = 'Oslo' ORDER BY name", [("Ann",), ("Zoë",)]),
+        ("SELECT 1;", [(1,)]),
+        ("  ;; SELECT 1 ; -- done", [(1,)]),
+        ("SELECT 1 /* unfinished", [(1,)]),
+        ("VALUES (1, 'a')", [(1, "a")]),
+        ('SELECT count(*) FROM orders WHERE note = "gift"', [(2,)]),
+        ("WITH t AS (SELECT 1 UNION SELECT 2) SELECT count(*) FROM t", [(2,)]),
+        ("SELECT main.customers.city FROM main.customers LIMIT 1", [("Oslo",)]),
+        ("SELECT rowid FROM products LIMIT 1", [(1,)]),
+        ("SELECT 9e999, x'0041', NULL, 2.0, -9223372036854775808", [(float("inf"), b"\0A", None, 2.0, -(2**63))]),
+        ("SELECT rank() OVER (ORDER BY price) FROM products LIMIT 1", [(1,)]),
+        ("SELECT upper(title), round(price), substr(title, 2) FROM products LIMIT 1", [("LAMP", 25.0, "amp")]),
+        ("SELECT date('now'), datetime(), CURRENT_TIMESTAMP", [("2024-01-01", *["2024-01-01 00:00:00"] * 2)]),
+        ("SELECT strftime('%s', 'no' || 'w'), julianday('now')", [("1704067200", 2460310.5)]),
+    ],
+)  # fmt: skip
+def test_a_plain_statement_is_answered(runner: SqlRunner, shop: str, sql: str, rows: list[object]) -> None:
+    result = query(runner, shop, sql)
+    assert (result.error, result.rows) == (None, rows)
+
+
+def test_errors_say_what_to_do(runner: SqlRunner, shop: str) -> None:
+    missing = query(runner, shop, "SELECT * FROM customer")
+    assert missing.error == "no such table: customer; the tables are customers, products, orders"
+    assert missing.error_code == "no_such_table"
+    assert query(runner, shop, "SELECT nam FROM customers").error == "no such column: nam"
+    assert "DESCRIBE" in str(query(runner, shop, "SELECT * FROM sqlite_master").error)
+    assert "random()" in str(query(runner, shop, "SELECT random()").error)
+    assert "one SELECT" in str(query(runner, shop, "SELECT 1; SELECT 2").error)
+
+
+def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
+    twenty_five = "SELECT a.name FROM customers a, customers b"
+    result = query(runner, shop, twenty_five)
+    assert (len(result.rows), result.truncated) == (20, True)
+    assert not query(runner, shop, twenty_five + " LIMIT 20").truncated
+    assert not query(runner, shop, twenty_five, 25).truncated
+    assert query(runner, shop, twenty_five, 24).truncated
+
+
+def test_a_result_is_cut_where_its_text_is_too_long(runner: SqlRunner, shop: str) -> None:
+    result = query(runner, shop, "SELECT printf('%.*c', 49000, 'x') FROM customers a, customers b, customers c", 100)
+    assert result.truncated
+    assert 19 <= len(result.rows) <= 21  # of 49 kB each, under 1 MB
+
+
+def test_the_tables_that_a_statement_reads_are_named(runner: SqlRunner, shop: str) -> None:
+    assert query(runner, shop, "SELECT 1").tables_read == []
+    assert query(runner, shop, "WITH t AS (SELECT 1) SELECT count(*) FROM t").tables_read == []
+    assert query(runner, shop, "SELECT count(*) FROM ORDERS").tables_read == ["orders"]
+    joined = query(runner, shop, "SELECT count(*) FROM orders JOIN Products USING (product_id)")
+    assert joined.tables_read == ["orders", "products"]
+
+
+def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
+    sql = "SELECT count(*) FROM customers a, customers b, customers c, customers d, customers e, customers f"
+    with SqlRunner() as first, SqlRunner() as second:
+        query(second, shop, "SELECT * FROM orders")
+        query(second, shop, HOSTILE["cross join"][0])
+        once, again, elsewhere = query(first, shop, sql), query(first, shop, sql), query(second, shop, sql)
+    assert once == again == elsewhere
+    assert once.vm_steps > 10_000
+
+
+def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
+    with SqlRunner(SqlPolicy(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
+        by_time = query(runner, shop, HOSTILE["endless recursion"][0])
+    with SqlRunner(SqlPolicy(max_vm_steps=1_000_000)) as runner:
+        by_steps = query(runner, shop, HOSTILE["endless recursion"][0])
+    assert by_time.error_code == by_steps.error_code == "sql_budget"
+    assert by_time.error == by_steps.error  # which of the two it was depends on the machine
+
+
+def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
+    """Other databases' caches must not make a query fail that succeeds on a fresh worker."""
+    paths = [
+        make_database(
+            tmp_path / f"{i}.sqlite",
+            "CREATE TABLE t (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1500) "
+            "INSERT INTO t SELECT printf('%.*c', 1000, 'x') || i FROM n",
+        )
+        for i in range(8)
+    ]
+    policy = SqlPolicy(max_heap_bytes=10 * 1024 * 1024)
+    sort = "SELECT length(group_concat(x)) FROM (SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3)"
+    try:
+        with SqlRunner(policy) as fresh:
+            alone = query(fresh, paths[0], sort)
+        with SqlRunner(policy) as busy:
+            for path in paths:
+                query(busy, path, "SELECT count(x || 'y') FROM t")
+            among_others = query(busy, paths[0], sort)
+        assert alone == among_others
+    finally:
+        apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+
+
+def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
+    with SqlRunner(SqlPolicy(max_heap_bytes=16 * 1024 * 1024)) as runner:
+        result = query(runner, shop, HOSTILE["sort in memory"][0])
+        assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)
+        assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
+    apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+
+
+def test_an_agent_cannot_disturb_a_gold_query(runner: SqlRunner, shop: str) -> None:
+    query(runner, shop, HOSTILE["temporary view"][0])
+    query(runner, shop, HOSTILE["pragma writable_schema"][0])
+    gold = runner.run(SqlJob(JobKind.GOLD, shop, "SELECT name FROM customers ORDER BY 1"))
+    assert gold.rows == [("Ann",), ("Ann",), ("Bob",), ("Müller",), ("Zoë",)]
+
+
+def test_a_gold_query_is_jailed_too_and_returns_more_rows(runner: SqlRunner, shop: str) -> None:
+    assert runner.run(SqlJob(JobKind.GOLD, shop, "DELETE FROM orders")).error_code == "sql_denied"
+    gold = runner.run(SqlJob(JobKind.GOLD, shop, "SELECT 1 FROM customers a, customers b, customers c"))
+    assert (len(gold.rows), gold.truncated) == (125, False)
+
+
+def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "broken.sqlite",
+        "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, CAST(x'4DFC6C' AS TEXT)), (2.5, x'FF00'), (NULL, 'plain');",
+    )
+    result = query(runner, path, "SELECT a, b FROM t -- all")
+    assert result.columns == ["a", "b"]
+    assert result.rows == [(1, "M\ufffdl"), (2.5, b"\xff\0"), (None, "plain")]
+    assert query(runner, path, "SELECT b FROM t ORDER BY a DESC LIMIT 1;").rows == [(b"\xff\0",)]
+    assert runner.run(SqlJob(JobKind.SAMPLE, str(path), "t")).rows == result.rows
+
+
+def test_names_are_safe_whatever_they_hold(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "odd.sqlite",
+        """CREATE TABLE "we""ird; DROP TABLE x --" ("a b" TEXT, 'select' INT);
+        INSERT INTO "we""ird; DROP TABLE x --" VALUES ('x', 1); CREATE TABLE "it's" (x);""",
+    )
+    names = [name for (name,) in runner.run(SqlJob(JobKind.TABLES, str(path))).rows]
+    assert names == ['we"ird; DROP TABLE x --', "it's"]
+    for name in names:
+        assert runner.run(SqlJob(JobKind.DESCRIBE, str(path), str(name))).error is None
+        assert runner.run(SqlJob(JobKind.SAMPLE, str(path), str(name))).error is None
+
+
+def test_describe_gives_columns_types_keys_and_rows(runner: SqlRunner, shop: str) -> None:
+    result = runner.run(SqlJob(JobKind.DESCRIBE, shop, "orders"))
+    assert result.row_count == 6
+    assert result.rows == [
+        ("order_id", "INTEGER", 1, None),
+        ("customer_id", "INTEGER", 0, "customers.customer_id"),
+        ("product_id", "INTEGER", 0, "products.product_id"),  # its REFERENCES names no column
+        ("quantity", "INTEGER", 0, None),
+        ("note", "", 0, None),
+    ]
+    assert runner.run(SqlJob(JobKind.DESCRIBE, shop, "nope")).error_code == "no_such_table"
+
+
+def test_a_sample_is_in_stored_order(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "indexed.sqlite",
+        "CREATE TABLE t (x); CREATE INDEX by_x ON t (x); INSERT INTO t VALUES (3), (1), (2), (9), (8), (7); ANALYZE;",
+    )
+    sample = runner.run(SqlJob(JobKind.SAMPLE, str(path), "t"))
+    assert (sample.rows, sample.truncated) == ([(3,), (1,), (2,), (9,), (8,)], False)
+    # ANALYZE made sqlite_stat1, which is no table of the data.
+    assert runner.run(SqlJob(JobKind.TABLES, str(path))).rows == [("t",)]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 100, None])
+def test_a_broken_file_is_the_datas_fault(runner: SqlRunner, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "broken.sqlite"
+    if content is not None:
+        path.write_bytes(content)
+    result = query(runner, path, "SELECT * FROM customers")
+    assert result.error_code == (
+        "no_such_table" if content == b"" else "db_error"
+    )  # an empty file is an empty database
+    assert str(tmp_path) not in str(result.error)
+
+
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    with SqlRunner(SqlPolicy(open_connections=3)) as runner:
+        for i in range(6):
+            path = make_database(tmp_path / f"{i}.sqlite", f"CREATE TABLE t AS SELECT {i} AS x")
+            assert query(runner, path, "SELECT x FROM t").rows == [(i,)]
+        assert len(runner._open) == 3
+        assert query(runner, tmp_path / "0.sqlite", "SELECT x FROM t").rows == [(0,)]
+
+
+def test_an_unknown_kind_of_job_is_a_callers_mistake(runner: SqlRunner, shop: str) -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        runner.run(SqlJob("nonsense", shop, "SELECT 1"))

@@ -17,14 +17,14 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 class PretrainConfig:
     """Sizes and schedule of the base model. Learning rates are peaks; both warm up and then decay to zero linearly."""
 
-    hidden_size: int = 128
+    hidden_size: int = 192
     layers: int = 4
-    heads: int = 4
+    heads: int = 6
     head_dim: int = 32
-    intermediate_size: int = 384
-    vocab_size: int = 1536
+    intermediate_size: int = 512
+    vocab_size: int = 2048
     window_tokens: int = 2048
-    batch_tokens: int = 3072  # padded tokens a batch
+    batch_tokens: int = 4096  # padded tokens a batch
     muon_lr: float = 0.02
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches
@@ -56,7 +56,7 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Q
             head_dim=config.head_dim,
             max_position_embeddings=config.window_tokens,
             tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -142,6 +142,8 @@ def fit(
     """Train over `plan`'s batches once. Returns tokens, seconds and an estimate of FLOPs (6 x parameters x tokens)."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).train()
+    if device.type == "cpu":  # 1.25 x the tokens a second of sdpa, at these sizes
+        model.set_attn_implementation("eager")
     optimizers = make_optimizers(model, config)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     began, tokens, recent = time.perf_counter(), 0, 0.0

@@ -1,7 +1,7 @@
 """A small byte-level BPE tokenizer with a ChatML template, for the offline base model.
 
-Its pre-tokenizer keeps words with the space before them, single digits, punctuation and `_` alone. A name such as
-`unit_price` then splits into the words that a question says, and a number is copied digit by digit.
+A word is the same tokens wherever it stands: after a space, after `_`, at the start of a line. A name such as `unit_price`
+then splits into just what the question's 'unit price' splits into, and copying needs no dictionary. Digits stand alone.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,29 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-PIECES = r" ?[A-Za-z]+|\d|_|\n| ?[^\sA-Za-z\d_]|\s"
+# Words of the frame, never copied: they keep the space before them, and so cost one token.
+FRAME_WORDS = (
+    "SELECT FROM WHERE AND OR NOT IN IS NULL LIKE BETWEEN AS ON JOIN LEFT GROUP ORDER BY HAVING LIMIT ASC DESC DISTINCT "
+    "COUNT SUM AVG MIN MAX ROUND INTEGER REAL TEXT DATE primary key rows row "
+    "a above after all among an and any are at before below between by do does each either every for from has have how "
+    "in is it its least less many more most name names no not number of on or out over than that the their them there "
+    "these this to two what where which who whose with without average different distinct earliest first highest largest "
+    "last latest lowest maximum minimum recent smallest total belong belongs common decimals rounded"
+).split()
+FRAME_PHRASES = (r"\nSteps left:", r"\nTables:", r"(?:DESCRIBE|SAMPLE|QUERY|ANSWER|Question|Error):", r"\(\*\)")
+PIECES = "|".join(
+    (
+        *FRAME_PHRASES,
+        rf" (?:{'|'.join(FRAME_WORDS)})(?![A-Za-z_])",
+        r"[A-Za-z]+?(?=s(?![A-Za-z]))",  # 'orders' is 'order' and 's': a table's name in the other number
+        r"[A-Za-z]+",
+        r"\d",
+        r"_",
+        r"\n",
+        r" ?[^\sA-Za-z\d_]",
+        r"\s",
+    )
+)
 CHATML = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"

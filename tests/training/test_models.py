@@ -1,0 +1,124 @@
+"""Loading a model: one path for a directory and a hub name, and errors that name the remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from tests.training.conftest import make_tokenizer
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, ModelLoadError
+from trainer.models import load_model_and_tokenizer, precision
+
+
+@pytest.fixture
+def saved(tmp_path: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> Path:
+    model.bfloat16().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def config_of(path: object) -> GRPOConfig:
+    return GRPOConfig(model_name=str(path), device="cpu", dtype="float32")
+
+
+def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalLM) -> None:
+    loaded, tokenizer = load_model_and_tokenizer(config_of(saved))
+    assert loaded.dtype is torch.float32
+    assert loaded.config._attn_implementation == "sdpa"
+    assert torch.equal(loaded.get_input_embeddings().weight, model.get_input_embeddings().weight.float())
+    assert tokenizer.chat_template
+
+
+def test_a_missing_directory_names_the_path_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no model directory at .*nowhere.*save_pretrained"):
+        load_model_and_tokenizer(config_of(tmp_path / "nowhere"))
+
+
+def test_the_missing_offline_model_names_pretrain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match="python -m trainer pretrain"):
+        load_model_and_tokenizer(GRPOConfig.preset("offline"))
+
+
+def test_a_directory_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no config\.json"):
+        load_model_and_tokenizer(config_of(tmp_path))
+
+
+def test_a_broken_file_is_named(saved: Path) -> None:
+    (saved / "config.json").write_text("{")
+    with pytest.raises(ModelLoadError, match="can't load the model"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, **_: Any) -> None:
+        raise OSError(f"We couldn't connect to the hub to load {name}\nmore lines")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
+    with pytest.raises(ModelLoadError, match=r"'Qwen/Qwen3-0\.6B'.*couldn't connect.*reach the hub") as caught:
+        load_model_and_tokenizer(GRPOConfig.preset("colab", device="cpu"))
+    assert "\n" not in caught.value.message
+
+
+def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalLM) -> None:
+    bare = make_tokenizer()
+    bare.chat_template = None
+    for path in saved.glob("chat_template*"):
+        path.unlink()
+    bare.save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match="no chat template"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_tokenizer_of_another_model(saved: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    other = make_tokenizer()
+    other.add_tokens([f"<extra{n}>" for n in range(10)])
+    other.save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match="don't belong together"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_missing_pad_token_becomes_the_eos(saved: Path) -> None:
+    other = make_tokenizer()
+    other.pad_token = None
+    other.save_pretrained(saved)
+    _, tokenizer = load_model_and_tokenizer(config_of(saved))
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("cuda", "native", "device", "dtype", "expected"),
+    [
+        (False, False, "auto", "auto", ("cpu", torch.float32)),
+        (False, False, "cpu", "bfloat16", ("cpu", torch.bfloat16)),
+        (True, True, "auto", "auto", ("cuda", torch.bfloat16)),
+        (True, False, "auto", "auto", ("cuda", torch.float16)),  # a T4
+        (True, True, "cpu", "auto", ("cpu", torch.float32)),
+        (True, True, "cuda:1", "float32", ("cuda:1", torch.float32)),
+    ],
+)
+def test_precision(
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: bool,
+    native: bool,
+    device: str,
+    dtype: Any,
+    expected: tuple[str, torch.dtype],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    chosen, plan = precision(device, dtype)
+    assert (chosen, plan.compute) == expected
+
+
+def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="use device=cpu"):
+        precision("cuda", "auto")
+    with pytest.raises(ConfigError, match="float16"):
+        precision("cpu", "float16")

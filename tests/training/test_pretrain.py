@@ -1,0 +1,34 @@
+"""Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load."""
+
+import json
+
+import pytest
+
+from shared.errors import QuestionLoadError
+from trainer.config import GRPOConfig
+from trainer.imitation import PretrainConfig
+from trainer.models import load_model_and_tokenizer
+from trainer.pretrain import Stage, load_scripts, pretrain
+
+SMALL = PretrainConfig(hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, vocab_size=600)
+
+
+def test_small_pretraining_makes_a_model_that_loads(tmp_path):
+    out, lines = tmp_path / "model", []
+    stages = [
+        Stage("expert", databases=2, questions=6, noise=0.0),
+        Stage("mixed", databases=1, questions=4, noise=1.0, rate=0.3),
+    ]
+    record = pretrain(out, SMALL, stages, workspace=tmp_path / "work", report=lines.append)
+
+    assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
+    assert json.loads((out / "pretraining.json").read_text()) == record
+    assert any(line.startswith("expert: 12 episodes") for line in lines)
+    model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
+    assert model.config.architectures == ["Qwen3ForCausalLM"]
+    assert model.config.eos_token_id == tokenizer.eos_token_id
+
+
+def test_missing_demonstrations_name_the_file_and_the_remedy(tmp_path):
+    with pytest.raises(QuestionLoadError, match=r"demonstrations\.json.*python -m data generate"):
+        load_scripts(tmp_path)

@@ -1,0 +1,206 @@
+"""The trainer's command line: `python -m trainer pretrain | train | evaluate | doctor`.
+
+torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from shared.errors import SQLEnvError
+
+app = typer.Typer(
+    name="python -m trainer",
+    help="Train small language models to explore SQL databases by reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+DataOption = Annotated[
+    Path, typer.Option("--data", help="Data directory: databases/ and questions/ (see 'python -m data').")
+]
+ServerOption = Annotated[
+    list[str] | None,
+    typer.Option("--server", help="URL of a running environment server; may be repeated. Without it one is started."),
+]
+
+
+def fail(error: SQLEnvError) -> typer.Exit:
+    """Say what is wrong in one line, without a traceback."""
+    errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(1)
+
+
+@app.callback()
+def main(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False) -> None:
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a request
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the server is forked; its warning says nothing here
+
+
+@app.command()
+def pretrain(
+    out: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("data/models/sqlenv-tiny"),
+    seed: Annotated[int, typer.Option(help="Of the generated databases and of the weights.")] = 0,
+    workspace: Annotated[
+        Path | None, typer.Option(help="Keep the generated databases there, for another call with the same seed.")
+    ] = None,
+) -> None:
+    """Make the offline base model from scratch: demonstrations over generated databases, imitated. Takes hours."""
+
+    def job() -> None:
+        from trainer.imitation import PretrainConfig
+        from trainer.pretrain import pretrain as make
+
+        make(out, PretrainConfig(seed=seed), workspace=workspace, report=lambda line: console.print(line, markup=False))
+
+    _guarded(job)
+
+
+@app.command()
+def train(
+    preset: Annotated[
+        str, typer.Option(help="offline: the shipped tiny model on a CPU. colab: Qwen3-0.6B on one 16 GB GPU.")
+    ] = "offline",
+    seed: Annotated[int | None, typer.Option(help="Of every random choice.", show_default="42")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="GRPO steps.", show_default="the preset's")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Data directory: databases/ and questions/ (see 'python -m data').", show_default="data"
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's")
+    ] = None,
+    server: ServerOption = None,
+    out: Annotated[Path, typer.Option(help="Where the run's folder is made; OUT/latest points to it.")] = Path("runs"),
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Go on with an interrupted run's folder, for example runs/latest. Keeps its settings."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
+    ] = None,
+    eval_limit: Annotated[int, typer.Option(min=0, help="Measure on this many eval questions; 0: on all.")] = 0,
+    eval_every: Annotated[int, typer.Option(min=0, help="Steps between points of the eval curve; 0: none.")] = 10,
+    eval_points: Annotated[int, typer.Option(min=1, help="Questions of one such point.")] = 32,
+) -> None:
+    """The main job: measure random actions and the untrained model, train with GRPO over HTTP, measure again.
+
+    Leaves runs/<id>/ with summary.json, learning_curve.png, transcripts.md, episodes.jsonl, metrics.jsonl, model/.
+    Ctrl-C stops it with a checkpoint; --resume goes on from there.
+    """
+    overrides: dict[str, Any] = {}
+    for item in set_ or []:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
+        overrides[key.strip()] = value
+    named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
+    overrides |= {key: value for key, value in named.items() if value is not None}
+    servers = tuple(server or ())
+
+    def job() -> None:
+        from trainer.config import GRPOConfig
+        from trainer.inputs import JobOptions, resumed_settings
+        from trainer.runs import open_run
+
+        if resume is not None:
+            run = open_run(resume)
+            config, options = resumed_settings(run, servers, overrides)
+        else:
+            run = None
+            config = GRPOConfig.preset(preset, **overrides)
+            options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)
+        from trainer.job import run_job
+
+        run_job(config, options, resume=run, console=console)
+
+    _guarded(job)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Option(help="Model directory or Hugging Face name.")],
+    data: DataOption = Path("data"),
+    split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
+    mode: Annotated[str, typer.Option(help="greedy, sampled (temperature 1) or both.")] = "both",
+    limit: Annotated[int, typer.Option(min=0, help="This many questions, evenly spaced; 0: all.")] = 0,
+    difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
+    preset: Annotated[str, typer.Option(help="Whose prompt, budget and lengths the model plays with.")] = "offline",
+    seed: Annotated[int | None, typer.Option(help="Of sampling.", show_default="the training job's")] = None,
+    server: ServerOption = None,
+    out: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
+) -> None:
+    """Measure a model's success, with 95 % intervals, overall and on databases seen and unseen in training."""
+    if mode not in ("greedy", "sampled", "both"):
+        raise typer.BadParameter(f"{mode!r} is none of greedy, sampled, both", param_hint="--mode")
+
+    def job() -> None:
+        from trainer.config import GRPOConfig
+        from trainer.measure import evaluate_model
+        from trainer.runs import write_json
+
+        config = GRPOConfig.preset(preset, model_name=model, data_dir=data, difficulty_filter=difficulty)
+        modes: Any = ("greedy", "sampled") if mode == "both" else (mode,)
+        result = evaluate_model(
+            config, split=split, modes=modes, limit=limit, seed=seed, servers=tuple(server or ()), console=console
+        )
+        if out is not None:
+            write_json(out, result)
+            console.print(f"written to {out}", highlight=False, soft_wrap=True)
+
+    _guarded(job)
+
+
+@app.command()
+def doctor(
+    data: DataOption = Path("data"),
+    model: Annotated[str, typer.Option(help="The base model.")] = "data/models/sqlenv-tiny",
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="URL of an environment server to look at; may be repeated.")
+    ] = None,
+) -> None:
+    """What this machine has for a run, what is missing and how to get it. Exits 0 where the offline job can run."""
+    from trainer.doctor import Status, can_run, examine
+
+    findings = examine(data, model, server or [])
+    styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
+    for finding in findings:
+        line = f"{finding.status.upper():5} {finding.name:18} {finding.found}"
+        console.print(line, style=styles[finding.status], markup=False, highlight=False, soft_wrap=True)
+        if finding.remedy:
+            console.print(f"{'':24} -> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
+    runs = can_run(findings)
+    console.print("the offline job can run: make train" if runs else "the offline job can't run yet", highlight=False)
+    raise typer.Exit(0 if runs else 1)
+
+
+def _guarded(job: Callable[[], None]) -> None:
+    """Run a command's work: known errors become one line and exit code 1, an interruption exit code 130."""
+    from trainer.interrupt import EXIT_CODE
+
+    try:
+        job()
+    except SQLEnvError as error:
+        raise fail(error) from error
+    except KeyboardInterrupt:
+        errors.print("interrupted", style="red")
+        raise typer.Exit(EXIT_CODE) from None
+
+
+if __name__ == "__main__":
+    sys.exit(app())

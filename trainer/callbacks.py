@@ -1,0 +1,151 @@
+"""What happens around the optimiser's steps: safe stops, the log on disk, progress and the small evaluations."""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import TrainerCallback
+
+from trainer.errors import TrainingDiverged
+from trainer.interrupt import Interrupts
+from trainer.records import Book, Episode
+from trainer.rollout import RolloutStats
+from trainer.runs import Run, append_lines
+
+TIMES = ("rollout_s", "generate_s", "env_wait_s")
+
+
+class Guard(TrainerCallback):  # type: ignore[misc]
+    """Keeps training resumable: stops after the step in which a signal came, and before an update that is no number."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self.interrupts = interrupts
+        self._rng: dict[str, Any] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._rng = _rng_states()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """fp16's loss scaling makes infinite gradients on purpose and skips those steps itself."""
+        if args.fp16:
+            return
+        gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
+        if gradients and not torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
+            raise TrainingDiverged(
+                f"the gradient of step {state.global_step + 1} is not a number; the weights before it are kept in the "
+                f"run's checkpoints. Begin again with a learning rate below {args.learning_rate:g}: "
+                f"--set learning_rate={args.learning_rate / 3:.1g}",
+                step=state.global_step,
+            )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._rng = _rng_states()
+        if self.interrupts.requested:
+            control.should_save = control.should_training_stop = True
+        return control
+
+    def restore_rng(self) -> None:
+        """Set the random generators back to where the last whole step left them."""
+        if self._rng is not None:
+            random.setstate(self._rng["python"])
+            np.random.set_state(self._rng["numpy"])
+            torch.random.set_rng_state(self._rng["torch"])
+            if self._rng["cuda"] is not None:
+                torch.cuda.set_rng_state_all(self._rng["cuda"])
+
+
+def _rng_states() -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.random.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None,
+    }
+
+
+def checkpoint_now(trainer: Any) -> Path | None:
+    """Write a checkpoint of the last whole step, in the middle of a rollout that will be played again. Its folder.
+
+    None where training had not begun. transformers has no public way to save outside its own loop.
+    """
+    folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+    if trainer.optimizer is None or trainer.lr_scheduler is None:
+        return None
+    if not (folder / "trainer_state.json").is_file():
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, Guard):
+                callback.restore_rng()
+        trainer._save_checkpoint(trainer.model, None)
+    return folder
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes episodes.jsonl and metrics.jsonl: a row a log event, with trl's keys, `success` and the seconds spent.
+
+    `rows` is the rollout's `on_rows`. `on_progress(step, steps, row)` hears of every log event.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        book: Book,
+        stats: RolloutStats,
+        on_progress: Callable[[int, int, Mapping[str, Any]], None] = lambda step, steps, row: None,
+    ) -> None:
+        self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
+        self._pending: list[Episode] = []  # since the last log event
+        self._spent = dict.fromkeys((*TIMES, "update_s"), 0.0)
+        self._step_began = 0.0
+        self._at_step_begin: dict[str, Any] = {}
+
+    def rows(self, rows: Sequence[Mapping[str, Any]], trainer: Any) -> None:
+        """Record one generation batch."""
+        episodes = [self._book.episode(row) for row in rows]
+        self._pending += episodes
+        step = trainer.state.global_step + 1
+        append_lines(self._run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._step_began, self._at_step_begin = time.perf_counter(), self._stats.as_dict()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        wall, sums = time.perf_counter() - self._step_began, self._stats.as_dict()
+        for name in TIMES:
+            self._spent[name] += sums[name] - self._at_step_begin[name]
+        self._spent["update_s"] += wall - (sums["rollout_s"] - self._at_step_begin["rollout_s"])
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        row: dict[str, Any] = {"step": state.global_step, **(logs or {})}
+        if self._pending:
+            finished = [episode for episode in self._pending if episode.finished]
+            row["episodes"] = len(self._pending)
+            row["episodes_lost"] = len(self._pending) - len(finished)
+            row["success"] = sum(one.correct for one in finished) / len(finished) if finished else None
+            row["steps_per_episode"] = sum(one.steps for one in finished) / len(finished) if finished else None
+            row["parse_failures"] = sum(one.parse_failures for one in self._pending)
+            row["env_errors"] = sum(one.env_errors for one in self._pending)
+            row.update({name: round(value, 4) for name, value in self._spent.items()})
+            self._spent = dict.fromkeys(self._spent, 0.0)
+            self._pending = []
+        append_lines(self._run.metrics, [row])
+        self._on_progress(state.global_step, state.max_steps, row)
+
+
+class EvalCallback(TrainerCallback):  # type: ignore[misc]
+    """Measures a few fixed questions every `every` steps, for the curve.
+
+    It runs at the start of a step, when the step before is logged and saved, so that a run may be stopped inside it and
+    resumed with the same measurement. `measure(step)` plays and writes; it leaves the global random generators alone.
+    """
+
+    def __init__(self, every: int, interrupts: Interrupts, measure: Callable[[int], None]) -> None:
+        self._every, self._interrupts, self._measure = every, interrupts, measure
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._every > 0 and state.global_step > 0 and state.global_step % self._every == 0:
+            with self._interrupts.interruptible():
+                self._measure(state.global_step)

@@ -1,0 +1,280 @@
+"""`GRPOConfig`: every setting of a training run, its presets, and its conversion to trl's own.
+
+Fields above the line in the class are the specification's, with its defaults; the rest belong to this trainer. A field
+can be set by name from text (`GRPOConfig.preset("offline", seed="2", difficulty_filter="easy,medium")`), so a command
+line and a notebook share one path.
+"""
+
+import difflib
+import math
+import types
+import typing
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from shared.models import MAX_STEP_BUDGET, Difficulty
+from trainer.errors import ConfigError
+
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+PromptKind = Literal["full", "short"]
+Preset = Literal["offline", "colab"]
+
+OFFLINE_MODEL = "data/models/sqlenv-tiny"
+DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
+# correctness, progress, operational: the weighted sum is the server's reward ledger total
+REWARD_WEIGHTS = (1.0, 0.15, 1.0)
+
+
+@dataclass(kw_only=True)
+class GRPOConfig:
+    """Settings of one run. Bad values raise `ConfigError`, which names the field and the remedy."""
+
+    model_name: str = "Qwen/Qwen3-1.7B"  # a Hugging Face name or a directory
+    max_new_tokens: int = 256  # sampled tokens per turn
+    num_train_epochs: int = 1
+    per_device_train_batch_size: int = 2  # rollouts
+    gradient_accumulation_steps: int = 4
+    learning_rate: float = 5e-6
+    num_generations: int = 4  # rollouts of one question, which make a group
+    questions_path: str = "data/questions/questions_train.json"
+    db_dir: str = "data/databases"
+    step_budget: int = 10
+    difficulty_filter: list[Difficulty] = field(default_factory=lambda: ["easy", "medium"])
+    seed: int = 42
+    output_dir: str = "runs/grpo"
+    logging_steps: int = 10
+    # ---------------------------------------------------------------------------------------------------------------
+    server_urls: list[str] = field(default_factory=lambda: [DEFAULT_SERVER_URL])
+    server_wait_s: float = 600.0  # how long a lost server is awaited before its episodes count as lost
+    max_lost_fraction: float = 0.05  # of a generation batch; above it the run stops
+    system_prompt: PromptKind = "full"
+    temperature: float = 1.0
+    max_context_tokens: int = 4096  # prompt and all turns; the model's own window bounds it too
+    dtype: DType = "auto"  # auto: bfloat16 where the GPU computes it natively, else float32 (float16 autocast on CUDA)
+    device: str = "auto"  # auto: cuda where there is one, else cpu
+    max_steps: int = -1  # optimiser steps; -1: as num_train_epochs says
+    lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
+    warmup_steps: int = 0
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    beta: float = 0.0  # weight of the KL term; 0 needs no reference model
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    gradient_checkpointing: bool = False
+    save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
+
+    def __post_init__(self) -> None:
+        self.model_name = str(self.model_name)
+        self.questions_path, self.db_dir = str(self.questions_path), str(self.db_dir)
+        self.output_dir = str(self.output_dir)
+        if isinstance(self.server_urls, str):
+            self.server_urls = [self.server_urls]
+        self.difficulty_filter = list(self.difficulty_filter)
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("model_name", "questions_path", "db_dir", "output_dir"):
+            _need(bool(getattr(self, name)), name, "is empty", "name a path")
+        for name in (
+            "max_new_tokens",
+            "num_train_epochs",
+            "per_device_train_batch_size",
+            "gradient_accumulation_steps",
+            "logging_steps",
+        ):
+            _need(getattr(self, name) >= 1, name, f"is {getattr(self, name)}", "use 1 or more")
+        for name in ("learning_rate", "temperature", "max_grad_norm"):
+            value = getattr(self, name)
+            _need(math.isfinite(value) and value > 0, name, f"is {value}", "use a number above 0")
+        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s"):
+            _need(getattr(self, name) >= 0, name, f"is {getattr(self, name)}", "use 0 or more")
+        _need(0 <= self.max_lost_fraction < 1, "max_lost_fraction", f"is {self.max_lost_fraction}", "use 0 to below 1")
+        _need(
+            self.num_generations >= 2,
+            "num_generations",
+            f"is {self.num_generations}",
+            "a group needs 2 rollouts or more to compare",
+        )
+        _need(
+            self.rollouts_per_step % self.num_generations == 0,
+            "num_generations",
+            f"({self.num_generations}) does not divide per_device_train_batch_size x gradient_accumulation_steps "
+            f"({self.rollouts_per_step})",
+            "change one of the three, so that a batch holds whole groups",
+        )
+        _need(
+            1 <= self.step_budget <= MAX_STEP_BUDGET,
+            "step_budget",
+            f"is {self.step_budget}",
+            f"use 1 to {MAX_STEP_BUDGET}",
+        )
+        _need(
+            self.max_context_tokens > self.max_new_tokens,
+            "max_context_tokens",
+            f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
+            "leave room for the prompt",
+        )
+        _need(self.max_steps == -1 or self.max_steps >= 1, "max_steps", f"is {self.max_steps}", "use -1, or 1 or more")
+        _need(bool(self.difficulty_filter), "difficulty_filter", "is empty", f"use some of {_listed(Difficulty)}")
+        for difficulty in self.difficulty_filter:
+            _need(
+                difficulty in get_args(Difficulty),
+                "difficulty_filter",
+                f"holds {difficulty!r}",
+                f"use some of {_listed(Difficulty)}",
+            )
+        _need(bool(self.server_urls), "server_urls", "is empty", f"name a server, for example {DEFAULT_SERVER_URL}")
+        for url in self.server_urls:
+            _need(
+                url.startswith(("http://", "https://")),
+                "server_urls",
+                f"holds {url!r}",
+                f"write a whole URL, for example {DEFAULT_SERVER_URL}",
+            )
+        for name, kind in _HINTS.items():
+            if typing.get_origin(kind) is Literal:
+                value = getattr(self, name)
+                _need(value in get_args(kind), name, f"is {value!r}", f"use one of {_listed(kind)}")
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Rollouts of one process in one optimiser step: one generation batch."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory that the env server must serve (`shared.dataset`)."""
+        return Path(self.db_dir).parent
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> Self:
+        """A named set of values, with `overrides` by field name over it; `data_dir` sets both data paths.
+
+        `offline` is the committed tiny model on a CPU; `colab` is Qwen3-0.6B on one 16 GB GPU.
+        """
+        if name not in PRESETS:
+            raise ConfigError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
+        return cls().override(**{**PRESETS[name], **overrides})
+
+    def override(self, **overrides: Any) -> Self:
+        """A copy with fields set by name. Text is parsed by the field's type; lists are comma-separated."""
+        values = dict(overrides)
+        if (data_dir := values.pop("data_dir", None)) is not None:
+            values.setdefault("questions_path", str(Path(data_dir) / "questions" / "questions_train.json"))
+            values.setdefault("db_dir", str(Path(data_dir) / "databases"))
+        for name, value in values.items():
+            if name not in _HINTS:
+                near = difflib.get_close_matches(name, _HINTS, 1)
+                hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_HINTS)}"
+                raise ConfigError(f"no setting {name!r}; {hint}")
+            if isinstance(value, str):
+                values[name] = _parse(name, value, _HINTS[name])
+        return replace(self, **values)
+
+    def to_trl(self, **overrides: Any) -> Any:
+        """The `trl.GRPOConfig` of these settings; `overrides` are its own fields.
+
+        One generation batch is one optimiser step, so every checkpoint falls on a whole generation window. TRL's bf16
+        and gradient_checkpointing, which default to True, follow dtype and device here.
+        """
+        import trl
+
+        from trainer.models import precision
+
+        device, plan = precision(self.device, self.dtype)
+        values: dict[str, Any] = {
+            "output_dir": self.output_dir,
+            "num_train_epochs": self.num_train_epochs,
+            "max_steps": self.max_steps,
+            "per_device_train_batch_size": self.per_device_train_batch_size,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "learning_rate": self.learning_rate,
+            "lr_scheduler_type": self.lr_scheduler,
+            "warmup_steps": self.warmup_steps,
+            "weight_decay": self.weight_decay,
+            "max_grad_norm": self.max_grad_norm,
+            "num_generations": self.num_generations,
+            "temperature": self.temperature,
+            "max_completion_length": self.max_context_tokens,  # rows are ours, TRL does not cut them
+            "beta": self.beta,
+            "loss_type": self.loss_type,
+            "scale_rewards": self.scale_rewards,
+            "reward_weights": list(REWARD_WEIGHTS),
+            "seed": self.seed,
+            "data_seed": self.seed,
+            "logging_steps": self.logging_steps,
+            "save_strategy": "steps" if self.save_steps else "no",
+            "save_steps": self.save_steps or 500,
+            "bf16": plan.trl_bf16,
+            "fp16": plan.trl_fp16,
+            "use_cpu": device == "cpu",
+            "dataloader_pin_memory": device != "cpu",
+            "report_to": "none",
+        }
+        known = {one.name for one in fields(trl.GRPOConfig)}
+        # transformers renames the switch, and warns of the old name
+        name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+        values[name] = self.gradient_checkpointing
+        return trl.GRPOConfig(**{**values, **overrides})
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "offline": {
+        "model_name": OFFLINE_MODEL,
+        "device": "cpu",
+        "dtype": "float32",
+        "system_prompt": "short",
+        "max_new_tokens": 64,
+        "max_context_tokens": 1024,
+        "num_generations": 8,
+        "per_device_train_batch_size": 16,  # 8 questions x 8 generations in four micro-batches
+        "gradient_accumulation_steps": 4,
+        "learning_rate": 3e-4,
+        "warmup_steps": 5,
+        "max_steps": 60,
+        "logging_steps": 1,
+        "save_steps": 20,
+    },
+    # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of 2,048 tokens, 114 kB
+    # each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing under 2 GB (reckoned, not measured).
+    "colab": {
+        "model_name": "Qwen/Qwen3-0.6B",
+        "num_generations": 2,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "max_new_tokens": 128,
+        "max_context_tokens": 2048,
+        "gradient_checkpointing": True,
+        "logging_steps": 1,
+        "save_steps": 50,
+    },
+}
+
+_HINTS: dict[str, Any] = typing.get_type_hints(GRPOConfig)
+assert set(_HINTS) == {one.name for one in fields(GRPOConfig)}
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
+    if not ok:
+        raise ConfigError(f"{name} {problem}: {remedy}", field=name)
+
+
+def _listed(kind: Any) -> str:
+    return ", ".join(map(str, get_args(kind)))
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    """`text` as a value of the field's type."""
+    origin = typing.get_origin(kind)
+    if origin is list:
+        return [item.strip() for item in text.split(",") if item.strip()]
+    if origin in (typing.Union, types.UnionType) or origin is Literal or kind is str:
+        return text.strip()
+    try:
+        if kind is bool:
+            return _BOOLEANS[text.strip().lower()]
+        return kind(text.strip())
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{name} takes {kind.__name__}, not {text!r}", field=name) from error

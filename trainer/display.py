@@ -1,0 +1,85 @@
+"""What a run shows while it works and at its end: bars in a terminal, a line now and then elsewhere, one table."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+LINE_EVERY_S = 15.0  # between two lines of the same bar in a log
+
+
+class Bar:
+    """One bar. `to(done, note)` moves it; a log gets a line every `LINE_EVERY_S` seconds and at the end."""
+
+    def __init__(self, console: Console, title: str, total: int | None) -> None:
+        self._console, self._title, self._total = console, title, total
+        self._said = time.monotonic()
+        self._progress: Progress | None = None
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=console,
+            )
+            self._task = self._progress.add_task(title, total=total, note="")
+            self._progress.start()
+
+    def to(self, done: int, note: str = "", total: int | None = None) -> None:
+        self._total = total or self._total
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, note=note, total=self._total)
+        elif done == self._total or time.monotonic() - self._said >= LINE_EVERY_S:
+            self._said = time.monotonic()
+            self._console.print(f"{self._title}: {done}/{self._total or '?'} {note}".rstrip(), highlight=False)
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+
+@contextmanager
+def bar(console: Console, title: str, total: int | None = None) -> Iterator[Bar]:
+    """A bar that is gone from the screen's moving part when the block ends, however it ends."""
+    shown = Bar(console, title, total)
+    try:
+        yield shown
+    finally:
+        shown.stop()
+
+
+def number(value: Any, form: str = ".2f") -> str:
+    """A number as text; "-" where there is none."""
+    return format(value, form) if isinstance(value, (int, float)) else "-"
+
+
+def rate_text(rate: Mapping[str, Any] | None) -> str:
+    """`{rate, n, ci95}` in percent: "45.0 [40.1, 50.0]"."""
+    if not rate or rate["rate"] is None:
+        return "-"
+    low, high = rate["ci95"]
+    return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def success_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    """Rows are policies, columns overall, seen and unseen: success in percent with its 95 % interval.
+
+    `results` is phase -> mode -> `EvalResult.summary()`. It fits 80 columns.
+    """
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for heading in ("overall", "seen", "unseen", "reward"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for phase, modes in results.items():
+        for mode, rates in modes.items():
+            parts = (rate_text(rates[part]) for part in ("overall", "seen", "unseen"))
+            table.add_row(f"{phase} {mode}", *parts, number(rates.get("mean_reward")))
+    return table

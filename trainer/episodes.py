@@ -1,0 +1,301 @@
+"""The episodes of one batch, played side by side against the env servers.
+
+Each round samples a turn for every unfinished episode and then sends all their steps together, so the servers are
+waited for once a round. A turn's ids enter the transcript as they were sampled, before anything is parsed.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from shared.actions import SQLAction, render_action
+from shared.errors import DigestMismatch, InvalidRequest, SQLEnvError, UnknownQuestion
+from shared.models import Outcome, ResetResult, StepResult
+from trainer.config import GRPOConfig
+from trainer.errors import RolloutError
+from trainer.generators.base import Generator, Policy, Sample, StopReason, View
+from trainer.parsing import parse_model_output
+from trainer.prompts import format_observation
+from trainer.questions import Prompt, question_id_of
+from trainer.tokens import ChatCodec, Transcript
+
+# Mistakes of the caller, which every other episode of the run would meet too: raised, not counted as lost.
+_FATAL = (UnknownQuestion, InvalidRequest, DigestMismatch)
+
+
+class EpisodeClient(Protocol):
+    """The part of `shared.sync.SyncSQLEnvClient` that a rollout uses."""
+
+    def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]: ...
+
+    def step_many(self, steps: Iterable[tuple[str, SQLAction | str]]) -> list[StepResult | SQLEnvError]: ...
+
+    def close_episode(self, episode_id: str) -> None: ...
+
+
+@dataclass(slots=True)
+class RolloutStats:
+    """Counts and seconds over any number of `play_episodes` calls; pass one object to all of them."""
+
+    episodes: int = 0
+    episodes_lost: int = 0  # to infrastructure: never a reward
+    steps: int = 0
+    parse_failures: int = 0  # texts that were no action and stood as a QUERY
+    env_errors: int = 0  # actions that the environment answered with an error
+    context_overflows: int = 0  # episodes that ended because the context window was full
+    sampled_tokens: int = 0
+    rollout_s: float = 0.0  # all of it
+    generate_s: float = 0.0  # sampling, or a policy's thinking
+    env_wait_s: float = 0.0  # waiting for the servers
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Episode:
+    """One episode under way; `outcome` is set at its end."""
+
+    prompt: Prompt
+    view: View
+    stream: tuple[int, ...]
+    transcript: Transcript | None = None
+    episode_id: str = ""
+    messages: list[dict[str, str]] = field(default_factory=list)
+    latest: StepResult | None = None
+    outcome: Outcome | None = None
+    parse_failures: int = 0
+    env_errors: list[str] = field(default_factory=list)
+    context_overflow: bool = False
+    lost: SQLEnvError | None = None
+
+
+class Batch:
+    """The episodes of one `play_episodes` call. Without a codec no ids are kept."""
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        seed: int,
+        codec: ChatCodec | None,
+        config: GRPOConfig,
+        client: EpisodeClient,
+        stats: RolloutStats,
+    ) -> None:
+        self.episodes = _begin(prompts, seed)
+        self._codec, self._config, self._client, self._stats = codec, config, client, stats
+
+    def reset(self) -> None:
+        """Begin every episode on its server; those that can't be begun are lost."""
+        budget = self._config.step_budget
+        requests = [{"question_id": one.view.question_id, "step_budget": budget} for one in self.episodes]
+        with self._waiting():
+            replies = self._client.reset_many(requests)
+        for episode, reply in zip(self.episodes, replies, strict=True):
+            if isinstance(reply, SQLEnvError):
+                self._lose(episode, reply)
+                continue
+            episode.episode_id, episode.latest = reply.episode_id, reply
+            episode.view.observations.append(reply.observation)
+            text = format_observation(reply.observation)
+            episode.messages = [*map(_plain_message, episode.prompt[:-1]), {"role": "user", "content": text}]
+            if self._codec is not None:
+                episode.transcript = Transcript(self._codec.prompt(episode.messages))
+
+    def play_policy(self, policy: Policy) -> None:
+        """Play all episodes by text."""
+        while live := [one for one in self.episodes if one.outcome is None]:
+            with self._generating():
+                texts = policy.act([one.view for one in live])
+            acting = []
+            for episode, text in zip(live, texts, strict=True):
+                if text is None:
+                    self._abandon(episode)
+                    continue
+                if episode.transcript is not None and self._codec is not None:
+                    if episode.view.actions:
+                        episode.transcript.add_environment(self._bridge(self._codec, episode, episode.transcript))
+                    ids = self._codec.action(text)
+                    episode.transcript.add_sample(Sample(ids, [0.0] * len(ids), StopReason.EOS))
+                acting.append((episode, text))
+            self._step(acting)
+
+    def play_generator(self, generator: Generator, codec: ChatCodec) -> None:
+        """Play all episodes by sampled ids. What a row is trained on is exactly what was fed and sampled."""
+        generator.start([one.stream for one in self.episodes])
+        while True:
+            appended = self._contexts(generator, codec)
+            if not appended:
+                return
+            with self._generating():
+                samples = generator.sample(appended)
+            acting = []
+            for index, sample in samples.items():
+                episode = self.episodes[index]
+                assert episode.transcript is not None
+                episode.transcript.add_sample(sample)
+                self._stats.sampled_tokens += len(sample.ids)
+                acting.append((episode, codec.text(sample.ids)))
+            self._step(acting)
+
+    def _contexts(self, generator: Generator, codec: ChatCodec) -> dict[int, Sequence[int]]:
+        """The ids that each unfinished episode appends. One whose context window is full ends here, so a trained row
+        never goes on past a truncation."""
+        appended: dict[int, Sequence[int]] = {}
+        for index, episode in enumerate(self.episodes):
+            if episode.outcome is not None:
+                continue
+            transcript = episode.transcript
+            assert transcript is not None
+            first = not transcript.completion_ids
+            ids = transcript.prompt_ids if first else self._bridge(codec, episode, transcript)
+            if len(ids) >= generator.room(index):
+                episode.context_overflow = True
+                self._abandon(episode)
+                continue
+            if not first:
+                transcript.add_environment(ids)
+            appended[index] = ids
+        return appended
+
+    @staticmethod
+    def _bridge(codec: ChatCodec, episode: Episode, transcript: Transcript) -> list[int]:
+        return codec.bridge(episode.messages[-1]["content"], transcript.completion_ids[-1])
+
+    def _step(self, acting: Sequence[tuple[Episode, str]]) -> None:
+        """Parse what each episode wrote and send all steps together."""
+        if not acting:
+            return
+        steps: list[tuple[str, SQLAction | str]] = []
+        for episode, text in acting:
+            parsed = parse_model_output(text)
+            episode.parse_failures += parsed.fallback
+            episode.view.actions.append(text)
+            episode.messages.append({"role": "assistant", "content": text})
+            steps.append((episode.episode_id, render_action(parsed.action)))
+        with self._waiting():
+            replies = self._client.step_many(steps)
+        for (episode, _), reply in zip(acting, replies, strict=True):
+            if isinstance(reply, SQLEnvError):
+                self._lose(episode, reply)
+            else:
+                self._observe(episode, reply)
+
+    def _observe(self, episode: Episode, reply: StepResult) -> None:
+        observation = reply.observation
+        self._stats.steps += 1
+        episode.latest = reply
+        episode.view.observations.append(observation)
+        if observation.error is not None:
+            episode.env_errors.append(reply.info.error_code or "error")
+        if reply.done:
+            episode.outcome = reply.info.outcome or Outcome.BUDGET
+        if not reply.done or observation.result or observation.error:
+            episode.messages.append({"role": "user", "content": format_observation(observation)})
+
+    def _abandon(self, episode: Episode) -> None:
+        """End an episode from this side. What it earned so far stays; it gave no answer."""
+        episode.outcome = Outcome.ABANDONED
+        with suppress(SQLEnvError), self._waiting():  # where it fails, the lease ends the episode
+            self._client.close_episode(episode.episode_id)
+
+    @staticmethod
+    def _lose(episode: Episode, error: SQLEnvError) -> None:
+        if isinstance(error, _FATAL):
+            raise error
+        episode.lost, episode.outcome = error, Outcome.INFRA_FAILED
+
+    def row(self, episode: Episode) -> dict[str, Any]:
+        """The finished episode as `play_episodes` returns it; its counts go to the stats."""
+        lost = episode.lost is not None
+        transcript = self._closed_transcript(episode)
+        ledger = None if lost or episode.latest is None else episode.latest.info.ledger
+        observation = None if episode.latest is None else episode.latest.observation
+        self._stats.episodes += 1
+        self._stats.episodes_lost += lost
+        self._stats.parse_failures += episode.parse_failures
+        self._stats.env_errors += len(episode.env_errors)
+        self._stats.context_overflows += episode.context_overflow
+        return {
+            "prompt_ids": transcript.prompt_ids,
+            "completion_ids": transcript.completion_ids,
+            "env_mask": transcript.env_mask,
+            "logprobs": transcript.logprobs,
+            "question_id": episode.view.question_id,
+            "outcome": str(episode.outcome),
+            "correctness": ledger.correctness if ledger else None,
+            "progress": ledger.potential if ledger else None,
+            "operational": ledger.operational if ledger else None,
+            "reward": ledger.total if ledger else None,
+            "steps": observation.step_count if observation else 0,
+            "parse_failures": episode.parse_failures,
+            "env_errors": episode.env_errors,
+            "context_overflow": episode.context_overflow,
+            "actions": observation.action_history if observation else [],
+            "texts": episode.view.actions,
+            "transcript": episode.messages,
+        }
+
+    def _closed_transcript(self, episode: Episode) -> Transcript:
+        """The episode's ids; of a lost one its prompt and a masked EOS, since no part of it may be trained."""
+        if self._codec is None:
+            return Transcript([])
+        transcript = episode.transcript
+        if transcript is None:
+            transcript = Transcript(self._codec.prompt(list(map(_plain_message, episode.prompt))))
+        elif episode.lost is not None:
+            transcript = Transcript(transcript.prompt_ids)
+        transcript.close(self._codec.eos_id, self._codec.pad_id)
+        return transcript
+
+    def check_lost(self) -> None:
+        """`RolloutError` where more episodes were lost than `config.max_lost_fraction` allows."""
+        lost = [episode.lost for episode in self.episodes if episode.lost is not None]
+        if len(lost) > self._config.max_lost_fraction * len(self.episodes):
+            raise RolloutError(
+                f"{len(lost)} of {len(self.episodes)} episodes were lost to infrastructure, more than "
+                f"{self._config.max_lost_fraction:.0%}: check the servers at {', '.join(self._config.server_urls)}, "
+                f"then resume from the last checkpoint. The first error: {lost[0].message}",
+                lost=len(lost),
+                episodes=len(self.episodes),
+            ) from lost[0]
+
+    @contextmanager
+    def _generating(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stats.generate_s += time.perf_counter() - started
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stats.env_wait_s += time.perf_counter() - started
+
+
+def _begin(prompts: Sequence[Prompt], seed: int) -> list[Episode]:
+    """The episodes of a batch, each with a random stream of its own: (seed, question, how often it came before)."""
+    seen: Counter[str] = Counter()
+    episodes = []
+    for prompt in prompts:
+        question_id = question_id_of(prompt)
+        question = int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest())
+        stream = (seed, question, seen[question_id])
+        view = View(question_id, seen[question_id], np.random.default_rng(stream))
+        episodes.append(Episode(list(prompt), view, stream))
+        seen[question_id] += 1
+    return episodes
+
+
+def _plain_message(message: Mapping[str, Any]) -> dict[str, str]:
+    return {"role": str(message["role"]), "content": str(message["content"])}

@@ -1,0 +1,47 @@
+"""What the trainer raises on purpose. All are `SQLEnvError`s, so that the CLI prints one line and exits non-zero.
+
+    SQLEnvError
+    ├── ConfigError            a setting that can't work: names the field and the remedy (also a ValueError)
+    ├── PromptError            a prompt that names no question, or a chat template that the rollout can't use
+    ├── ModelLoadError         a model or tokenizer that can't be loaded: names the path and the remedy
+    ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
+    ├── RunError               a run's folder that can't be made, read or resumed
+    ├── ServerStartError       the environment server that a run starts for itself did not come up
+    └── TrainingDiverged       the loss or the gradient is no longer a number: the run stops before the update
+
+Errors of data and of servers are in shared.errors.
+"""
+
+from shared.errors import SQLEnvError
+
+
+class ConfigError(SQLEnvError, ValueError):
+    code = "config"
+
+
+class PromptError(SQLEnvError, ValueError):
+    code = "prompt"
+
+
+class ModelLoadError(SQLEnvError):
+    code = "model_load"
+
+
+class RolloutError(SQLEnvError):
+    """`details`: lost, episodes, and the first error's text."""
+
+    code = "rollout"
+
+
+class RunError(SQLEnvError):
+    code = "run"
+
+
+class ServerStartError(SQLEnvError):
+    """The message holds the end of the server's log."""
+
+    code = "server_start"
+
+
+class TrainingDiverged(SQLEnvError):
+    code = "training_diverged"

@@ -1,0 +1,65 @@
+"""What plays an episode: a `Generator` samples token ids; a `Policy` writes action texts.
+
+A generator keeps the contexts of a batch of episodes: the caller hands it the ids that were appended since its last
+sample, never a whole history.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from shared.models import SQLObservation
+
+
+class StopReason(StrEnum):
+    """Why a sample ended."""
+
+    EOS = "eos"  # the model ended its turn; its EOS is the last id
+    LENGTH = "length"  # max_new_tokens were sampled
+    CONTEXT = "context"  # the context window is full
+
+
+@dataclass(slots=True)
+class Sample:
+    """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` is as long, in nats, of
+    the temperature-scaled distribution that each id was drawn from."""
+
+    ids: list[int]
+    logprobs: list[float]
+    stop: StopReason
+
+
+class Generator(Protocol):
+    """Samples the next turn of every unfinished episode of a batch."""
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        """Begin a batch of `len(streams)` episodes, row i drawing from the random stream `streams[i]`."""
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        """Append ids to rows (a row's first are its whole prompt) and sample a turn for each.
+
+        A row that is absent is finished: its context is dropped and it must not come back.
+        """
+
+    def room(self, row: int) -> int:
+        """Tokens that still fit in the row's context window."""
+
+
+@dataclass(slots=True)
+class View:
+    """What a text policy may see of one episode."""
+
+    question_id: str
+    repeat: int  # 0 for the first episode of this question in the batch
+    rng: np.random.Generator  # the episode's own stream
+    observations: list[SQLObservation] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)  # its own texts so far
+
+
+class Policy(Protocol):
+    """Plays by text. None ends the episode without an answer."""
+
+    def act(self, views: Sequence[View]) -> list[str | None]: ...

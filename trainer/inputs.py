@@ -1,0 +1,108 @@
+"""What a job reads before it begins: settings, questions, databases, model and the servers' word on what they serve."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from shared.dataset import check_databases, data_digest, load_questions
+from shared.errors import DigestMismatch, SQLEnvError
+from shared.models import ServerMetadata
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.errors import RunError
+from trainer.evaluate import PromptRow, choose
+from trainer.models import load_model_and_tokenizer
+from trainer.questions import load_question_prompts
+from trainer.records import Book
+from trainer.runs import Run, read_json, write_json
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a job takes beside the training's own settings."""
+
+    preset: str = "offline"
+    out: Path = Path("runs")
+    servers: tuple[str, ...] = ()  # none: the job starts one
+    eval_limit: int = 0  # questions of the eval set; 0: all of the difficulties that are trained
+    eval_every: int = 10  # steps between two points of the eval curve; 0: none
+    eval_points: int = 32  # questions of such a point
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Read before a run begins, so that bad input leaves no folder behind. `train` and `evaluation` are prompt rows."""
+
+    train: Sequence[PromptRow]
+    evaluation: Sequence[PromptRow]
+    book: Book
+    data_digest: str
+    model: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+
+
+def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval") -> Inputs:
+    """Questions, databases and model; `split` is what is measured. Errors name the path and the remedy."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # of loading and saving, between the job's own lines
+    path = Path(config.questions_path)
+    train_questions, eval_questions = load_questions(path), load_questions(path.with_name(f"questions_{split}.json"))
+    check_databases(config.data_dir, [*train_questions, *eval_questions])
+    train = load_question_prompts(config, "train")
+    evaluation = choose(load_question_prompts(config, split), options.eval_limit)
+    model, tokenizer = load_model_and_tokenizer(config)
+    return Inputs(
+        train,
+        evaluation,
+        Book(train_questions, eval_questions, REWARD_WEIGHTS),
+        data_digest(config.data_dir),
+        model,
+        tokenizer,
+    )
+
+
+def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConfig) -> None:
+    """`DigestMismatch` where the servers serve other data than the run reads its questions from."""
+    if metadata.data_digest != inputs.data_digest:
+        raise DigestMismatch(
+            f"the server at {', '.join(config.server_urls)} serves other data (digest {metadata.data_digest[:12]}) "
+            f"than {config.data_dir} (digest {inputs.data_digest[:12]}): start it with --data {config.data_dir}, "
+            "or give the trainer the server's data with --data"
+        )
+
+
+def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs) -> None:
+    """config.json, from which `resumed_settings` goes on."""
+    write_json(
+        run.config,
+        {
+            "preset": options.preset,
+            "config": asdict(config),
+            "options": {name: getattr(options, name) for name in ("eval_limit", "eval_every", "eval_points")},
+            "data_digest": inputs.data_digest,
+        },
+    )
+
+
+def resumed_settings(run: Run, servers: tuple[str, ...], overrides: Mapping[str, Any]) -> tuple[GRPOConfig, JobOptions]:
+    """The settings of a run that goes on. Only the number of steps may change: `overrides` holds `max_steps` alone."""
+    saved = read_json(run.config)
+    try:
+        known = {one.name for one in fields(GRPOConfig)}
+        config = GRPOConfig(**{name: value for name, value in saved["config"].items() if name in known})
+        options = JobOptions(saved["preset"], run.path.parent, servers, **saved["options"])
+    except (KeyError, TypeError, SQLEnvError) as error:
+        raise RunError(f"{run.config} is not a run's settings: {error}") from error
+    changed = sorted(set(overrides) - {"max_steps"})
+    if changed:
+        raise RunError(
+            f"a resumed run keeps its settings, so {', '.join(changed)} can't change: begin a run without --resume"
+        )
+    return config.override(**overrides), options
+
+
+def check_resumed_data(run: Run, inputs: Inputs, config: GRPOConfig) -> None:
+    """`RunError` where the data is no longer what the run began with."""
+    if read_json(run.config).get("data_digest") != inputs.data_digest:
+        raise RunError(f"the data in {config.data_dir} has changed since {run.id} began: its results would not compare")

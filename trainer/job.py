@@ -1,0 +1,262 @@
+"""The main job: random baseline, untrained model, GRPO over HTTP, trained model; leaves a run's folder.
+
+A run that was stopped goes on with `--resume runs/<id>`: what it measured before training is read back, training goes
+on from its last checkpoint, and lines that the checkpoint has not seen are dropped and written again.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from shared.models import ServerMetadata
+from trainer.callbacks import EvalCallback, MetricsCallback
+from trainer.config import GRPOConfig
+from trainer.display import bar, number, success_table
+from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
+from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
+from trainer.interrupt import Interrupted, Interrupts
+from trainer.measure import MODES, connected, measure, model_play, random_play
+from trainer.plots import learning_curve
+from trainer.rollout import EpisodeClient, RolloutStats
+from trainer.runs import (
+    Run,
+    append_lines,
+    checkpoint_step,
+    create_run,
+    keep_lines,
+    read_json,
+    read_lines,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from trainer.summary import build_summary, model_digest, versions
+from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics
+from trainer.transcripts import transcripts
+
+
+def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console) -> dict[str, Any]:
+    """Do the whole job and return what summary.json holds. Raises `Interrupted`, or a `SQLEnvError` with a remedy."""
+    with Interrupts() as interrupts:
+        threads = limit_threads()
+        inputs = load_inputs(config, options)
+        if resume is not None:
+            check_resumed_data(resume, inputs, config)
+        run = resume or create_run(options.out, f"{options.preset}-seed{config.seed}")
+        console.print(f"run {run.path}", highlight=False, soft_wrap=True)
+        console.print(
+            f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training questions, "
+            f"{len(inputs.evaluation)} eval questions; torch {torch.__version__} on {threads} threads",
+            highlight=False,
+            soft_wrap=True,
+        )
+        try:
+            with connected(config, options.servers, inputs, run.server_log) as (config, client, metadata):
+                save_settings(run, config, options, inputs)
+                return Job(run, config, options, inputs, client, metadata, console, interrupts).run()
+        except Interrupted:
+            console.print(f"stopped. Go on with:  python -m trainer train --resume {_shown(run.path)}", soft_wrap=True)
+            raise
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+class Job:
+    """The phases of one run, over an open client. `run` does them in order."""
+
+    def __init__(
+        self,
+        run: Run,
+        config: GRPOConfig,
+        options: JobOptions,
+        inputs: Inputs,
+        client: EpisodeClient,
+        metadata: ServerMetadata,
+        console: Console,
+        interrupts: Interrupts,
+    ) -> None:
+        self._run, self._config, self._options, self._inputs = run, config, options, inputs
+        self._client, self._metadata, self._console, self._interrupts = client, metadata, console, interrupts
+        self._few = choose(inputs.evaluation, options.eval_points)
+        self._results: dict[str, dict[str, EvalResult]] = {}
+        self._clock = _Clock(run.path / "wall.json")
+
+    def run(self) -> dict[str, Any]:
+        """All phases; what summary.json holds."""
+        with self._clock:
+            digests = {
+                "data": self._inputs.data_digest,
+                "server": self._metadata.digest,
+                "model": model_digest(self._inputs.model),
+            }
+            self._measure_whole("random", "sampled", 0, random_play(self._config, self._client))
+            for mode in MODES:
+                self._measure_whole("before", mode, 0, self._play(self._inputs.model, mode))
+            model, steps = self._train()
+            digests["trained_model"] = model_digest(model)
+            for mode in MODES:
+                self._measure_whole("after", mode, steps, self._play(model, mode))
+            self._curve_point(steps, {mode: self._few_of("after", mode) for mode in MODES})
+            return self._finish(steps, digests)
+
+    def _measure_whole(self, phase: str, mode: Mode, step: int, play: Play) -> None:
+        """Measure the whole eval set, or read back what an earlier session of this run measured."""
+        path = self._run.evaluation(phase, mode)
+        if path.exists():
+            result = EvalResult.read(path)
+        else:
+            keep_lines(self._run.episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
+            result = measure(self._console, f"{phase} ({mode})", mode, play, self._inputs.evaluation, self._inputs.book)
+            append_lines(self._run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
+            result.write(path)
+        self._results.setdefault(phase, {})[mode] = result
+
+    def _play(self, model: Any, mode: Mode) -> Play:
+        return model_play(model, self._inputs.tokenizer, self._config, self._client, mode)
+
+    def _few_of(self, phase: str, mode: Mode) -> EvalResult:
+        """The part of a whole measurement that the curve's small ones are of."""
+        return self._results[phase][mode].subset({str(row["question_id"]) for row in self._few})
+
+    def _curve_point(self, step: int, results: Mapping[str, EvalResult]) -> None:
+        """A row of metrics.jsonl for one point of the eval curve, and the curve as it is by now."""
+        row: dict[str, Any] = {"step": step, "eval_n": len(self._few)}
+        for mode, result in results.items():
+            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = result.rate().rate, result.mean_reward
+        append_lines(self._run.metrics, [row])
+        self._draw(step)
+
+    def _train(self) -> tuple[Any, int]:
+        """Train, or go on, and save the model. The trained model and its number of steps."""
+        checkpoint = self._run.last_checkpoint()
+        done = checkpoint_step(checkpoint) if checkpoint else 0
+        self._forget_after(done)
+        stats = RolloutStats()
+        with bar(self._console, "GRPO") as shown:
+
+            def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
+                if "success" in row:
+                    self._clock.save()
+                    note = f"reward {number(row.get('reward'))} success {number(row['success'], '.1%')}"
+                    shown.to(step, note, steps)
+
+            log = MetricsCallback(self._run, self._inputs.book, stats, on_progress)
+            trainer = build_trainer(
+                self._inputs.model,
+                self._inputs.tokenizer,
+                self._config,
+                self._inputs.train,
+                client=self._client,
+                stats=stats,
+                on_rows=log.rows,
+                interrupts=self._interrupts,
+                callbacks=[EvalCallback(self._options.eval_every, self._interrupts, self._small_eval), log],
+                output_dir=str(self._run.checkpoints),
+            )
+            self._curve_point(0, {mode: self._few_of("before", mode) for mode in MODES})
+            if finished(checkpoint, self._config.max_steps):
+                trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
+            else:
+                run_training_with_metrics(trainer, resume_from=checkpoint, interrupts=self._interrupts)
+                done = int(trainer.state.global_step)
+        trainer.save_model(str(self._run.model))
+        return trainer.accelerator.unwrap_model(trainer.model_wrapped), done
+
+    def _small_eval(self, step: int) -> None:
+        """One point of the eval curve, in the middle of training."""
+        results: dict[str, EvalResult] = {}
+        for mode in MODES:
+            play = self._play(self._inputs.model, mode)
+            results[mode] = evaluate(play, self._few, self._inputs.book, mode=mode)
+            append_lines(self._run.episodes, (one.as_line("eval", mode, step) for one in results[mode].episodes))
+        self._curve_point(step, results)
+
+    def _forget_after(self, done: int) -> None:
+        """Drop what an earlier session wrote of steps that its last checkpoint has not seen: they come again."""
+
+        def known(row: Mapping[str, Any]) -> bool:
+            step = int(row["step"])
+            if "phase" in row:
+                return row["phase"] in ("random", "before") or (
+                    step <= done if row["phase"] == "train" else step < done
+                )
+            if "eval_n" in row:
+                return 0 < step < done
+            return step <= done and "train_runtime" not in row
+
+        keep_lines(self._run.episodes, known)
+        keep_lines(self._run.metrics, known)
+        for mode in MODES:
+            self._run.evaluation("after", mode).unlink(missing_ok=True)
+
+    def _summaries(self) -> dict[str, dict[str, Any]]:
+        return {phase: {mode: one.summary() for mode, one in modes.items()} for phase, modes in self._results.items()}
+
+    def _draw(self, step: int) -> None:
+        found = self._summaries()
+        picture = learning_curve(
+            list(read_lines(self._run.metrics)),
+            title=f"GRPO of {Path(self._config.model_name).name}, seed {self._config.seed}  ({self._run.id})",
+            random=found.get("random"),
+            before=found.get("before"),
+            after=found.get("after"),
+            steps=step,
+        )
+        write_bytes(self._run.curve, picture)
+
+    def _finish(self, steps: int, digests: Mapping[str, str]) -> dict[str, Any]:
+        texts = {row["question_id"]: self._inputs.book.text(row["question_id"]) for row in self._inputs.evaluation}
+        page = transcripts(
+            texts,
+            self._results["random"]["sampled"].by_question(),
+            self._results["before"]["greedy"].by_question(),
+            self._results["after"]["greedy"].by_question(),
+            heading=f"Transcripts of {self._run.id}",
+        )
+        write_text(self._run.transcripts, page)
+        summary = build_summary(
+            self._run,
+            evaluations=self._summaries(),
+            train_steps=steps,
+            wall_s=self._clock.total(),
+            seed=self._config.seed,
+            versions=versions(self._metadata.sqlite_version),
+            digests=digests,
+            sessions=self._clock.sessions,
+        )
+        write_json(self._run.summary, summary)
+        self._console.print(
+            success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", self._summaries())
+        )
+        for name in ("summary", "curve", "transcripts", "model"):
+            self._console.print(f"{name:12} {_shown(getattr(self._run, name))}", highlight=False, soft_wrap=True)
+        return summary
+
+
+class _Clock:
+    """Wall seconds of a run over all its sessions, kept in a file of the run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
+        self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
+        self._began = time.monotonic()
+
+    def total(self) -> float:
+        return self._earlier_s + time.monotonic() - self._began
+
+    def save(self) -> None:
+        write_json(self._path, {"wall_s": round(self.total(), 3), "sessions": self.sessions})
+
+    def __enter__(self) -> "_Clock":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.save()

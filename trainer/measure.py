@@ -1,0 +1,134 @@
+"""Playing whole sets of questions with a model or at random: the servers, the client and the seeds of a measurement."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from shared.client import SQLEnvClient
+from shared.models import ServerMetadata
+from trainer.config import GRPOConfig
+from trainer.display import bar, number, success_table
+from trainer.evaluate import EvalResult, Mode, Play, PromptRow, evaluate
+from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
+from trainer.interrupt import Interrupts
+from trainer.models import precision
+from trainer.records import Book, Episode
+from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline
+from trainer.server import ServerProcess
+from trainer.summary import versions
+
+MODES: tuple[Mode, ...] = ("greedy", "sampled")
+SERVER_READY_S = 30.0  # for a server that somebody else runs
+EVAL_SEED = 1_000_003  # the evaluations' random streams: the same before and after, and not those of training
+EVAL_TEMPERATURE = 1.0
+
+
+@contextmanager
+def connected(
+    config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_path: Path
+) -> Iterator[tuple[GRPOConfig, EpisodeClient, ServerMetadata]]:
+    """An open client of `servers`, or of a server that lives as long as the block and logs to `log_path`.
+
+    Also `config` with the URLs in it. `ServerUnreachable` names a URL that doesn't answer, `DigestMismatch` a server of
+    other data.
+    """
+    with _urls(config, servers, log_path) as urls:
+        config = replace(config, server_urls=urls)
+        with SQLEnvClient(urls).sync() as probe:
+            probe.wait_ready(SERVER_READY_S)
+            metadata = probe.metadata()
+        check_server_data(metadata, inputs, config)
+        with open_client(config) as client:
+            yield config, client, metadata
+
+
+@contextmanager
+def _urls(config: GRPOConfig, servers: Sequence[str], log_path: Path) -> Iterator[list[str]]:
+    if servers:
+        yield list(servers)
+        return
+    with ServerProcess(config.data_dir, log_path) as server:
+        yield [server.url]
+
+
+def random_play(config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED) -> Play:
+    return lambda prompts: sample_random_baseline(prompts, config, client, seed=seed)
+
+
+def model_play(
+    model: Any, tokenizer: Any, config: GRPOConfig, client: EpisodeClient, mode: Mode, seed: int = EVAL_SEED
+) -> Play:
+    """Play with a model as it stands, and leave it in the mode, training or not, in which it was.
+
+    `sampled` is at temperature 1, whatever training samples at.
+    """
+    config = replace(config, temperature=EVAL_TEMPERATURE)
+    device, plan = precision(config.device, config.dtype)
+    low = plan.compute is not torch.float32
+
+    def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext():
+                return play_episodes(
+                    prompts, model, tokenizer, config, client=client, greedy=mode == "greedy", seed=seed
+                )
+        finally:
+            model.train(was_training)
+
+    return play
+
+
+def measure(
+    console: Console, title: str, mode: Mode, play: Play, prompts: Sequence[PromptRow], book: Book
+) -> EvalResult:
+    """`evaluate` with a progress bar."""
+    played: list[Episode] = []
+    with bar(console, title, len(prompts)) as shown:
+
+        def on_batch(episodes: Sequence[Episode]) -> None:
+            played.extend(episodes)
+            shown.to(len(played), f"success {number(sum(one.correct for one in played) / len(played), '.1%')}")
+
+        return evaluate(play, prompts, book, mode=mode, on_batch=on_batch)
+
+
+def evaluate_model(
+    config: GRPOConfig,
+    *,
+    console: Console,
+    split: str = "eval",
+    modes: Sequence[Mode] = MODES,
+    limit: int = 0,
+    seed: int | None = None,
+    servers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`python -m trainer evaluate`: measure `config.model_name` and print a table. Returns what `--out` holds."""
+    with Interrupts(), TemporaryDirectory(prefix="sqlenv-evaluate-") as scratch:
+        inputs = load_inputs(config, JobOptions(eval_limit=limit), split)
+        log_path = Path(scratch) / "server.log"
+        with connected(config, servers, inputs, log_path) as (config, client, metadata):
+            results: dict[str, EvalResult] = {}
+            for mode in modes:
+                play = model_play(
+                    inputs.model, inputs.tokenizer, config, client, mode, EVAL_SEED if seed is None else seed
+                )
+                results[mode] = measure(console, f"{split} ({mode})", mode, play, inputs.evaluation, inputs.book)
+    summaries = {mode: result.summary() for mode, result in results.items()}
+    name = Path(config.model_name).name
+    console.print(success_table(f"Success in % on {len(inputs.evaluation)} {split} questions", {name: summaries}))
+    return {
+        "model": config.model_name,
+        "split": split,
+        "success": summaries,
+        "versions": versions(metadata.sqlite_version),
+        "digests": {"data": inputs.data_digest, "server": metadata.digest},
+        "episodes": [one.as_line(split, mode, 0) for mode, result in results.items() for one in result.episodes],
+    }

@@ -1,0 +1,100 @@
+"""Loading a causal language model with its tokenizer, and the choice of device and number format."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.config import DType, GRPOConfig
+from trainer.errors import ConfigError, ModelLoadError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Weights are always float32: at RL's learning rates a 16-bit weight rounds most updates away."""
+
+    compute: torch.dtype
+
+    @property
+    def trl_bf16(self) -> bool:
+        return self.compute is torch.bfloat16
+
+    @property
+    def trl_fp16(self) -> bool:
+        return self.compute is torch.float16
+
+
+def precision(device: str, dtype: DType) -> tuple[str, Precision]:
+    """The device in force and the number format to compute in.
+
+    `auto` takes CUDA where there is one; there it computes in bfloat16 where the GPU does so natively, in float16 where
+    it emulates it (a T4), and on a CPU in float32.
+    """
+    cuda = torch.cuda.is_available()
+    if device == "auto":
+        device = "cuda" if cuda else "cpu"
+    if device.startswith("cuda") and not cuda:
+        raise ConfigError(f"device is {device}, but torch sees no CUDA device: use device=cpu", field="device")
+    if dtype != "auto":
+        compute = _DTYPES[dtype]
+    elif device == "cpu":
+        compute = torch.float32
+    else:
+        compute = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    if device == "cpu" and compute is torch.float16:
+        raise ConfigError("dtype is float16, which a CPU can't train in: use float32", field="dtype")
+    return device, Precision(compute)
+
+
+def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
+    """The model, in float32 on its device, and its tokenizer; `ModelLoadError` names what is missing and the remedy.
+
+    A directory and a Hugging Face name take the same path, so the offline model loads as Qwen3-0.6B does.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    device, _ = precision(config.device, config.dtype)
+    name = config.model_name
+    _check_directory(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, attn_implementation="sdpa")
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise ModelLoadError(f"can't load the model {name!r}: {first}; {_remedy(name)}") from error
+    check_tokenizer(tokenizer, name)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ModelLoadError(
+            f"the tokenizer of {name!r} has {len(tokenizer):,} tokens, more than the model's "
+            f"{model.get_input_embeddings().num_embeddings:,}: they don't belong together"
+        )
+    return model.to(device), tokenizer
+
+
+def check_tokenizer(tokenizer: Any, name: str) -> None:
+    """`ModelLoadError` where the tokenizer lacks what a chat with turns needs; a missing pad token becomes the eos."""
+    if tokenizer.eos_token_id is None:
+        raise ModelLoadError(f"the tokenizer of {name!r} has no eos token, which ends a turn: use a chat model")
+    if not tokenizer.chat_template:
+        raise ModelLoadError(f"the tokenizer of {name!r} has no chat template: use a chat (instruct) model")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+
+
+def _check_directory(name: str) -> None:
+    """A path that isn't there must not become a download of a repository with that name."""
+    path = Path(name)
+    looks_local = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
+    if looks_local and not path.is_dir():
+        raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
+    if looks_local and not (path / "config.json").is_file():
+        raise ModelLoadError(f"{name} is no model directory: it has no config.json; {_remedy(name)}")
+
+
+def _remedy(name: str) -> str:
+    if "data/models" in name:
+        return "make the offline model with 'python -m trainer pretrain', or name another with --model"
+    return "name a directory made by save_pretrained, or a Hugging Face model and a way to reach the hub"

@@ -1,0 +1,165 @@
+"""The offline base model, from scratch: demonstrations over generated databases, played over HTTP, then imitated.
+
+Demonstrations are episodes. A scripted policy plays them against an environment server through the trainer's own
+rollout loop, so the model is pretrained on the very token rows that reinforcement learning samples later. Two sets are
+used: a large one by near-experts, from which the model learns to copy, to look and to answer; then a small one by
+demonstrators of mixed quality, so that the base explores as untidily as real logs do and leaves something to learn.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from shared.client import SQLEnvClient
+from shared.dataset import load_questions, questions_path
+from shared.errors import QuestionLoadError
+from trainer.config import GRPOConfig
+from trainer.generators.policies import ScriptedPolicy
+from trainer.imitation import PretrainConfig, Row, build_model, curriculum, fit
+from trainer.induction import wire_induction
+from trainer.prompts import format_observation, get_system_prompt
+from trainer.questions import prompt_of
+from trainer.rollout import play_episodes
+from trainer.server import ServerProcess
+from trainer.tokenizer import train_tokenizer
+
+TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is learnt from
+PLAY_BATCH = 512  # episodes at once against the server
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One set of demonstrations and the rates it is learnt at, as shares of `PretrainConfig`'s peaks."""
+
+    name: str
+    databases: int
+    questions: int  # a database
+    noise: float  # share of demonstrations by untidy demonstrators, 0 to 1: see data.domains.demonstrations
+    rate: float = 1.0
+
+
+EXPERT = Stage("expert", databases=750, questions=100, noise=0.12)
+MIXED = Stage("mixed", databases=40, questions=80, noise=0.6, rate=0.3)
+
+
+def pretrain(
+    out: Path,
+    config: PretrainConfig | None = None,
+    stages: Iterable[Stage] = (EXPERT, MIXED),
+    workspace: Path | None = None,
+    report: Report = print,
+) -> dict[str, object]:
+    """Make the base model in `out` (model, tokenizer, `pretraining.json`), and return what the last file holds.
+
+    `workspace` keeps the generated databases, so that another call with the same stages and seed finds them.
+    """
+    config = config or PretrainConfig()
+    with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
+        root = Path(workspace or scratch)
+        folders = [(stage, generate(root, stage, config.seed + index, report)) for index, stage in enumerate(stages)]
+        first = folders[0][1]
+        with ServerProcess(first, root / "server.log") as server:
+            tokenizer = train_tokenizer(
+                sample_texts(first, server.url, TOKENIZER_EPISODES), config.vocab_size, config.window_tokens
+            )
+        model = build_model(config, tokenizer)
+        wire_induction(model, config.seed)
+        stage_records: list[dict[str, object]] = []
+        record: dict[str, object] = {"config": asdict(config), "torch": torch.__version__, "stages": stage_records}
+        for stage, folder in folders:
+            began = time.perf_counter()
+            rows = play_demonstrations(folder, tokenizer, root / "server.log")
+            report(
+                f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} tokens "
+                f"played in {time.perf_counter() - began:.0f} s"
+            )
+            rates = replace(config, muon_lr=config.muon_lr * stage.rate, adamw_lr=config.adamw_lr * stage.rate)
+            figures = fit(model, curriculum(rows, rates), rates, tokenizer.pad_token_id, _reporter(stage, report))
+            stage_records.append({**asdict(stage), "episodes": len(rows), **figures})
+            save(model, tokenizer, root / f"{stage.name}-model", record)
+        save(model, tokenizer, Path(out), record)
+    return record
+
+
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: dict[str, object]) -> None:
+    """Write `out` in Hugging Face's layout, with `pretraining.json` beside it."""
+    out.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
+    """A data directory of fresh databases with demonstrations, made by `python -m data generate` unless it is there."""
+    out = root / f"{stage.name}-{stage.databases}x{stage.questions}-noise{stage.noise:g}-seed{seed}"
+    if not (out / "questions" / "demonstrations.json").is_file():
+        report(f"generating {stage.databases} databases for {out.name}")
+        command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
+        command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
+        command += ["--noise", str(stage.noise)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def load_scripts(data_dir: Path) -> dict[str, list[str]]:
+    """Action texts by question id, or `QuestionLoadError` naming the file."""
+    path = Path(data_dir) / "questions" / "demonstrations.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise QuestionLoadError(
+            f"can't read demonstrations at {path}: {error}; make a set with 'python -m data generate --out DIR'"
+        ) from error
+    return {question_id: list(entry["actions"]) for question_id, entry in found.items()}
+
+
+def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
+    """What a model reads and writes in the first episodes of a set, spread over its databases."""
+    scripts = load_scripts(data_dir)
+    ids = list(scripts)
+    chosen = ids[:: max(1, len(ids) // episodes)]
+    texts = [get_system_prompt("short"), "system\n", "user\n", "assistant\n"]
+    with SQLEnvClient(url).sync() as client:
+        for question_id in chosen:
+            reply = client.reset(question_id=question_id, step_budget=len(scripts[question_id]))
+            texts.append(format_observation(reply.observation))
+            for action in scripts[question_id]:
+                texts.append(action)
+                texts.append(format_observation(client.step(reply.episode_id, action).observation))
+    return texts
+
+
+def play_demonstrations(data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path) -> list[Row]:
+    """Every scripted episode of a data directory as a token row, played against a server of its own."""
+    scripts = load_scripts(data_dir)
+    questions = [q for q in load_questions(questions_path(data_dir, "train")) if q.question_id in scripts]
+    rows: list[Row] = []
+    with ServerProcess(data_dir, log_path) as server:
+        config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
+        for start in range(0, len(questions), PLAY_BATCH):
+            chunk = questions[start : start + PLAY_BATCH]
+            prompts = [prompt_of(q.question_id, q.question_text, config) for q in chunk]
+            played = play_episodes(prompts, None, tokenizer, config, policy=ScriptedPolicy(scripts))
+            for question, row in zip(chunk, played, strict=True):
+                learn = [0] * len(row["prompt_ids"]) + list(row["env_mask"])
+                rows.append(Row(row["prompt_ids"] + row["completion_ids"], learn, question.difficulty == "easy"))
+    return rows
+
+
+def _reporter(stage: Stage, report: Report) -> Callable[[dict[str, float]], None]:
+    def line(at: dict[str, float]) -> None:
+        report(
+            f"{stage.name}: batch {at['step']:.0f} of {at['steps']:.0f}, {at['tokens'] / 1e6:.2f} M tokens, "
+            f"loss {at['loss']:.3f}, {at['tokens'] / max(at['s'], 1e-9) / 1e3:.1f} k tokens/s"
+        )
+
+    return line

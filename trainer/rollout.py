@@ -1,0 +1,201 @@
+"""Plays episodes: all of a generation batch at once, over HTTP, token-exact.
+
+    generator samples a turn for every unfinished episode -> parse -> client.step_many -> observation -> bridge -> again
+
+`play_episodes` is the whole of it. `rollout_func` hands it to TRL; `play_scripted` makes demonstrations and
+`sample_random_baseline` measures luck through the same loop.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from shared.client import SQLEnvClient
+from trainer.config import GRPOConfig
+from trainer.episodes import Batch, EpisodeClient, RolloutStats
+from trainer.generators.base import Generator, Policy
+from trainer.generators.policies import RandomPolicy, ScriptedPolicy
+from trainer.parsing import ParsedAction, parse_model_output
+from trainer.questions import Prompt, load_question_prompts, prompt_of
+from trainer.tokens import ChatCodec, codec_of
+
+__all__ = [
+    "EpisodeClient",
+    "ParsedAction",
+    "RolloutStats",
+    "load_question_prompts",
+    "open_client",
+    "parse_model_output",
+    "play_episodes",
+    "play_scripted",
+    "rollout_func",
+    "sample_random_baseline",
+]
+
+SCRIPTED_BATCH = 512  # episodes in flight while demonstrations are made
+LONGEST_WAIT_S = 10.0  # between two attempts to reach a server
+MEAN_WAIT_S = 0.75 * LONGEST_WAIT_S  # the client's jitter takes up to half of a wait away
+FIRST_ATTEMPTS = 6  # until the waits have doubled to the longest
+# What TRL hands on to the reward functions. Full lists: it would hand another kind whole to every row.
+EXTRAS = ("env_mask", "question_id", "correctness", "progress", "operational", "outcome", "steps", "parse_failures")
+
+
+def play_episodes(
+    prompts: Sequence[Prompt],
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    *,
+    client: EpisodeClient | None = None,
+    policy: Policy | None = None,
+    greedy: bool = False,
+    seed: int | None = None,
+    stats: RolloutStats | None = None,
+    generator: Generator | None = None,
+) -> list[dict[str, Any]]:
+    """Play one episode for each prompt, all at once, and return a row for each, in order.
+
+    `prompts` are chat messages whose user message holds `question_id` (`load_question_prompts`). `model` samples, on
+    its device and in eval mode; a `generator` of your own replaces it. With `policy` it may be None, and then
+    `tokenizer` may be too (the rows then hold no ids). `client` is an open `SQLEnvClient(...).sync()`; None opens one
+    on `config.server_urls`. The random streams follow from `seed` (default `config.seed`), the question and how often
+    it came before in `prompts`, never from the rest of the batch.
+
+    A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome, correctness, progress
+    (the final potential), operational, reward (the ledger's total), steps, parse_failures, env_errors (error codes),
+    context_overflow, actions (canonical texts), texts (as written) and transcript (chat messages). An episode that
+    infrastructure took has outcome infra_failed, None for each reward and one EOS with mask 0; `RolloutError` where
+    they are more than `config.max_lost_fraction` of the batch.
+    """
+    if not prompts:
+        return []
+    if client is None:
+        with open_client(config) as client:
+            return play_episodes(
+                prompts,
+                model,
+                tokenizer,
+                config,
+                client=client,
+                policy=policy,
+                greedy=greedy,
+                seed=seed,
+                stats=stats,
+                generator=generator,
+            )
+    stats = RolloutStats() if stats is None else stats
+    codec = None if tokenizer is None else codec_of(tokenizer)
+    batch = Batch(prompts, config.seed if seed is None else seed, codec, config, client, stats)
+    started = time.perf_counter()
+    if policy is not None:
+        batch.reset()
+        batch.play_policy(policy)
+    else:
+        if codec is None or (model is None and generator is None):
+            raise ValueError("play_episodes needs a model and a tokenizer, or a policy")
+        generator = generator or local_generator(model, codec, config, greedy=greedy)
+        batch.reset()
+        batch.play_generator(generator, codec)
+    rows = [batch.row(episode) for episode in batch.episodes]
+    stats.rollout_s += time.perf_counter() - started
+    batch.check_lost()
+    return rows
+
+
+def rollout_func(
+    prompts: Sequence[Prompt],
+    trainer: Any,
+    *,
+    config: GRPOConfig,
+    client: EpisodeClient | None = None,
+    stats: RolloutStats | None = None,
+    on_rows: Callable[[list[dict[str, Any]], Any], None] | None = None,
+) -> dict[str, list[Any]]:
+    """TRL's rollout function: bind `config` and the rest with functools.partial.
+
+    TRL's prompts come already repeated, num_generations times each. Every optimiser step and every process draws from
+    random streams of its own. `on_rows(rows, trainer)` sees each batch's rows.
+    """
+    from trl.models import unwrap_model_for_generation
+
+    seed = _stream_seed(config.seed, trainer.state.global_step, trainer.accelerator.process_index)
+    was_training = trainer.model.training
+    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        model.eval()
+        try:
+            # under the trainer's own autocast, so that both compute the same log-probabilities
+            with trainer.accelerator.autocast():
+                rows = play_episodes(
+                    prompts, model, trainer.processing_class, config, client=client, seed=seed, stats=stats
+                )
+        finally:
+            model.train(was_training)
+    if on_rows is not None:
+        on_rows(rows, trainer)
+    return {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids", "logprobs", *EXTRAS)}
+
+
+def play_scripted(
+    scripts: Mapping[str, Sequence[str]],
+    tokenizer: Any,
+    config: GRPOConfig,
+    client: EpisodeClient | None = None,
+    *,
+    stats: RolloutStats | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of the scripted episodes, in the order of `scripts` (question id -> action texts).
+
+    env_mask 1 marks the script's ids; their logprobs are 0.0, since nothing sampled them.
+    """
+    if client is None:
+        with open_client(config) as client:
+            return play_scripted(scripts, tokenizer, config, client, stats=stats)
+    policy, ids, rows = ScriptedPolicy(scripts), list(scripts), []
+    for start in range(0, len(ids), SCRIPTED_BATCH):
+        prompts = [prompt_of(question_id, "", config) for question_id in ids[start : start + SCRIPTED_BATCH]]
+        rows += play_episodes(prompts, None, tokenizer, config, client=client, policy=policy, stats=stats)
+    return rows
+
+
+def sample_random_baseline(
+    prompts: Sequence[Prompt],
+    config: GRPOConfig,
+    client: EpisodeClient | None = None,
+    *,
+    seed: int | None = None,
+    stats: RolloutStats | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of episodes that random actions played, without ids: what luck alone wins."""
+    return play_episodes(prompts, None, None, config, client=client, policy=RandomPolicy(), seed=seed, stats=stats)
+
+
+@contextmanager
+def open_client(config: GRPOConfig) -> Iterator[EpisodeClient]:
+    """A client of the config's servers, which are awaited for about `config.server_wait_s` when they are lost."""
+    attempts = FIRST_ATTEMPTS + round(config.server_wait_s / MEAN_WAIT_S)
+    with SQLEnvClient(config.server_urls, max_attempts=attempts, longest_wait_s=LONGEST_WAIT_S).sync() as client:
+        yield client
+
+
+def local_generator(model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy: bool = False) -> Generator:
+    """A generator over a Hugging Face model in this process."""
+    from trainer.generators.local import LocalGenerator  # it imports torch and transformers, which policies don't need
+
+    declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
+    ends = codec.stop_ids | set([declared] if isinstance(declared, int) else declared)
+    return LocalGenerator(
+        model,
+        ends,
+        max_new_tokens=config.max_new_tokens,
+        max_context_tokens=config.max_context_tokens,
+        temperature=config.temperature,
+        greedy=greedy,
+    )
+
+
+def _stream_seed(seed: int, step: int, process: int) -> int:
+    """One number for (run, optimiser step, process)."""
+    return int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0])

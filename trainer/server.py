@@ -1,0 +1,154 @@
+"""The environment server as a child process of a training run: started, awaited, logged and stopped.
+
+The trainer never imports the server's code: it starts `python -m env_server` with its own interpreter and speaks HTTP.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import httpx
+
+from trainer.errors import ServerStartError
+
+READY_TIMEOUT_S = 120.0  # importing and auditing the data takes seconds; a busy machine, tens of seconds
+STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
+POLL_S = 0.1
+START_ATTEMPTS = 3  # another process may take the free port before the server does
+LOG_TAIL_LINES = 15
+HOST = "127.0.0.1"
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nothing listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """Linux: what the child runs before exec, so that a killed trainer leaves no server behind. Elsewhere None."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here: a child between fork and exec must not load anything
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class ServerProcess:
+    """A context manager: inside it an environment server answers at `url`; afterwards it is gone.
+
+    `command` replaces `python -m env_server` (tests). Raises `ServerStartError`, with the end of the log, where the
+    server ends early or isn't ready in `ready_timeout_s` seconds.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        log_path: Path,
+        *,
+        command: list[str] | None = None,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+    ) -> None:
+        self.data_dir, self.log_path = data_dir, log_path
+        self.ready_timeout_s = ready_timeout_s
+        self._command = command or [sys.executable, "-m", "env_server"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self.url = ""
+
+    def __enter__(self) -> "ServerProcess":
+        try:
+            for attempt in range(1, START_ATTEMPTS + 1):
+                self._spawn()
+                try:
+                    self._await_ready()
+                    return self
+                except ServerStartError:
+                    port_taken = "address already in use" in self.log_tail().lower()
+                    if not port_taken or attempt == START_ATTEMPTS:
+                        raise
+            raise AssertionError("unreachable")
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """The end of the server's log."""
+        try:
+            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    def died(self) -> str | None:
+        """What to say where the server is no longer running, else None."""
+        code = self._process.poll() if self._process else None
+        if code is None:
+            return None
+        return f"the environment server ended with exit code {code}; the end of {self.log_path}:\n{self.log_tail()}"
+
+    def _spawn(self) -> None:
+        port = free_port()
+        self.url = f"http://{HOST}:{port}"
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        if self._log is None:
+            self._log = self.log_path.open("ab")
+        # Its own session: Ctrl-C in a terminal reaches the trainer alone, which may need the server to finish a step.
+        self._process = subprocess.Popen(
+            [*self._command, "--host", HOST, "--port", str(port), "--data", str(self.data_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent(),
+        )
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self.ready_timeout_s
+        with httpx.Client(timeout=2.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                if died := self.died():
+                    raise ServerStartError(died)
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.get(f"{self.url}/ready").status_code == 200:
+                        return
+                time.sleep(POLL_S)
+        raise ServerStartError(
+            f"the environment server at {self.url} was not ready within {self.ready_timeout_s:.0f} s; "
+            f"the end of {self.log_path}:\n{self.log_tail()}"
+        )
+
+    def stop(self) -> None:
+        """End the server and all its workers; safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_TIMEOUT_S)
+            # the session's id is the server's pid: what is left of it, workers included, goes too
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if self._log is not None:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,58 @@
+"""Success rates with their uncertainty. Pure functions of counts."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Z_95 = 1.959963984540054  # two-sided 95 % of the normal distribution
+
+
+def wilson_interval(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
+    """The Wilson score interval of a proportion, as (low, high) in [0, 1]; (0, 1) where nothing was tried.
+
+    It stays inside [0, 1] and keeps its width at 0 % and 100 %, where the normal approximation has none.
+    Source: E. B. Wilson, Journal of the American Statistical Association 22 (1927), 209-212.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n} tries")
+    if n == 0:
+        return 0.0, 1.0
+    rate, z2 = successes / n, z * z
+    centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
+    half = z / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
+    # the exact ends at 0 and 1 are lost to rounding
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return low, high
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A success rate in [0, 1] over `n` distinct questions, with its 95 % interval. `rate` is None where n is 0."""
+
+    successes: int
+    n: int
+
+    @classmethod
+    def of(cls, results: Iterable[bool]) -> "Rate":
+        outcomes = list(results)
+        return cls(sum(outcomes), len(outcomes))
+
+    @property
+    def rate(self) -> float | None:
+        return self.successes / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        return wilson_interval(self.successes, self.n)
+
+    def as_dict(self) -> dict[str, Any]:
+        """`{rate, n, ci95: [low, high]}`, the form of summary.json; unrounded."""
+        return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return "-"
+        low, high = self.ci95
+        return f"{self.rate:.1%} [{low:.1%}, {high:.1%}]"

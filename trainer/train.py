@@ -1,0 +1,147 @@
+"""GRPO by trl, over rollouts that are played over HTTP.
+
+`build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it and leaves a checkpoint however
+training ends. `trainer.job` puts measurements and a run's folder around them.
+"""
+
+import functools
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared.errors import SQLEnvError
+from trainer.callbacks import Guard, checkpoint_now
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError
+from trainer.interrupt import Interrupted, Interrupts
+from trainer.rewards import REWARD_FUNCTIONS
+from trainer.rollout import EpisodeClient, RolloutStats, rollout_func
+from trainer.runs import checkpoint_step, read_json
+
+NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
+CHECKPOINTS_KEPT = 2
+CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use: by its affinity and by its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = CGROUP_CPU_MAX.read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass  # no such limit
+    return cores
+
+
+def limit_threads() -> int:
+    """Keep torch at the cores that there are: in a container it counts the whole machine's. OMP_NUM_THREADS wins."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
+    return torch.get_num_threads()
+
+
+def build_trainer(
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    prompts: Sequence[Mapping[str, Any]],
+    *,
+    client: EpisodeClient | None = None,
+    stats: RolloutStats | None = None,
+    on_rows: Any = None,
+    interrupts: Interrupts | None = None,
+    callbacks: Sequence[Any] = (),
+    **trl_options: Any,
+) -> Any:
+    """A `trl.GRPOTrainer` over `prompts` (rows of `load_question_prompts`) that plays its episodes with `client`.
+
+    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `trl_options` are fields of
+    `trl.GRPOConfig` that win over `config`'s. `ConfigError` where the questions don't fill one batch.
+    """
+    from datasets import Dataset
+    from transformers import PrinterCallback
+    from trl import GRPOTrainer
+
+    questions_per_step = config.rollouts_per_step // config.num_generations
+    if len(prompts) < questions_per_step:
+        raise ConfigError(
+            f"a step takes {questions_per_step} questions (per_device_train_batch_size x gradient_accumulation_steps / "
+            f"num_generations), but only {len(prompts)} are left by difficulty_filter: make the first smaller",
+            field="per_device_train_batch_size",
+        )
+    options = {
+        "save_strategy": "steps",
+        "save_steps": config.save_steps or NO_SAVE_STEPS,
+        "save_total_limit": CHECKPOINTS_KEPT,
+        "logging_nan_inf_filter": False,  # it would show the mean of earlier losses for a NaN
+        "disable_tqdm": True,  # the job shows its own progress
+        **trl_options,
+    }
+    interrupts = interrupts or Interrupts()
+    play = functools.partial(rollout_func, config=config, client=client, stats=stats, on_rows=on_rows)
+
+    def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        with interrupts.interruptible():
+            return play(prompts, trainer)
+
+    # transformers' own use of a name that it renamed
+    warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+    guard = Guard(interrupts)
+    functions: list[Any] = [*REWARD_FUNCTIONS]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
+        trainer = GRPOTrainer(
+            model=model,
+            processing_class=tokenizer,
+            reward_funcs=functions,
+            args=config.to_trl(**options),
+            train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
+            rollout_func=rollout,
+            callbacks=[guard, *callbacks],
+        )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def finished(checkpoint: Path | None, max_steps: int) -> bool:
+    """Whether a checkpoint is at the end of its training. `max_steps` -1 stands for what the checkpoint planned."""
+    if checkpoint is None:
+        return False
+    planned = int(read_json(checkpoint / "trainer_state.json")["max_steps"]) if max_steps < 0 else max_steps
+    return checkpoint_step(checkpoint) >= planned
+
+
+def run_training_with_metrics(
+    trainer: Any, *, resume_from: Path | None = None, interrupts: Interrupts | None = None
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Train to the end. trl's output, and a dict for each log event.
+
+    `resume_from` is a checkpoint folder of the same settings. Training that a signal (`Interrupted`), lost servers or a
+    diverging loss (`SQLEnvError`) ends leaves a checkpoint of the last whole step, and the exception goes on.
+    """
+    if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
+        raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
+    interrupts = interrupts or next((one.interrupts for one in _guards(trainer)), Interrupts())
+    with interrupts.deferred():
+        try:
+            output = trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        except Interrupted as stop:
+            if stop.clean:
+                checkpoint_now(trainer)
+            raise
+        except SQLEnvError:
+            checkpoint_now(trainer)
+            raise
+    if interrupts.requested:
+        raise Interrupted
+    return output, [dict(row) for row in trainer.state.log_history]
+
+
+def _guards(trainer: Any) -> list[Guard]:
+    return [one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)]

@@ -140,7 +140,7 @@ class SQLEnvironment:
         """
         request = request or ResetRequest(**fields)
         episode_id = request.episode_id or str(uuid.uuid4())
-        question = self._question(request, episode_id)
+        question = self.bank.wanted(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         tables = yield from self._trusted(question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name)))
         gold = self.bank.gold(question)
@@ -265,14 +265,6 @@ class SQLEnvironment:
             outcome=episode.outcome,
         )
         return StepResult(observation=observation, reward=reward, done=done, info=info)
-
-    def _question(self, request: ResetRequest, episode_id: str) -> Question:
-        if request.question_id is not None:
-            return self.bank.get(request.question_id)
-        seed = request.seed
-        if seed is None:
-            seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
-        return self.bank.pick(split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed)
 
     def _trusted(self, question: Question, job: SqlJob) -> Jobs[SqlResult]:
         """The result of a job that no agent wrote, remembered in the bank. `DatabaseLoadError` where data is broken.

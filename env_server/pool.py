@@ -6,7 +6,6 @@ again. Everything here runs on one event loop; only SQL leaves it.
 """
 
 import asyncio
-import hashlib
 import logging
 import math
 import time
@@ -93,7 +92,7 @@ class EpisodePool:
             )
         actions = canonical(request.actions or ())
         episode_id = request.episode_id or str(uuid4())
-        question_id = self._question_id(request, episode_id)
+        question_id = self.bank.wanted(request, episode_id).question_id
         step_budget = request.step_budget or self.settings.step_budget
         while True:
             episode = self._held(episode_id) or self._admit(episode_id, question_id, step_budget)
@@ -292,16 +291,6 @@ class EpisodePool:
         if not episode.gone:
             del (self._active if episode.outcome is None else self._finished)[episode.episode_id]
             episode.gone, episode.env = True, None
-
-    def _question_id(self, request: ResetRequest, episode_id: str) -> str:
-        """Without a seed the id is one, so that a repeated reset picks the same question again."""
-        if request.question_id is not None:
-            return self.bank.get(request.question_id).question_id
-        seed = request.seed
-        if seed is None:
-            seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8])
-        picked = self.bank.pick(split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed)
-        return picked.question_id
 
     def _state(self, episode: Episode) -> bytes:
         question = self.bank.get(episode.question_id)

@@ -14,7 +14,7 @@ from env_server.sql import SqlJob, SqlPolicy, SqlResult
 from env_server.verifier import VERIFIER_VERSION, Gold, is_ordered
 from shared.dataset import Question, check_databases, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
-from shared.models import Difficulty
+from shared.models import Difficulty, ResetRequest
 
 _HEADER = b"SQLite format 3\0"
 
@@ -102,6 +102,15 @@ class QuestionBank:
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return fitting[int.from_bytes(drawn[:8], "big") % len(fitting)]
+
+    def wanted(self, request: ResetRequest, episode_id: str) -> Question:
+        """The question that a reset asks for. Without a seed the id is one: a repeated reset picks the same again."""
+        if request.question_id is not None:
+            return self.get(request.question_id)
+        seed = request.seed
+        if seed is None:
+            seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
+        return self.pick(split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed)
 
     def gold(self, question: Question) -> Gold:
         """A question's gold answer, ready to verify against. `QuestionLoadError` where answer and type disagree."""

@@ -6,14 +6,16 @@ used: a large one by near-experts, from which the model learns to copy, to look 
 demonstrators of mixed quality, so that the base explores as untidily as real logs do and leaves something to learn.
 """
 
+import copy
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -21,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
+from trainer.card import model_card
 from trainer.config import GRPOConfig
 from trainer.generators.policies import ScriptedPolicy
 from trainer.imitation import PretrainConfig, Row, build_model, curriculum, fit
@@ -90,11 +93,13 @@ def pretrain(
     return record
 
 
-def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: dict[str, object]) -> None:
-    """Write `out` in Hugging Face's layout, with `pretraining.json` beside it."""
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Mapping[str, Any]) -> None:
+    """Write `out` in Hugging Face's layout, weights in bfloat16, with the record and the card beside them."""
     out.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(out)
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
+    (out / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(out)
+    (out / "README.md").write_text(model_card(record))
     (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 

@@ -1,7 +1,8 @@
 """A small byte-level BPE tokenizer with a ChatML template, for the offline base model.
 
-A word is the same tokens wherever it stands: after a space, after `_`, at the start of a line. A name such as `unit_price`
-then splits into just what the question's 'unit price' splits into, and copying needs no dictionary. Digits stand alone.
+A word is the same tokens wherever it stands: after a space, after `_`, at the start of a line. A name such as
+`unit_price` then splits into just what the question's 'unit price' splits into, and copying needs no dictionary. Digits
+stand alone.
 """
 
 from collections.abc import Iterable
@@ -11,19 +12,19 @@ from transformers import PreTrainedTokenizerFast
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 # Words of the frame, never copied: they keep the space before them, and so cost one token.
-FRAME_WORDS = (
-    "SELECT FROM WHERE AND OR NOT IN IS NULL LIKE BETWEEN AS ON JOIN LEFT GROUP ORDER BY HAVING LIMIT ASC DESC DISTINCT "
-    "COUNT SUM AVG MIN MAX ROUND INTEGER REAL TEXT DATE primary key rows row "
-    "a above after all among an and any are at before below between by do does each either every for from has have how "
-    "in is it its least less many more most name names no not number of on or out over than that the their them there "
-    "these this to two what where which who whose with without average different distinct earliest first highest largest "
-    "last latest lowest maximum minimum recent smallest total belong belongs common decimals rounded"
-).split()
+FRAME_WORDS = """
+    SELECT FROM WHERE AND OR NOT IN IS NULL LIKE BETWEEN AS ON JOIN LEFT GROUP ORDER BY HAVING LIMIT ASC DESC DISTINCT
+    COUNT SUM AVG MIN MAX ROUND INTEGER REAL TEXT DATE primary key rows row
+    a above after all among an and any are at before below between by do does each either every for from has have how
+    in is it its least less many more most name names no not number of on or out over than that the their them there
+    these this to two what where which who whose with without average different distinct earliest first highest largest
+    last latest lowest maximum minimum recent smallest total belong belongs common decimals rounded
+"""
 FRAME_PHRASES = (r"\nSteps left:", r"\nTables:", r"(?:DESCRIBE|SAMPLE|QUERY|ANSWER|Question|Error):", r"\(\*\)")
 PIECES = "|".join(
     (
         *FRAME_PHRASES,
-        rf" (?:{'|'.join(FRAME_WORDS)})(?![A-Za-z_])",
+        rf" (?:{'|'.join(FRAME_WORDS.split())})(?![A-Za-z_])",
         r"[A-Za-z]+?(?=s(?![A-Za-z]))",  # 'orders' is 'order' and 's': a table's name in the other number
         r"[A-Za-z]+",
         r"\d",

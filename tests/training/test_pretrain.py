@@ -24,6 +24,7 @@ def test_small_pretraining_makes_a_model_that_loads(tmp_path):
     assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
     assert json.loads((out / "pretraining.json").read_text()) == record
     assert any(line.startswith("expert: 12 episodes") for line in lines)
+    assert "| expert | 2 | 12 | 0% |" in (out / "README.md").read_text()
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
     assert model.config.architectures == ["Qwen3ForCausalLM"]
     assert model.config.eos_token_id == tokenizer.eos_token_id

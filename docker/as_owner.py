@@ -1,0 +1,42 @@
+"""Entry point of the trainer's image: `as_owner DIR COMMAND...` runs COMMAND as the user whom DIR belongs to.
+
+A bind mount that Docker creates belongs to root, and a program that runs as root leaves files that a person can't
+remove. So compose.yaml starts this as root with the checkout's compose.yaml mounted at /run/checkout: DIR is handed to
+the owner of that file (root's checkout: to the image's own user), and COMMAND runs as DIR's owner, unprivileged.
+Started as another user, it just runs COMMAND.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+CHECKOUT = Path("/run/checkout")
+IMAGE_USER = (10001, 10001)  # uid and gid of sqlenv in the Dockerfile
+
+
+def owner_of(directory: Path, checkout: Path, fallback: tuple[int, int]) -> tuple[int, int]:
+    """`(uid, gid)` to run as: the first of `directory` and `checkout` that root doesn't own, else `fallback`."""
+    for path in (directory, checkout):
+        if path.exists() and (status := path.stat()).st_uid != 0:
+            return status.st_uid, status.st_gid
+    return fallback
+
+
+def main(arguments: list[str]) -> None:
+    if len(arguments) < 2:
+        sys.exit("usage: as_owner DIR COMMAND...")
+    directory, command = Path(arguments[0]), arguments[1:]
+    if os.getuid() == 0:
+        uid, gid = owner_of(directory, CHECKOUT, IMAGE_USER)
+        if directory.stat().st_uid != uid:
+            os.chown(directory, uid, gid)
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+    if not os.access(directory, os.W_OK):
+        sys.exit(f"error: user {os.getuid()} can't write to {directory}: change its owner on the host")
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

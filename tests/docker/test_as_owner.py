@@ -1,0 +1,53 @@
+"""The trainer image's entry point runs its command as the owner of the mounted directory."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "docker" / "as_owner.py"
+SPEC = importlib.util.spec_from_file_location("as_owner", SCRIPT)
+assert SPEC is not None
+assert SPEC.loader is not None
+as_owner = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(as_owner)
+
+WRITE = 'touch "$0/made"; id -u; id -G'
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can hand a directory over")
+
+
+def run(directory: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(SCRIPT), str(directory), "/bin/sh", "-c", WRITE, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
+
+
+@as_root
+def test_root_runs_the_command_as_the_directorys_owner(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    os.chown(runs, 4321, 4322)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    result = run(runs)
+    assert result.stdout.split() == ["4321", "4322"], result.stderr
+    assert ((runs / "made").stat().st_uid, (runs / "made").stat().st_gid) == (4321, 4322)
+
+
+@as_root
+def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_user(tmp_path: Path) -> None:
+    runs, checkout = tmp_path / "runs", tmp_path / "compose.yaml"
+    runs.mkdir()
+    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (10001, 10001)
+    checkout.touch()
+    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (10001, 10001)
+    os.chown(checkout, 1000, 1001)
+    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (1000, 1001)
+
+
+def test_too_few_arguments_say_the_usage() -> None:
+    result = subprocess.run([sys.executable, str(SCRIPT), "/tmp"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "usage: as_owner DIR COMMAND" in result.stderr

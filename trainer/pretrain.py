@@ -25,17 +25,14 @@ from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
 from trainer.card import model_card
 from trainer.config import GRPOConfig
-from trainer.generators.policies import ScriptedPolicy
 from trainer.imitation import PretrainConfig, Row, build_model, curriculum, fit
 from trainer.induction import wire_induction
 from trainer.prompts import format_observation, get_system_prompt
-from trainer.questions import prompt_of
-from trainer.rollout import play_episodes
+from trainer.rollout import play_scripted
 from trainer.server import ServerProcess
 from trainer.tokenizer import train_tokenizer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is learnt from
-PLAY_BATCH = 512  # episodes at once against the server
 Report = Callable[[str], None]
 
 
@@ -146,18 +143,18 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
 def play_demonstrations(data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path) -> list[Row]:
     """Every scripted episode of a data directory as a token row, played against a server of its own."""
     scripts = load_scripts(data_dir)
-    questions = [q for q in load_questions(questions_path(data_dir, "train")) if q.question_id in scripts]
-    rows: list[Row] = []
     with ServerProcess(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
-        for start in range(0, len(questions), PLAY_BATCH):
-            chunk = questions[start : start + PLAY_BATCH]
-            prompts = [prompt_of(q.question_id, q.question_text, config) for q in chunk]
-            played = play_episodes(prompts, None, tokenizer, config, policy=ScriptedPolicy(scripts))
-            for question, row in zip(chunk, played, strict=True):
-                learn = [0] * len(row["prompt_ids"]) + list(row["env_mask"])
-                rows.append(Row(row["prompt_ids"] + row["completion_ids"], learn, question.difficulty == "easy"))
-    return rows
+        played = play_scripted(scripts, tokenizer, config)
+    easy = {q.question_id for q in load_questions(questions_path(data_dir, "train")) if q.difficulty == "easy"}
+    return [
+        Row(
+            ids=row["prompt_ids"] + row["completion_ids"],
+            learn=[0] * len(row["prompt_ids"]) + row["env_mask"],
+            easy=row["question_id"] in easy,
+        )
+        for row in played
+    ]
 
 
 def _reporter(stage: Stage, report: Report) -> Callable[[dict[str, float]], None]:

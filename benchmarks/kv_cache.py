@@ -1,0 +1,109 @@
+"""What keeping the KV cache across turns saves: a batch of episodes with the cache kept, and with it rebuilt each turn.
+
+    python -m benchmarks.kv_cache [--model DIR] [--episodes 64] [--json PATH]
+
+Both ways play the same questions greedily against one in-process environment server; their actions must be equal.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from env_server.app import create_app
+from shared.client import in_process
+from trainer.config import GRPOConfig
+from trainer.episodes import RolloutStats
+from trainer.generators.base import Sample
+from trainer.generators.local import LocalGenerator
+from trainer.models import load_model_and_tokenizer
+from trainer.questions import load_question_prompts
+from trainer.rollout import local_generator, play_episodes
+from trainer.tokens import codec_of
+
+
+class Rebuilding:
+    """A generator that forgets its cache after every turn and computes the whole history again."""
+
+    def __init__(self, inner: LocalGenerator) -> None:
+        self._inner = inner
+        self._histories: list[list[int]] = []
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self._streams = list(streams)
+        self._histories = [[] for _ in streams]
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        for row, ids in appended.items():
+            self._histories[row] += ids
+        self._inner.start(self._streams)
+        samples = self._inner.sample({row: self._histories[row] for row in appended})
+        for row, sample in samples.items():
+            self._histories[row] += sample.ids
+        return samples
+
+    def room(self, row: int) -> int:
+        return self._inner.limit - len(self._histories[row])
+
+
+def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> list[dict[str, Any]]:
+    """One line a way: seconds of generation, turns a second, and the actions' equality with the first way."""
+    prompts = [row["prompt"] for row in load_question_prompts(config, "eval")][:episodes]
+    lines: list[dict[str, Any]] = []
+    with in_process(create_app()).sync() as client:
+        actions = None
+        for way in ("kept", "rebuilt"):
+            generator = local_generator(model, codec_of(tokenizer), config, greedy=True)
+            assert isinstance(generator, LocalGenerator)
+            stats = RolloutStats()
+            began = time.process_time()
+            rows = play_episodes(
+                prompts,
+                model,
+                tokenizer,
+                config,
+                client=client,
+                stats=stats,
+                generator=generator if way == "kept" else Rebuilding(generator),
+            )
+            played = [row["actions"] for row in rows]
+            actions = actions or played
+            lines.append(
+                {
+                    "cache": way,
+                    "generate_s": stats.generate_s,
+                    "cpu_s": time.process_time() - began,
+                    "turns": stats.steps,
+                    "same_actions": sum(a == b for a, b in zip(actions, played, strict=True)),
+                    "episodes": len(rows),
+                }
+            )
+    return lines
+
+
+def main(
+    model: Annotated[str | None, typer.Option(help="Model directory; default: the offline model.")] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes in the batch.")] = 64,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the numbers there.")] = None,
+) -> None:
+    config = GRPOConfig.preset("offline", **({"model_name": model} if model else {}))
+    loaded, tokenizer = load_model_and_tokenizer(config)
+    loaded.eval()
+    measure(loaded, tokenizer, config, 8)  # warm-up
+    lines = measure(loaded, tokenizer, config, episodes)
+    print(f"{'cache':>8} {'generate s':>11} {'CPU s':>7} {'turns':>6} {'same actions':>13}")
+    for line in lines:
+        same = f"{line['same_actions']}/{line['episodes']}"
+        print(f"{line['cache']:>8} {line['generate_s']:>11.2f} {line['cpu_s']:>7.2f} {line['turns']:>6} {same:>13}")
+    ratio = lines[1]["generate_s"] / lines[0]["generate_s"]
+    print(f"rebuilding takes {ratio:.2f} x the generation time of keeping, on {torch.get_num_threads()} threads")
+    if json_path:
+        json_path.write_text(json.dumps({"lines": lines, "ratio": ratio}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -12,14 +12,29 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.app import create_app
+from env_server.http import http_error_bytes
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
 from shared.errors import DataError
 
 KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
+
+
+class Protocol(HttpToolsProtocol):
+    """Uvicorn's; but what is not HTTP, and so never reaches the application, gets the one error shape too."""
+
+    def send_400_response(self, msg: str) -> None:
+        body = http_error_bytes(400, msg)
+        head = (
+            f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            "connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -84,7 +99,7 @@ def serve(settings: Settings, listener: socket.socket, bank: QuestionBank) -> No
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=Protocol,
         ws="none",
         log_config=None,
         access_log=False,

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from env_server.service import Service
 from shared.actions import EXPECTED, SQLAction
@@ -124,10 +125,14 @@ async def on_validation_error(_: Request, error: Exception) -> Response:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """Starlette's own: unknown paths and wrong methods."""
     assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_").replace("-", "_")
     message = f"{error.detail}: {request.method} {request.url.path}; the endpoints are listed at /docs"
-    body = {"error": {"code": code, "message": message, "retryable": False}}
-    return json_reply(to_json(body), error.status_code, dict(error.headers or {}))
+    return json_reply(http_error_bytes(error.status_code, message), error.status_code, dict(error.headers or {}))
+
+
+def http_error_bytes(status: int, message: str) -> bytes:
+    """The one error shape for an error of HTTP's own, whose code is the status's name."""
+    code = HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
+    return to_json({"error": {"code": code, "message": message, "retryable": False}})
 
 
 class CatchAll:
@@ -148,6 +153,8 @@ class CatchAll:
 
         try:
             await self.app(scope, receive, watch)
+        except ClientDisconnect:
+            log.info("%s %s: the client left before it had sent its body", scope["method"], scope["path"])
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:

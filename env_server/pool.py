@@ -86,8 +86,8 @@ class EpisodePool:
         """Start an episode, or rebuild it by replay. -> the JSON of a `ResetResult`, that of the last of `actions`."""
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
-                f"this server's digest is {self.digest}, not {request.digest}: its data, rules or limits differ, so a "
-                "replay could differ too; reset without a digest to start afresh",
+                f"this server's digest is {self.digest}, not {request.digest[:80]}: its data, rules or limits differ, "
+                "so a replay could differ too; reset without a digest to start afresh",
                 digest=self.digest,
             )
         actions = canonical(request.actions or ())

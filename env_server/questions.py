@@ -80,7 +80,7 @@ class QuestionBank:
         """The question of an id, or `UnknownQuestion`."""
         question = self._by_id.get(question_id)
         if question is None:
-            raise UnknownQuestion(f"no question {question_id!r} on this server")
+            raise UnknownQuestion(f"no question {question_id[:80]!r} on this server")
         return question
 
     def pick(
@@ -95,7 +95,7 @@ class QuestionBank:
         fitting = self._fitting(split, levels, db_id)
         if not fitting:
             wanted = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
-            filters = ", ".join(f"{name} {value!r}" for name, value in wanted.items() if value is not None)
+            filters = ", ".join(f"{name} {repr(value)[:80]}" for name, value in wanted.items() if value is not None)
             raise UnknownQuestion(
                 f"no question fits {filters}; the splits are {', '.join(self.splits)}, "
                 f"the difficulties {', '.join(get_args(Difficulty))}"

@@ -101,7 +101,7 @@ class ResetRequest(_Request):
     `actions` are replayed in order. The request with a `digest` is refused by a server whose own differs.
     """
 
-    episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,64}$")
+    episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")  # '..' is no path
     question_id: str | None = None
     split: str | None = None  # "train" or "eval"
     difficulty: Difficulty | Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)] | None = None

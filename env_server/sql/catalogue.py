@@ -1,4 +1,4 @@
-"""What DESCRIBE and SAMPLE show: statements of this package, on a trusted connection, under the same limits."""
+"""What DESCRIBE, on a trusted connection, and SAMPLE show: statements of this package, under the same limits."""
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import SqlResult

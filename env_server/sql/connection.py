@@ -103,8 +103,8 @@ class SqlConnection:
 
     Jailed, it can read the tables and views of its database and nothing else; trusted, the catalogue too. `tables` are
     their names, in creation order. After a statement: `statement` its text as SQLite parsed it, `columns` its column
-    names, `denied` why the authorizer refused it (else None), `over` which limit
-    stopped it ("steps", "cpu", else None), `vm_steps` what it cost.
+    names, `denied` why the authorizer refused it (else None), `over` which limit stopped it ("steps", "cpu", else
+    None), `vm_steps` what it cost.
     """
 
     def __init__(self, path: str, policy: SqlPolicy, *, jailed: bool = True) -> None:

@@ -69,16 +69,18 @@ def _take_broken_text(connection: SqlConnection, cursor: apsw.Cursor, max_rows: 
     """As `_take`, where some text is not UTF-8: what can't be read becomes U+FFFD.
 
     apsw decodes strictly, which is the fast way; so the statement is run again with its text cast to bytes. A tag in
-    front tells text from blobs.
+    front tells text from blobs. The name is none that a table has, which it would hide; the line end and the empty
+    comment end a comment that the statement leaves open.
     """
     columns = connection.columns
+    name = "q" + "_" * max(map(len, [*connection.tables, ""]))
     body = connection.statement.rstrip().removesuffix(";")
     names = [f"c{i}" for i in range(len(columns))]
     casts = [
         f"CASE typeof({n}) WHEN 'text' THEN CAST('t'||{n} AS BLOB) WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
         for n in names
     ]
-    connection.sql = f"WITH q({','.join(names)}) AS ({body}\n) SELECT {','.join(casts)} FROM q"
+    connection.sql = f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
     rows, truncated = _take(cursor.execute(connection.sql), max_rows, connection.policy.max_result_bytes)
     connection.columns = columns
     return [tuple(_untag_bytes(cell) for cell in row) for row in rows], truncated

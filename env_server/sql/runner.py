@@ -10,6 +10,10 @@ from env_server.sql.jobs import JobKind, SqlJob, SqlResult
 from env_server.sql.policy import SqlPolicy
 from env_server.sql.run import OUT_OF_MEMORY, out_of_memory, run_query, unreadable
 
+# Which connection a kind of job has; the others share a trusted one. An agent's statements have theirs to themselves.
+# A sample is jailed since a view of the data set's may read the catalogue.
+_JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "data set"}
+
 
 class SqlRunner:
     """Runs jobs in this process, one at a time, keeping connections open. Not for several threads.
@@ -65,8 +69,8 @@ class SqlRunner:
                 return run_query(connection, job.sql, self.policy, default if job.max_rows is None else job.max_rows)
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
-        jailed = kind in (JobKind.QUERY, JobKind.GOLD)
-        key = (kind if jailed else "trusted", path)
+        jailed = kind in _JAILED
+        key = (_JAILED.get(kind, "trusted"), path)
         connection = self._open.get(key)
         if connection is None:
             while len(self._open) >= self.policy.open_connections:

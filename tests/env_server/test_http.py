@@ -163,6 +163,7 @@ async def test_a_malformed_body_is_422_in_the_one_shape(http: httpx.AsyncClient,
     [
         ({"episode_id": "two words"}, "episode_id"),
         ({"episode_id": "x" * 65}, "episode_id"),
+        ({"episode_id": ".."}, "episode_id"),  # /episodes/.. could not be closed
         ({"step_budget": 0}, "step_budget"),
         ({"step_budget": 10_000}, "step_budget"),
         ({"difficulty": "extreme"}, "difficulty"),
@@ -194,6 +195,13 @@ async def test_other_errors_have_the_same_shape(
 ) -> None:
     reply = await http.request(method, path)
     assert (reply.status_code, error_of(reply)["code"]) == (status, code)
+
+
+@pytest.mark.parametrize("field", ["question_id", "db_id", "digest"])
+async def test_an_error_does_not_repeat_a_long_text(http: httpx.AsyncClient, field: str) -> None:
+    reply = await http.post("/reset", json={field: "x" * 10_000})
+    assert reply.status_code in (404, 409)
+    assert len(error_of(reply)["message"]) < 500
 
 
 async def test_an_unknown_episode_says_to_reset_with_actions(http: httpx.AsyncClient) -> None:

@@ -1,5 +1,6 @@
 """`python -m env_server` as a user runs it: a process, a port, signals, exit statuses."""
 
+import json
 import os
 import shutil
 import signal
@@ -78,12 +79,23 @@ def test_an_oversize_body_gets_its_answer_and_leaves_the_server_well(server: Ser
     assert httpx.get(server.url + "/ready").status_code == 200
 
 
+def test_what_is_not_http_gets_the_one_error_shape(server: ServerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GARBAGE\r\n\r\n")
+        reply = b"".join(iter(lambda: connection.recv(4096), b""))
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "bad_request"
+
+
 def test_hanging_up_in_mid_request_leaves_the_server_well(server: ServerProcess) -> None:
     head = b"POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: 1000\r\n\r\n{"
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(head)
     assert httpx.post(server.url + "/reset").status_code == 200
+    assert "the client left before it had sent its body" in server.log()
+    assert "Traceback" not in server.log()
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])

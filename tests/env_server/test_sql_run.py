@@ -278,6 +278,21 @@ def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(runner: SqlRunn
     assert result.rows == [(1, "M\ufffdl"), (2.5, b"\xff\0"), (None, "plain")]
     assert query(runner, path, "SELECT b FROM t ORDER BY a DESC LIMIT 1;").rows == [(b"\xff\0",)]
     assert runner.run(SqlJob(JobKind.SAMPLE, str(path), "t")).rows == result.rows
+    assert query(runner, path, "SELECT a, b FROM t /* all").rows == result.rows
+
+
+def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "view.sqlite", "CREATE TABLE t (secret); CREATE VIEW v AS SELECT sql FROM sqlite_schema;"
+    )
+    assert query(runner, path, "SELECT * FROM v").error_code == "sql_denied"
+    sample = runner.run(SqlJob(JobKind.SAMPLE, str(path), "v"))
+    assert (sample.rows, sample.error_code) == ([], "sql_denied")
+
+
+def test_text_that_is_not_utf8_is_shown_from_a_table_of_any_name(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(tmp_path / "q.sqlite", "CREATE TABLE q (a); INSERT INTO q VALUES (CAST(x'4DFC6C' AS TEXT));")
+    assert query(runner, path, "SELECT a FROM q").rows == [("M\ufffdl",)]
 
 
 def test_names_are_safe_whatever_they_hold(runner: SqlRunner, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Right and wrong answers of each type, in the forms that models write."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,7 +62,7 @@ def test_floats(answer: float, right: list[str], wrong: list[str]) -> None:
     ("answer", "right", "wrong"),
     [
         ("desk", ["desk", "Desk", " DESK ", '"desk"', "'desk'", "`desk`", "desk.", '"desk".', "Answer: desk",
-          "```\ndesk\n```",                  '["desk"]', "“desk”"],
+          "```\ndesk\n```", "```desk```",     '["desk"]', "“desk”"],
          ["desks", "the desk", "des", "", "desk, lamp", '["desk", "lamp"]', "de sk"]),
         ("New  York", ["New York", "new york"], ["NewYork", "New\tYorks"]),
         ("a\nb", ["a\\nb", "a\nb", "a b"], ["ab"]),
@@ -106,6 +108,10 @@ def test_lists_of_numbers_and_nulls() -> None:
     )
     # Each answer must find a partner of its own, whichever is tried first.
     check(gold([12.34, 12.3], "list"), ["[12.3, 12.34]", "[12.34, 12.3]"], ["[12.3, 12.5]", "[12.34, 12.34]"])
+
+
+def test_a_null_does_not_take_an_empty_texts_place() -> None:
+    check(gold([None, ""], "list"), ['["NULL", ""]', '["", "NULL"]', '[null, ""]', '["", null]'], ['["a", ""]'])
 
 
 def test_an_empty_line_of_a_list_is_an_empty_text() -> None:
@@ -195,6 +201,23 @@ def test_a_shuffled_table_is_itself_and_not_another(rows: list[list[object]], ra
 )
 def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
     assert verify(text, right) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```" + " " * 15_000 + "x",
+        "```" + "a" * 15_000 + "!",
+        "a\n" + "-" * 15_000 + "x\nb",
+        "a" + "\u0301" * 7_500 + "\u0327" * 7_500,
+    ],
+    ids=["fence", "language", "rule", "combining marks"],
+)
+@pytest.mark.parametrize("right", [gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")])
+def test_a_verdict_on_hostile_text_does_not_hold_up_the_server(text: str, right: Gold) -> None:
+    began = time.process_time()
+    assert not verify(text, right)
+    assert time.process_time() - began < 0.3  # each took seconds to hours in time quadratic or cubic
 
 
 def check(right: Gold, accepted: list[str], refused: list[str]) -> None:

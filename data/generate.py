@@ -121,4 +121,6 @@ def command(
     except OSError as error:
         typer.echo(f"can't write to {out}: {error.strerror or error}; name another directory with --out", err=True)
         raise typer.Exit(1) from error
-    typer.echo(f"{report.databases} databases and {report.questions.total()} questions in {out}")
+    made, wanted = report.questions.total(), databases * questions
+    fewer = f" ({wanted - made} fewer than asked: some databases have no more to ask)" if made < wanted else ""
+    typer.echo(f"{report.databases} databases and {made} questions in {out}{fewer}")

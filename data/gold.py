@@ -12,6 +12,7 @@ something that SQL leaves open, such as a scalar subquery with several rows.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,8 +39,10 @@ HANDLER_VM_STEPS = 1_000
 FLOAT_TOLERANCE = 1e-9  # relative: a float sum changes in its last digits with the order of the scan
 
 _READS = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
-_VOLATILE = re.compile(r"\brandom(?:blob)?\s*\(|'now'|\bcurrent_(?:date|time|timestamp)\b", re.IGNORECASE)
-_ARGLESS_CLOCK = re.compile(r"\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)", re.IGNORECASE)
+_VOLATILE = re.compile(r"\brandom(?:blob)?\s*\(|(['\"])now\1|\bcurrent_(?:date|time|timestamp)\b", re.IGNORECASE)
+_ARGLESS_CLOCK = re.compile(
+    r"\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|\bstrftime\s*\(\s*'[^']*'\s*\)", re.IGNORECASE
+)
 _SCAN_ORDER_MATTERS = re.compile(r"\(|\blimit\b|\bgroup\b", re.IGNORECASE)  # no other query can depend on it
 _ORDER_OR_LIMIT = re.compile(r"\border\s+by\b|\blimit\b", re.IGNORECASE)
 
@@ -79,7 +82,11 @@ class Gold:
 def open_readonly(path: Path | str) -> apsw.Connection:
     """A connection that can't write or attach, or `DatabaseLoadError` naming a path that is missing or no database."""
     path = Path(path)
-    if not path.is_file():
+    try:
+        found = path.is_file()
+    except OSError as error:  # a name that is too long, a folder that can't be entered
+        raise DatabaseLoadError(f"can't open {path}: {error.strerror}") from error
+    if not found:
         raise DatabaseLoadError(f"no database at {path}")
     try:
         connection = apsw.Connection(
@@ -196,6 +203,8 @@ def _mapped_errors() -> Iterator[None]:
         raise GoldRejected(Reason.FAILING, str(error)) from error
     except UnicodeDecodeError as error:
         raise GoldRejected(Reason.UNSTABLE, "text that is not UTF-8") from error
+    except RecursionError as error:
+        raise GoldRejected(Reason.FAILING, "nested too deeply to be checked") from error
     except MemoryError as error:
         raise GoldRejected(Reason.FAILING, "SQLite ran out of memory") from error
 
@@ -215,7 +224,7 @@ def _same_cell(left: Cell, right: Cell) -> bool:
 
 def _same_rows(left: Sequence[tuple[Cell, ...]], right: Sequence[tuple[Cell, ...]]) -> bool:
     """Equal as bags of rows, floats within the tolerance."""
-    if left == right:
+    if Counter(left) == Counter(right):  # first: the sort key below takes long numbers for equal
         return True
     if len(left) != len(right):
         return False

@@ -33,8 +33,10 @@ def find_tie(sql: str, run: Run) -> str | None:
                 continue
             try:
                 tie = _tie_of(inner, run, order_matters=False)
-            except (Unreadable, apsw.SQLError):
-                continue  # correlated, or it reads a WITH table: the reversed scan is the check that is left
+            except (Unreadable, apsw.SQLError) as error:  # correlated, or it reads a WITH table
+                if inner.args.get("order"):
+                    return f"{UNCHECKED}in a subquery: {str(error).splitlines()[0]}"
+                continue  # the reversed scan, which an ORDER BY is exempt from, is the check that is left
             if tie is not None:
                 return f"in a subquery: {tie}"
     except (Unreadable, SqlglotError, apsw.SQLError) as error:

@@ -7,6 +7,9 @@ line and a notebook share one path.
 
 import difflib
 import math
+import numbers
+import os
+import re
 import types
 import typing
 from dataclasses import dataclass, field, fields, replace
@@ -65,12 +68,8 @@ class GRPOConfig:
     save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
 
     def __post_init__(self) -> None:
-        self.model_name = str(self.model_name)
-        self.questions_path, self.db_dir = str(self.questions_path), str(self.db_dir)
-        self.output_dir = str(self.output_dir)
-        if isinstance(self.server_urls, str):
-            self.server_urls = [self.server_urls]
-        self.difficulty_filter = list(self.difficulty_filter)
+        for name, kind in _HINTS.items():
+            setattr(self, name, _typed(name, getattr(self, name), kind))
         self._check()
 
     def _check(self) -> None:
@@ -86,9 +85,16 @@ class GRPOConfig:
             _need(getattr(self, name) >= 1, name, f"is {getattr(self, name)}", "use 1 or more")
         for name in ("learning_rate", "temperature", "max_grad_norm"):
             value = getattr(self, name)
-            _need(math.isfinite(value) and value > 0, name, f"is {value}", "use a number above 0")
+            _need(value > 0, name, f"is {value}", "use a number above 0")
         for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s"):
             _need(getattr(self, name) >= 0, name, f"is {getattr(self, name)}", "use 0 or more")
+        _need(self.seed < 2**32, "seed", f"is {self.seed}", "use a number below 2^32, as numpy's generator takes")
+        _need(
+            re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is not None,
+            "device",
+            f"is {self.device!r}",
+            "use auto, cpu, cuda or cuda:N",
+        )
         _need(0 <= self.max_lost_fraction < 1, "max_lost_fraction", f"is {self.max_lost_fraction}", "use 0 to below 1")
         _need(
             self.num_generations >= 2,
@@ -161,6 +167,7 @@ class GRPOConfig:
         """A copy with fields set by name. Text is parsed by the field's type; lists are comma-separated."""
         values = dict(overrides)
         if (data_dir := values.pop("data_dir", None)) is not None:
+            _need(bool(str(data_dir).strip()), "data_dir", "is empty", "name a directory")
             values.setdefault("questions_path", str(Path(data_dir) / "questions" / "questions_train.json"))
             values.setdefault("db_dir", str(Path(data_dir) / "databases"))
         for name, value in values.items():
@@ -228,8 +235,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_new_tokens": 64,
         "max_context_tokens": 1024,
         "num_generations": 8,
-        "per_device_train_batch_size": 16,  # 8 questions x 8 generations in four micro-batches
-        "gradient_accumulation_steps": 4,
+        "per_device_train_batch_size": 8,  # 8 questions x 8 generations in eight micro-batches: see trainer/grpo.py
+        "gradient_accumulation_steps": 8,
         "learning_rate": 3e-4,
         "warmup_steps": 5,
         "max_steps": 60,
@@ -263,6 +270,27 @@ def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
 
 def _listed(kind: Any) -> str:
     return ", ".join(map(str, get_args(kind)))
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """`value` as the field's type, or `ConfigError`. Paths become text, text a list, a whole number a float."""
+    origin = typing.get_origin(kind)
+    if origin is list:
+        items = _parse(name, value, kind) if isinstance(value, str) else value
+        ok = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
+        _need(ok, name, f"is {value!r}", "use a list of texts")
+        return list(items)
+    if origin is Literal:
+        return value
+    if kind is str:
+        _need(isinstance(value, str | os.PathLike), name, f"is {value!r}", "use text")
+        return str(value)
+    fits = {bool: bool, int: numbers.Integral, float: numbers.Real}[kind]
+    ok = isinstance(value, fits) and (kind is bool or not isinstance(value, bool))
+    _need(ok, name, f"is {value!r}", f"it takes {kind.__name__}")
+    number = kind(value)
+    _need(math.isfinite(number), name, f"is {value!r}", "use a finite number")
+    return number
 
 
 def _parse(name: str, text: str, kind: Any) -> Any:

@@ -38,6 +38,11 @@ def precision(device: str, dtype: DType) -> tuple[str, Precision]:
         device = "cuda" if cuda else "cpu"
     if device.startswith("cuda") and not cuda:
         raise ConfigError(f"device is {device}, but torch sees no CUDA device: use device=cpu", field="device")
+    if device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device is {device}, but torch sees {torch.cuda.device_count()} CUDA devices: count from cuda:0",
+            field="device",
+        )
     if dtype != "auto":
         compute = _DTYPES[dtype]
     elif device == "cpu":
@@ -54,6 +59,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
     A directory and a Hugging Face name take the same path, so the offline model loads as Qwen3-0.6B does.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     device, _ = precision(config.device, config.dtype)
@@ -62,7 +68,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, attn_implementation="sdpa")
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:  # the last: shapes
         first = str(error).strip().split("\n")[0]
         raise ModelLoadError(f"can't load the model {name!r}: {first}; {_remedy(name)}") from error
     check_tokenizer(tokenizer, name)

@@ -23,12 +23,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
+from shared.models import Outcome
 from trainer.card import model_card
 from trainer.config import GRPOConfig
 from trainer.imitation import PretrainConfig, Row, build_model, curriculum, fit
 from trainer.induction import wire_induction
 from trainer.prompts import format_observation, get_system_prompt
-from trainer.rollout import play_scripted
+from trainer.rollout import RolloutStats, play_scripted
 from trainer.server import ServerProcess
 from trainer.tokenizer import train_tokenizer
 
@@ -77,14 +78,17 @@ def pretrain(
         record: dict[str, object] = {"config": asdict(config), "torch": torch.__version__, "stages": stage_records}
         for stage, folder in folders:
             began = time.perf_counter()
-            rows = play_demonstrations(folder, tokenizer, root / "server.log")
+            stats = RolloutStats()
+            rows = play_demonstrations(folder, tokenizer, root / "server.log", stats)
             report(
                 f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} tokens "
-                f"played in {time.perf_counter() - began:.0f} s"
+                f"played in {time.perf_counter() - began:.0f} s; {stats.episodes_lost} lost"
             )
             rates = replace(config, muon_lr=config.muon_lr * stage.rate, adamw_lr=config.adamw_lr * stage.rate)
             figures = fit(model, curriculum(rows, rates), rates, tokenizer.pad_token_id, _reporter(stage, report))
-            stage_records.append({**asdict(stage), "episodes": len(rows), **figures})
+            stage_records.append(
+                {**asdict(stage), "episodes": len(rows), "episodes_lost": stats.episodes_lost, **figures}
+            )
             save(model, tokenizer, root / f"{stage.name}-model", record)
         save(model, tokenizer, Path(out), record)
     return record
@@ -140,12 +144,17 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
     return texts
 
 
-def play_demonstrations(data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path) -> list[Row]:
-    """Every scripted episode of a data directory as a token row, played against a server of its own."""
+def play_demonstrations(
+    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path, stats: RolloutStats
+) -> list[Row]:
+    """Every scripted episode of a data directory as a token row, played against a server of its own.
+
+    An episode that infrastructure took teaches nothing and is left out; `stats` counts it.
+    """
     scripts = load_scripts(data_dir)
     with ServerProcess(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
-        played = play_scripted(scripts, tokenizer, config)
+        played = play_scripted(scripts, tokenizer, config, stats=stats)
     easy = {q.question_id for q in load_questions(questions_path(data_dir, "train")) if q.difficulty == "easy"}
     return [
         Row(
@@ -154,6 +163,7 @@ def play_demonstrations(data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_
             easy=row["question_id"] in easy,
         )
         for row in played
+        if row["outcome"] != Outcome.INFRA_FAILED
     ]
 
 

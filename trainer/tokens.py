@@ -71,7 +71,8 @@ class ChatCodec:
         self._backend.no_padding()
         added = tokenizer.get_added_vocab()
         self._control_ids = frozenset(added.values())
-        self._control = re.compile("|".join(map(re.escape, sorted(added, key=len, reverse=True))) or r"(?!)")
+        cut = sorted((token for token in added if len(token) > 1), key=len, reverse=True)  # no other can be cut
+        self._control = re.compile("|".join(map(re.escape, cut)) or r"(?!)")
         self.eos_id: int = tokenizer.eos_token_id
         self.pad_id: int = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         self._layouts: dict[tuple[str, ...], list[list[int]]] = {}
@@ -119,7 +120,7 @@ class ChatCodec:
     def _apart(self, text: str) -> list[str]:
         """`text` cut inside every control token that it spells."""
         pieces, start = [], 0
-        while (match := self._control.search(text, start)) is not None and len(match[0]) > 1:
+        while (match := self._control.search(text, start)) is not None:
             cut = match.start() + 1
             pieces.append(text[start:cut])
             start = cut

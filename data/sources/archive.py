@@ -1,8 +1,10 @@
 """Unpacks what an import needs of a zip file, and nothing outside its target."""
 
+import lzma
 import shutil
 import stat
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -31,7 +33,8 @@ def unpack(
                     shutil.copyfileobj(source, file, 1 << 20)
                 done += member.file_size
                 progress(done, total)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:  # the last: encrypted
+    # RuntimeError: encrypted; zlib's and lzma's own errors: damage that the decompressor meets before the checksum
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{archive} is no usable zip file: {error}; {again}") from error
 
 
@@ -42,7 +45,8 @@ def _wanted(member: zipfile.ZipInfo, archive: Path) -> bool:
 
 def _safe_path(member: zipfile.ZipInfo, archive: Path) -> PurePosixPath:
     path = PurePosixPath(member.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0] or stat.S_ISLNK(member.external_attr >> 16):
+    drive = ":" in next(iter(path.parts), "")  # `./` has no parts
+    if path.is_absolute() or ".." in path.parts or drive or stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(f"{archive} holds the path {member.filename!r}, which leads out of it: not unpacked")
     return path
 

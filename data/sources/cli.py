@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -69,7 +70,11 @@ def fetch_spider_command(
     from data.settings import DataSettings
     from data.sources.fetch import fetch_spider
 
-    settings = DataSettings()
+    try:
+        settings = DataSettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        fail(ValueError(f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}: {first['msg']}"))
     place = out or settings.cache_dir / "spider"
     with _errors_shown(), _bars() as bar:
         fetched = fetch_spider(place, settings, url=url, sha256=sha256, force=force, progress=bar, notice=_warn)

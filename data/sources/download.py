@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import stamina
@@ -178,8 +177,8 @@ def _page(reply: httpx.Response) -> str:
 def _held(part: Path, url: str) -> tuple[int, str | None]:
     """`(bytes held, ETag)` of a partial transfer of this very URL; anything else is not gone on with."""
     try:
-        note: dict[str, Any] = json.loads(_note(part).read_text())
-        if note.get("url") == url:
+        note = json.loads(_note(part).read_text())
+        if isinstance(note, dict) and note.get("url") == url:
             return part.stat().st_size, note.get("etag")
     except (OSError, ValueError):
         pass

@@ -77,7 +77,8 @@ class ImportReport:
 
     def write(self, directory: Path) -> None:
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
-        (directory / REPORT_NAME).write_text(text + "\n", encoding="utf-8")
+        # a broken row may name half a surrogate pair: the escape is JSON's own
+        (directory / REPORT_NAME).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
     def show(self, console: Console) -> None:
         """Prints the table of rows by split and reason, then the problems."""

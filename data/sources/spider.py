@@ -8,6 +8,7 @@ whatever else is dropped.
 """
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -101,7 +102,7 @@ def _read_json(path: Path, report: ImportReport) -> list[Any]:
     except OSError as error:
         report.problems.append(f"can't read {path}: {error.strerror}")
         return []
-    except ValueError as error:  # not JSON, or not UTF-8
+    except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8, or nested too deeply
         report.problems.append(f"{path} is not JSON: {error}")
         return []
     if not isinstance(value, list):
@@ -134,9 +135,16 @@ def _row_fault(raw: Any) -> str | None:
     for key in ("db_id", "question", "query"):
         if not isinstance(raw.get(key), str) or not raw[key].strip():
             return f"no text in '{key}'"
+        if not _is_plain(raw[key]):
+            return f"'{key}' holds a NUL or half a surrogate pair"
     if Path(raw["db_id"]).name != raw["db_id"] or raw["db_id"].startswith("."):
         return f"{raw['db_id']!r} can't be a database's name"
     return None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether `text` can be written as UTF-8 and handed to SQLite; JSON can spell more."""
+    return not re.search("[\0\ud800-\udfff]", text)
 
 
 def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
@@ -145,7 +153,7 @@ def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
     for number, raw in enumerate(_read_json(path, report)):
         match raw:
             case {"db_id": str(db_id), "table_names_original": list(names)}:
-                schema[db_id] = [str(name) for name in names]
+                schema[db_id] = [str(name).encode("utf-8", "replace").decode() for name in names]
             case _:
                 report.problems.append(f"{path.name} row {number}: no 'db_id' or no 'table_names_original'")
     return schema
@@ -197,7 +205,7 @@ def _convert_row(
     except GoldRejected as error:
         report.drop(Dropped(row.question_id, row.split, row.database, str(error.reason), error.detail))
         return None
-    except SqlglotError as error:
+    except (SqlglotError, RecursionError) as error:
         detail = str(error).splitlines()[0]
         report.drop(Dropped(row.question_id, row.split, row.database, "unparsed", detail))
         return None

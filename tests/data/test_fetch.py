@@ -297,6 +297,33 @@ def test_damaged_archive_is_named(origin: Origin, tmp_path: Path, damage: str) -
     assert not (tmp_path / "out").exists()
 
 
+def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("./", "")
+        packed.writestr("./dev.json", "[]")
+    unpack(archive, tmp_path / "out", max_bytes=100)
+    assert (tmp_path / "out" / "dev.json").read_text() == "[]"
+
+
+def test_damage_inside_a_member_is_named(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("dev.json", "hello" * 1000)
+    content = bytearray(archive.read_bytes())
+    content[content.index(b"dev.json") + len("dev.json")] = 0xFF  # the first byte of the compressed text
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match="no usable zip file"):
+        unpack(archive, tmp_path / "out", max_bytes=10_000)
+
+
+def test_a_bad_setting_is_one_line_that_names_it(tmp_path: Path) -> None:
+    status, printed = invoke("--out", tmp_path / "out", SQLENV_DOWNLOAD_ATTEMPTS="many")
+    assert status == 1
+    assert "error: SQLENV_DOWNLOAD_ATTEMPTS=many:" in printed
+    assert "Traceback" not in printed
+
+
 def test_an_archive_of_something_else_says_so(origin: Origin, tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:

@@ -192,3 +192,32 @@ def test_missing_and_corrupt_databases_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.sqlite", broken):
         with pytest.raises(DatabaseLoadError, match=path.name):
             open_readonly(path)
+
+
+@pytest.mark.parametrize("sql", ['SELECT date("now")', "SELECT strftime('%Y')", "SELECT strftime( '%Y' ) - 1"])
+def test_what_hangs_on_the_clock_is_unstable(connection: apsw.Connection, sql: str) -> None:
+    with pytest.raises(GoldRejected) as caught:
+        run_gold(connection, sql)
+    assert caught.value.reason is Reason.UNSTABLE
+
+
+def test_a_date_that_is_given_hangs_on_no_clock(connection: apsw.Connection) -> None:
+    assert run_gold(connection, "SELECT strftime('%Y', '2020-05-01')").answer == "2020"
+
+
+def test_long_numbers_are_told_apart_when_scans_are_reversed(connection: apsw.Connection) -> None:
+    found = run_gold(connection, "SELECT 12345678900 + id FROM person WHERE id IN (1, 2, 3)").answer
+    assert sorted(found) == [12345678901, 12345678902, 12345678903]
+
+
+def test_a_name_too_long_for_a_file_is_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseLoadError, match="can't open"):
+        open_readonly(tmp_path / ("x" * 300))
+
+
+def test_a_sorted_subquery_that_runs_only_inside_its_query_is_not_taken_on_trust(connection: apsw.Connection) -> None:
+    sql = """SELECT city, (SELECT name FROM person AS p WHERE p.city = q.city ORDER BY p.id > 0 LIMIT 1)
+             FROM person AS q WHERE id < 3"""
+    with pytest.raises(GoldRejected) as caught:
+        run_gold(connection, sql)
+    assert caught.value.reason is Reason.TIED

@@ -50,6 +50,31 @@ def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path
     assert joined.database_name == "zoo"
 
 
+def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row_and_the_rest_goes_on(source: Path, tmp_path: Path) -> None:
+    odd = [
+        {"db_id": "zoo", "question": "Half a pair \ud800?", "query": "SELECT count(*) FROM tick"},
+        {"db_id": "zoo", "question": "How many?", "query": "SELECT count(*) FROM tick\0"},
+        {"db_id": "zoo", "question": "How many?", "query": "SELECT '\ud800'"},
+        {"db_id": "zo\udc80", "question": "How many?", "query": "SELECT 1"},
+        {"db_id": "z" * 300, "question": "How many?", "query": "SELECT 1"},
+    ]
+    write_json(source / "dev.json", [*DEV, *odd])
+    write_json(source / "tables.json", [{"db_id": "zoo", "table_names_original": ["\ud800"]}])
+    status, printed = run("spider", source, "--out", tmp_path / "out")
+    assert status == 0
+    assert "dev.json row 4: 'question' holds a NUL or half a surrogate pair" in printed
+    report = json.loads((tmp_path / "out" / "import_report.json").read_text())
+    assert report["splits"]["eval"]["dropped"]["bad row"] == 4
+    assert report["splits"]["eval"]["dropped"]["unusable database"] == 1
+    assert report["splits"]["eval"]["kept"] == 2
+
+
+def test_a_questions_file_nested_without_end_is_named(source: Path, tmp_path: Path) -> None:
+    (source / "dev.json").write_text("[" * 200_000)
+    report = import_spider(source, tmp_path / "out")
+    assert any("dev.json is not JSON" in problem for problem in report.problems)
+
+
 def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_path: Path) -> None:
     report = import_spider(source, tmp_path / "out")
     assert {name: dict(split.dropped) for name, split in report.splits.items()} == {

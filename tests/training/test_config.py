@@ -140,3 +140,34 @@ def test_trl_sums_the_rewards_to_the_servers_ledger() -> None:
     assert converted.beta == 0.0
     assert converted.report_to == []
     assert converted.max_completion_length == GRPOConfig().max_context_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", None),
+        ("max_new_tokens", 1.5),
+        ("max_new_tokens", True),
+        ("learning_rate", [1]),
+        ("beta", float("inf")),
+        ("server_wait_s", float("inf")),
+        ("weight_decay", float("inf")),
+        ("seed", 2**32),
+        ("difficulty_filter", None),
+        ("server_urls", [1]),
+        ("gradient_checkpointing", 1),
+        ("model_name", 3),
+        ("device", "tpu"),
+        ("data_dir", ""),
+    ],
+)
+def test_values_of_another_type_or_range_are_config_errors(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GRPOConfig().override(**{name: value})
+    assert name in caught.value.message
+
+
+def test_text_is_a_list_in_the_constructor_too() -> None:
+    config = GRPOConfig(difficulty_filter="easy,hard", learning_rate=1)  # type: ignore[arg-type]
+    assert config.difficulty_filter == ["easy", "hard"]
+    assert isinstance(config.learning_rate, float)

@@ -1,5 +1,6 @@
 """Loading a model: one path for a directory and a hub name, and errors that name the remedy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def test_precision(
     expected: tuple[str, torch.dtype],
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
     chosen, plan = precision(device, dtype)
     assert (chosen, plan.compute) == expected
@@ -122,3 +124,26 @@ def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         precision("cuda", "auto")
     with pytest.raises(ConfigError, match="float16"):
         precision("cpu", "float16")
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 9000])
+def test_cut_off_weights_are_named(saved: Path, kept_bytes: int) -> None:
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept_bytes])
+    with pytest.raises(ModelLoadError, match="can't load the model"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_weights_of_other_shapes_are_named(saved: Path) -> None:
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "intermediate_size": config["intermediate_size"] * 2}))
+    with pytest.raises(ModelLoadError, match="can't load the model"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_cuda_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"cuda:2.*2 CUDA devices"):
+        precision("cuda:2", "float32")

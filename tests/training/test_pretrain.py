@@ -8,7 +8,8 @@ from shared.errors import QuestionLoadError
 from trainer.config import GRPOConfig
 from trainer.imitation import PretrainConfig
 from trainer.models import load_model_and_tokenizer
-from trainer.pretrain import Stage, load_scripts, pretrain
+from trainer.pretrain import Stage, generate, load_scripts, play_demonstrations, pretrain
+from trainer.rollout import RolloutStats
 
 SMALL = PretrainConfig(hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, vocab_size=600)
 
@@ -33,3 +34,19 @@ def test_small_pretraining_makes_a_model_that_loads(tmp_path):
 def test_missing_demonstrations_name_the_file_and_the_remedy(tmp_path):
     with pytest.raises(QuestionLoadError, match=r"demonstrations\.json.*python -m data generate"):
         load_scripts(tmp_path)
+
+
+def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
+    lost = {"prompt_ids": [1], "completion_ids": [2], "env_mask": [0], "question_id": "a", "outcome": "infra_failed"}
+    played = {**lost, "env_mask": [1], "question_id": "b", "outcome": "correct"}
+
+    def play(scripts, tokenizer, config, *, stats):
+        stats.episodes_lost += 1
+        return [lost, played]
+
+    folder = generate(tmp_path, Stage("expert", databases=1, questions=2, noise=0.0), 1, lambda line: None)
+    monkeypatch.setattr("trainer.pretrain.play_scripted", play)
+    stats = RolloutStats()
+    rows = play_demonstrations(folder, None, tmp_path / "server.log", stats)
+    assert [row.learn for row in rows] == [[0, 1]]
+    assert stats.episodes_lost == 1

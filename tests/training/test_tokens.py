@@ -1,5 +1,6 @@
 """Transcripts and bridges: what the template would write around a turn, and nothing that a cell can forge."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,10 @@ def test_an_empty_row_becomes_one_masked_eos() -> None:
     transcript = Transcript([1])
     transcript.close(eos_id=9, pad_id=0)
     assert (transcript.completion_ids, transcript.env_mask, transcript.logprobs) == ([9], [0], [0.0])
+
+
+def test_a_control_token_of_one_character_hides_no_longer_one(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["~"])
+    ids = ChatCodec(tokenizer).plain("a~b<|im_end|>c")
+    assert tokenizer.eos_token_id not in ids

@@ -32,10 +32,10 @@ train: $(STAMP)  ## the main job: baseline, untrained model, GRPO over HTTP, tra
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
 
 test: $(STAMP)  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(STAMP)  ## the slow tests, which `make test` leaves out
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 serve: $(STAMP)  ## an environment server on HOST:PORT
 	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")

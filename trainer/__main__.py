@@ -32,6 +32,21 @@ ServerOption = Annotated[
     list[str] | None,
     typer.Option("--server", help="URL of a running environment server; may be repeated. Without it one is started."),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
+]
+
+
+def _settings(items: list[str] | None) -> dict[str, Any]:
+    """What `--set` says, by key."""
+    settings = {}
+    for item in items or []:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
+        settings[key.strip()] = value
+    return settings
 
 
 def fail(error: SQLEnvError) -> typer.Exit:
@@ -47,6 +62,8 @@ def main(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a request
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the server is forked; its warning says nothing here
+    # torch's threads would spin while they wait; on cores that the server shares that cost a factor of ten
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @app.command()
@@ -90,10 +107,7 @@ def train(
         Path | None,
         typer.Option(help="Go on with an interrupted run's folder, for example runs/latest. Keeps its settings."),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
-    ] = None,
+    set_: SetOption = None,
     eval_limit: Annotated[int, typer.Option(min=0, help="Measure on this many eval questions; 0: on all.")] = 0,
     eval_every: Annotated[int, typer.Option(min=0, help="Steps between points of the eval curve; 0: none.")] = 10,
     eval_points: Annotated[int, typer.Option(min=1, help="Questions of one such point.")] = 32,
@@ -103,12 +117,7 @@ def train(
     Leaves runs/<id>/ with summary.json, learning_curve.png, transcripts.md, episodes.jsonl, metrics.jsonl, model/.
     Ctrl-C stops it with a checkpoint; --resume goes on from there.
     """
-    overrides: dict[str, Any] = {}
-    for item in set_ or []:
-        key, separator, value = item.partition("=")
-        if not separator or not key:
-            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
-        overrides[key.strip()] = value
+    overrides = _settings(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
     overrides |= {key: value for key, value in named.items() if value is not None}
     servers = tuple(server or ())
@@ -143,18 +152,21 @@ def evaluate(
     preset: Annotated[str, typer.Option(help="Whose prompt, budget and lengths the model plays with.")] = "offline",
     seed: Annotated[int | None, typer.Option(help="Of sampling.", show_default="the training job's")] = None,
     server: ServerOption = None,
+    set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
 ) -> None:
     """Measure a model's success, with 95 % intervals, overall and on databases seen and unseen in training."""
     if mode not in ("greedy", "sampled", "both"):
         raise typer.BadParameter(f"{mode!r} is none of greedy, sampled, both", param_hint="--mode")
 
+    overrides = {"model_name": model, "data_dir": data, "difficulty_filter": difficulty} | _settings(set_)
+
     def job() -> None:
         from trainer.config import GRPOConfig
         from trainer.measure import evaluate_model
         from trainer.runs import write_json
 
-        config = GRPOConfig.preset(preset, model_name=model, data_dir=data, difficulty_filter=difficulty)
+        config = GRPOConfig.preset(preset, **overrides)
         modes: Any = ("greedy", "sampled") if mode == "both" else (mode,)
         result = evaluate_model(
             config, split=split, modes=modes, limit=limit, seed=seed, servers=tuple(server or ()), console=console

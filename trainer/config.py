@@ -238,6 +238,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "per_device_train_batch_size": 8,  # 8 questions x 8 generations in eight micro-batches: see trainer/grpo.py
         "gradient_accumulation_steps": 8,
         "learning_rate": 3e-4,
+        # by group, a group without a right answer learns from its step costs alone, blown up to unit variance:
+        # success fell from 0.15 to 0.03 in 40 steps, as answering at once became the cheapest thing to do
+        "scale_rewards": "batch",
         "warmup_steps": 5,
         "max_steps": 60,
         "logging_steps": 1,

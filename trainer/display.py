@@ -1,5 +1,6 @@
 """What a run shows while it works and at its end: bars in a terminal, a line now and then elsewhere, one table."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,11 +63,11 @@ def number(value: Any, form: str = ".2f") -> str:
 
 
 def rate_text(rate: Mapping[str, Any] | None) -> str:
-    """`{rate, n, ci95}` in percent: "45.0 [40.1, 50.0]"."""
+    """`{rate, n, ci95}` in percent: "45.0 [40, 50]"; the interval's ends rounded outwards."""
     if not rate or rate["rate"] is None:
         return "-"
     low, high = rate["ci95"]
-    return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{100 * rate['rate']:.1f} [{math.floor(100 * low)}, {math.ceil(100 * high)}]"
 
 
 def success_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:

@@ -194,7 +194,7 @@ def check_model(name: str) -> Iterator[Finding]:
         )
 
 
-def check_spider(data_dir: Path) -> Iterator[Finding]:
+def check_spider() -> Iterator[Finding]:
     named = os.environ.get("SPIDER_DIR", "")
     if named and Path(named).is_dir():
         yield Finding(
@@ -214,7 +214,7 @@ def examine(data_dir: Path, model: str, urls: list[str]) -> list[Finding]:
         ("server", lambda: check_server(urls)),
         ("data", lambda: check_data(data_dir)),
         ("model", lambda: check_model(model)),
-        ("Spider", lambda: check_spider(data_dir)),
+        ("Spider", check_spider),
     ]
     findings: list[Finding] = []
     for name, check in checks:

@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from shared.models import ServerMetadata
 from trainer.callbacks import EvalCallback, MetricsCallback
 from trainer.config import GRPOConfig
 from trainer.display import bar, number, success_table
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
 from trainer.interrupt import Interrupted, Interrupts
-from trainer.measure import MODES, connected, measure, model_play, random_play
+from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play
 from trainer.plots import learning_curve
-from trainer.rollout import EpisodeClient, RolloutStats
+from trainer.rollout import RolloutStats
 from trainer.runs import (
     Run,
     append_lines,
@@ -55,9 +54,9 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
             soft_wrap=True,
         )
         try:
-            with connected(config, options.servers, inputs, run.server_log) as (config, client, metadata):
-                save_settings(run, config, options, inputs)
-                return Job(run, config, options, inputs, client, metadata, console, interrupts).run()
+            with connected(config, options.servers, inputs, run.server_log) as there:
+                save_settings(run, there.config, options, inputs)
+                return Job(run, there, options, inputs, console, interrupts).run()
         except Interrupted:
             console.print(f"stopped. Go on with:  python -m trainer train --resume {_shown(run.path)}", soft_wrap=True)
             raise
@@ -74,16 +73,15 @@ class Job:
     def __init__(
         self,
         run: Run,
-        config: GRPOConfig,
+        there: Connection,
         options: JobOptions,
         inputs: Inputs,
-        client: EpisodeClient,
-        metadata: ServerMetadata,
         console: Console,
         interrupts: Interrupts,
     ) -> None:
-        self._run, self._config, self._options, self._inputs = run, config, options, inputs
-        self._client, self._metadata, self._console, self._interrupts = client, metadata, console, interrupts
+        self._run, self._options, self._inputs, self._there = run, options, inputs, there
+        self._config, self._client, self._metadata = there.config, there.client, there.metadata
+        self._console, self._interrupts = console, interrupts
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
         self._clock = _Clock(run.path / "wall.json")
@@ -113,7 +111,9 @@ class Job:
             result = EvalResult.read(path)
         else:
             keep_lines(self._run.episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
-            result = measure(self._console, f"{phase} ({mode})", mode, play, self._inputs.evaluation, self._inputs.book)
+            prompts, book = self._inputs.evaluation, self._inputs.book
+            title, batch = f"{phase} ({mode})", batch_of(self._inputs.model, self._config)
+            result = measure(self._console, title, mode, play, prompts, book, batch=batch)
             append_lines(self._run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
             result.write(path)
         self._results.setdefault(phase, {})[mode] = result
@@ -172,9 +172,10 @@ class Job:
     def _small_eval(self, step: int) -> None:
         """One point of the eval curve, in the middle of training."""
         results: dict[str, EvalResult] = {}
+        batch = batch_of(self._inputs.model, self._config)
         for mode in MODES:
             play = self._play(self._inputs.model, mode)
-            results[mode] = evaluate(play, self._few, self._inputs.book, mode=mode)
+            results[mode] = evaluate(play, self._few, self._inputs.book, mode=mode, batch=batch)
             append_lines(self._run.episodes, (one.as_line("eval", mode, step) for one in results[mode].episodes))
         self._curve_point(step, results)
 
@@ -230,6 +231,7 @@ class Job:
             versions=versions(self._metadata.sqlite_version),
             digests=digests,
             sessions=self._clock.sessions,
+            server_restarts=self._there.own.restarts if self._there.own else 0,
         )
         write_json(self._run.summary, summary)
         self._console.print(

@@ -1,8 +1,9 @@
 """Playing whole sets of questions with a model or at random: the servers, the client and the seeds of a measurement."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ from shared.client import SQLEnvClient
 from shared.models import ServerMetadata
 from trainer.config import GRPOConfig
 from trainer.display import bar, number, success_table
-from trainer.evaluate import EvalResult, Mode, Play, PromptRow, evaluate
+from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
 from trainer.interrupt import Interrupts
 from trainer.models import precision
@@ -22,6 +23,7 @@ from trainer.records import Book, Episode
 from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline
 from trainer.server import ServerProcess
 from trainer.summary import versions
+from trainer.train import limit_threads
 
 MODES: tuple[Mode, ...] = ("greedy", "sampled")
 SERVER_READY_S = 30.0  # for a server that somebody else runs
@@ -29,32 +31,31 @@ EVAL_SEED = 1_000_003  # the evaluations' random streams: the same before and af
 EVAL_TEMPERATURE = 1.0
 
 
+@dataclass(frozen=True)
+class Connection:
+    """Servers that a measurement or a run plays on. `config` has their URLs; `own` is the server that it started."""
+
+    config: GRPOConfig
+    client: EpisodeClient
+    metadata: ServerMetadata
+    own: ServerProcess | None = None
+
+
 @contextmanager
-def connected(
-    config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_path: Path
-) -> Iterator[tuple[GRPOConfig, EpisodeClient, ServerMetadata]]:
+def connected(config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_path: Path) -> Iterator[Connection]:
     """An open client of `servers`, or of a server that lives as long as the block and logs to `log_path`.
 
-    Also `config` with the URLs in it. `ServerUnreachable` names a URL that doesn't answer, `DigestMismatch` a server of
-    other data.
+    `ServerUnreachable` names a URL that doesn't answer, `DigestMismatch` a server of other data.
     """
-    with _urls(config, servers, log_path) as urls:
+    with nullcontext() if servers else ServerProcess(config.data_dir, log_path) as own:
+        urls = [own.url] if own else list(servers)
         config = replace(config, server_urls=urls)
         with SQLEnvClient(urls).sync() as probe:
             probe.wait_ready(SERVER_READY_S)
             metadata = probe.metadata()
         check_server_data(metadata, inputs, config)
         with open_client(config) as client:
-            yield config, client, metadata
-
-
-@contextmanager
-def _urls(config: GRPOConfig, servers: Sequence[str], log_path: Path) -> Iterator[list[str]]:
-    if servers:
-        yield list(servers)
-        return
-    with ServerProcess(config.data_dir, log_path) as server:
-        yield [server.url]
+            yield Connection(config, client, metadata, own)
 
 
 def random_play(config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED) -> Play:
@@ -86,8 +87,45 @@ def model_play(
     return play
 
 
+def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
+    """How many episodes may be played at once: up to `BATCH`, as full contexts fit in half of the memory; at least 1.
+
+    A token's place in the KV cache holds a key and a value a layer and head, in the number format that is computed in.
+    """
+    shape = model.config.get_text_config()
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    _, plan = precision(config.device, config.dtype)
+    row_bytes: int = 2 * shape.num_hidden_layers * heads * head_dim * plan.compute.itemsize * config.max_context_tokens
+    return max(1, min(BATCH, memory_bytes // 2 // row_bytes))
+
+
+def batch_of(model: Any, config: GRPOConfig) -> int:
+    """`cache_rows` for the memory that is free at this moment."""
+    device, _ = precision(config.device, config.dtype)
+    return cache_rows(model, config, free_memory_bytes(device))
+
+
+def free_memory_bytes(device: str) -> int:
+    """Of the GPU that `device` names; of the machine for a CPU, where Linux tells it, else 8 GiB."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return int(found[1]) * 1024 if found else 8 * 2**30
+
+
 def measure(
-    console: Console, title: str, mode: Mode, play: Play, prompts: Sequence[PromptRow], book: Book
+    console: Console,
+    title: str,
+    mode: Mode,
+    play: Play,
+    prompts: Sequence[PromptRow],
+    book: Book,
+    *,
+    batch: int = BATCH,
 ) -> EvalResult:
     """`evaluate` with a progress bar."""
     played: list[Episode] = []
@@ -97,7 +135,7 @@ def measure(
             played.extend(episodes)
             shown.to(len(played), f"success {number(sum(one.correct for one in played) / len(played), '.1%')}")
 
-        return evaluate(play, prompts, book, mode=mode, on_batch=on_batch)
+        return evaluate(play, prompts, book, mode=mode, batch=batch, on_batch=on_batch)
 
 
 def evaluate_model(
@@ -112,15 +150,24 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """`python -m trainer evaluate`: measure `config.model_name` and print a table. Returns what `--out` holds."""
     with Interrupts(), TemporaryDirectory(prefix="sqlenv-evaluate-") as scratch:
+        limit_threads()
         inputs = load_inputs(config, JobOptions(eval_limit=limit), split)
+        batch = batch_of(inputs.model, config)
         log_path = Path(scratch) / "server.log"
-        with connected(config, servers, inputs, log_path) as (config, client, metadata):
+        with connected(config, servers, inputs, log_path) as there:
             results: dict[str, EvalResult] = {}
             for mode in modes:
                 play = model_play(
-                    inputs.model, inputs.tokenizer, config, client, mode, EVAL_SEED if seed is None else seed
+                    inputs.model,
+                    inputs.tokenizer,
+                    there.config,
+                    there.client,
+                    mode,
+                    EVAL_SEED if seed is None else seed,
                 )
-                results[mode] = measure(console, f"{split} ({mode})", mode, play, inputs.evaluation, inputs.book)
+                results[mode] = measure(
+                    console, f"{split} ({mode})", mode, play, inputs.evaluation, inputs.book, batch=batch
+                )
     summaries = {mode: result.summary() for mode, result in results.items()}
     name = Path(config.model_name).name
     console.print(success_table(f"Success in % on {len(inputs.evaluation)} {split} questions", {name: summaries}))
@@ -128,7 +175,7 @@ def evaluate_model(
         "model": config.model_name,
         "split": split,
         "success": summaries,
-        "versions": versions(metadata.sqlite_version),
-        "digests": {"data": inputs.data_digest, "server": metadata.digest},
+        "versions": versions(there.metadata.sqlite_version),
+        "digests": {"data": inputs.data_digest, "server": there.metadata.digest},
         "episodes": [one.as_line(split, mode, 0) for mode, result in results.items() for one in result.episodes],
     }

@@ -5,11 +5,13 @@ The trainer never imports the server's code: it starts `python -m env_server` wi
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,10 @@ STOP_TIMEOUT_S = 10.0  # from SIGTERM to SIGKILL
 POLL_S = 0.1
 START_ATTEMPTS = 3  # another process may take the free port before the server does
 LOG_TAIL_LINES = 15
+WATCH_S = 0.5  # between two looks at whether the server still runs
+MAX_RESTARTS = 3  # of a server that ended by itself; one that ends more often has a cause that will not go away
 HOST = "127.0.0.1"
+log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -48,6 +53,9 @@ def _die_with_parent() -> Callable[[], None] | None:
 class ServerProcess:
     """A context manager: inside it an environment server answers at `url`; afterwards it is gone.
 
+    A server that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times: clients rebuild their
+    episodes there by replay.
+
     `command` replaces `python -m env_server` (tests). Raises `ServerStartError`, with the end of the log, where the
     server ends early or isn't ready in `ready_timeout_s` seconds.
     """
@@ -65,14 +73,22 @@ class ServerProcess:
         self._command = command or [sys.executable, "-m", "env_server"]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._stopping = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._port = 0
         self.url = ""
+        self.restarts = 0
 
     def __enter__(self) -> "ServerProcess":
         try:
             for attempt in range(1, START_ATTEMPTS + 1):
+                self._port = free_port()
+                self.url = f"http://{HOST}:{self._port}"
                 self._spawn()
                 try:
                     self._await_ready()
+                    self._watcher = threading.Thread(target=self._watch, name="server-watcher", daemon=True)
+                    self._watcher.start()
                     return self
                 except ServerStartError:
                     port_taken = "address already in use" in self.log_tail().lower()
@@ -107,20 +123,31 @@ class ServerProcess:
         return f"the environment server ended with exit code {code}; the end of {self.log_path}:\n{self.log_tail()}"
 
     def _spawn(self) -> None:
-        port = free_port()
-        self.url = f"http://{HOST}:{port}"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         if self._log is None:
             self._log = self.log_path.open("ab")
         # Its own session: Ctrl-C in a terminal reaches the trainer alone, which may need the server to finish a step.
         self._process = subprocess.Popen(
-            [*self._command, "--host", HOST, "--port", str(port), "--data", str(self.data_dir)],
+            [*self._command, "--host", HOST, "--port", str(self._port), "--data", str(self.data_dir)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_die_with_parent(),
         )
+
+    def _watch(self) -> None:
+        """Start the server again where it ends by itself."""
+        while not self._stopping.wait(WATCH_S):
+            if (died := self.died()) is None:
+                continue
+            if self.restarts == MAX_RESTARTS:
+                log.error("given up after %d restarts: %s", self.restarts, died)
+                return
+            self.restarts += 1
+            log.warning("restart %d: %s", self.restarts, died)
+            self._kill_group()  # workers that the server may have left
+            self._spawn()
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + self.ready_timeout_s
@@ -139,16 +166,23 @@ class ServerProcess:
 
     def stop(self) -> None:
         """End the server and all its workers; safe to call twice."""
-        process, self._process = self._process, None
-        if process is not None:
-            if process.poll() is None:
-                process.terminate()
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(STOP_TIMEOUT_S)
-            # the session's id is the server's pid: what is left of it, workers included, goes too
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                    self._process.wait(STOP_TIMEOUT_S)
+            self._kill_group()
+            self._process.wait()
+            self._process = None
         if self._log is not None:
             self._log.close()
             self._log = None
+
+    def _kill_group(self) -> None:
+        """The session's id is the server's pid: what is left of it, its workers included, goes."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)

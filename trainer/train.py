@@ -66,7 +66,8 @@ def build_trainer(
     """
     from datasets import Dataset
     from transformers import PrinterCallback
-    from trl import GRPOTrainer
+
+    from trainer.grpo import LengthSortedGRPOTrainer
 
     questions_per_step = config.rollouts_per_step // config.num_generations
     if len(prompts) < questions_per_step:
@@ -96,7 +97,7 @@ def build_trainer(
     functions: list[Any] = [*REWARD_FUNCTIONS]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
-        trainer = GRPOTrainer(
+        trainer = LengthSortedGRPOTrainer(
             model=model,
             processing_class=tokenizer,
             reward_funcs=functions,

@@ -14,6 +14,8 @@ from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
 from trainer.config import GRPOConfig
 
+torch.set_num_threads(1)  # test processes share the cores: more threads than cores wait for each other
+
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -2,23 +2,29 @@
 
 import json
 import os
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from shared.dataset import data_digest
 from shared.models import ServerMetadata
 from tests.training.conftest import FakeClient
 from tests.training.small_data import TRAIN_DATABASES, make_data
+from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError
-from trainer.inputs import JobOptions, load_inputs, resumed_settings, save_settings
+from trainer.errors import RolloutError, RunError
+from trainer.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings, save_settings
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.job import Job
+from trainer.measure import Connection
 from trainer.runs import Run, create_run, open_run, read_json, read_lines
 
 
@@ -63,7 +69,7 @@ def begin(config: GRPOConfig, tmp_path: Path, client: FakeClient, *, resume: Run
         capacity=1,
     )
     console = Console(file=(tmp_path / "out.txt").open("a"), width=200)
-    return Job(run, config, settings, inputs, client, metadata, console, Interrupts())
+    return Job(run, Connection(config, client, metadata), settings, inputs, console, Interrupts())
 
 
 class StoppingClient(FakeClient):
@@ -103,9 +109,15 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     steps = [row for row in metrics if "success" in row]
     assert [row["step"] for row in steps] == [1, 2, 3]
     for row in steps:
-        assert {"loss", "reward", "reward_std", "entropy", "grad_norm", "learning_rate", "rewards/reward_correctness/mean"} <= (
-            row.keys()
-        )
+        assert {
+            "loss",
+            "reward",
+            "reward_std",
+            "entropy",
+            "grad_norm",
+            "learning_rate",
+            "rewards/reward_correctness/mean",
+        } <= (row.keys())
     assert [row["step"] for row in metrics if "eval_greedy_success" in row] == [0, 1, 2, 3]
 
     assert run.curve.read_bytes().startswith(b"\x89PNG")
@@ -147,7 +159,7 @@ def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: i
 
 
 def comparable(run: Run) -> dict[str, Any]:
-    """What an interruption must not change: every count, rate and digest, and the curve's rows without their seconds."""
+    """What an interruption must not change: every count, rate, digest and row, seconds aside."""
     summary = read_json(run.summary)
     timed = ("_s", "step_time", "train_runtime", "per_second", "flos")
     rows = [
@@ -165,15 +177,24 @@ def comparable(run: Run) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def whole(small: GRPOConfig, tmp_path: Path) -> dict[str, Any]:
-    """The same run, never stopped."""
-    begin(small, tmp_path / "whole", FakeClient()).run()
-    return comparable(latest(tmp_path / "whole"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Filled by the first test that needs it: the same run, never stopped."""
+    return {}
+
+
+def uninterrupted(small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]) -> dict[str, Any]:
+    if not whole:
+        begin(small, tmp_path / "whole", FakeClient()).run()
+        whole |= comparable(latest(tmp_path / "whole"))
+    return whole
 
 
 # reset_many calls of this run: 1 random, 2 and 3 before, 4 to 10 training with its small evals, 11 and 12 after
-@pytest.mark.parametrize("at", [1, 3, 4, 5, 6, 7, 10, 12])
+@pytest.mark.parametrize(
+    "at",
+    [3, 6, 7, 12, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5, 8, 9, 10, 11))],
+)
 def test_a_stopped_run_goes_on_to_the_same_result(
     small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], at: int
 ) -> None:
@@ -181,11 +202,11 @@ def test_a_stopped_run_goes_on_to_the_same_result(
         begin(small, tmp_path, StoppingClient(at, Interrupted())).run()
     run = latest(tmp_path)
     assert not run.summary.exists()
-    config, options = resumed_settings(run, (), {})
+    config, _ = resumed_settings(run, (), {})
     assert config == small
     client = StoppingClient(0, Interrupted())
     begin(config, tmp_path, client, resume=open_run(tmp_path / "runs" / "latest")).run()
-    assert comparable(run) == whole
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
     assert client.resets < 12 or at == 1  # what was measured before is read back
     assert read_json(run.summary)["sessions"] == 2
 
@@ -199,7 +220,7 @@ def test_lost_servers_stop_the_run_with_a_checkpoint(small: GRPOConfig, tmp_path
     assert checkpoint is not None
     assert checkpoint.name == "checkpoint-1"
     begin(small, tmp_path, FakeClient(), resume=run).run()
-    assert comparable(run) == whole
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
 
 
 def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:
@@ -221,7 +242,107 @@ def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
     assert steps == [1, 2, 3, 4]
 
 
+def test_a_resumed_run_keeps_its_settings_and_its_data(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
+    begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    with pytest.raises(RunError, match="seed can't change"):
+        resumed_settings(run, (), {"seed": "3"})
+    path = data_dir / "questions" / "questions_eval.json"
+    path.write_text(path.read_text().replace("How many", "Count the"))
+    config, options = resumed_settings(run, (), {})
+    with pytest.raises(RunError, match="has changed since"):
+        check_resumed_data(run, load_inputs(config, options), config)
+
+
 def test_eval_limit_keeps_every_database(small: GRPOConfig, tmp_path: Path) -> None:
     summary = begin(small, tmp_path, FakeClient(), eval_limit=6).run()
     rates = summary["eval_success_after"]["greedy"]
     assert (rates["overall"]["n"], rates["seen"]["n"], rates["unseen"]["n"]) == (6, 4, 2)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*arguments: str) -> "subprocess.Popen[str]":
+    """`python -m trainer train ...` as its own process, from another folder than the sources'."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer", "train", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> list[str]:
+    settings = {
+        "max_new_tokens": 6,
+        "step_budget": 3,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-3,
+    }
+    return [
+        *("--model", small.model_name, "--data", str(data_dir), "--out", str(tmp_path / "runs")),
+        *("--steps", str(steps), "--seed", "7", "--eval-every", "1", "--eval-points", "3"),
+        *(text for key, value in settings.items() for text in ("--set", f"{key}={value}")),
+    ]
+
+
+def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
+    process = command(*arguments(small, tmp_path, data_dir, 2))
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    run = latest(tmp_path)
+    summary = read_json(run.summary)
+    check_summary(summary, run, steps=2, questions=12)
+    assert summary["seed"] == 7
+    assert summary["digests"]["data"] == load_inputs(small, JobOptions()).data_digest
+    assert "after greedy" in output
+    url = read_json(run.config)["config"]["server_urls"][0]
+    assert "serves" in run.server_log.read_text()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+
+    # the model that was saved is the model that was measured
+    options = ["--model", str(run.model), "--data", str(data_dir), "--out", str(tmp_path / "again.json")]
+    settings = ["--set", "max_new_tokens=6", "--set", "step_budget=3"]
+    found = CliRunner().invoke(app, ["evaluate", *options, *settings])
+    assert found.exit_code == 0, found.output
+    again = read_json(tmp_path / "again.json")
+    for mode, parts in summary["eval_success_after"].items():
+        assert {part: again["success"][mode][part] for part in parts} == parts
+
+    def actions(lines: Any, phase: str) -> set[tuple[str, ...]]:
+        return {(one["mode"], one["question_id"], *one["actions"]) for one in lines if one["phase"] == phase}
+
+    assert actions(again["episodes"], "eval") == actions(read_lines(run.episodes), "after")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path, number: signal.Signals
+) -> None:
+    process = command(*arguments(small, tmp_path, data_dir, 400))
+    deadline = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < deadline:
+        if any("success" in row for row in read_lines(tmp_path / "runs" / "latest" / "metrics.jsonl")):
+            break
+        time.sleep(0.1)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "--resume" in output
+    assert "Traceback" not in output
+    run = latest(tmp_path)
+    assert run.last_checkpoint() is not None
+    url = read_json(run.config)["config"]["server_urls"][0]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+    steps = max(row["step"] for row in read_lines(run.metrics)) + 1
+    resumed = command("--resume", str(run.path), "--steps", str(steps))
+    output, _ = resumed.communicate(timeout=200)
+    assert resumed.returncode == 0, output
+    assert read_json(run.summary)["train_steps"] == steps
+    assert "before (greedy)" not in output  # kept, not measured again

@@ -1,4 +1,5 @@
 import io
+import itertools
 import math
 from typing import Any
 
@@ -21,7 +22,7 @@ def pixels(png: bytes) -> np.ndarray[Any, Any]:
 
 
 def test_series_orders_steps_and_leaves_gaps_out() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"step": 3, "reward": 0.3},
         {"step": 1, "reward": 0.1},
         {"step": 2, "reward": None},
@@ -51,10 +52,12 @@ def test_every_part_of_the_curve_is_drawn() -> None:
     ]
     pictures = [pixels(png) for png in drawn]
     assert all(picture.shape[0] > 500 and picture.shape[1] > 500 for picture in pictures)
-    for before, after in zip(pictures, pictures[1:], strict=False):
+    for before, after in itertools.pairwise(pictures):
         assert not np.array_equal(before, after)  # each further part shows
 
 
 def test_a_rate_that_was_not_measured_is_left_out() -> None:
     empty = {"greedy": {"overall": {"rate": None, "n": 0, "ci95": [0.0, 1.0]}}}
-    assert np.array_equal(pixels(learning_curve([], title="run", before=empty)), pixels(learning_curve([], title="run")))
+    assert np.array_equal(
+        pixels(learning_curve([], title="run", before=empty)), pixels(learning_curve([], title="run"))
+    )

@@ -1,0 +1,110 @@
+"""The command line: help, and one line with a remedy for every kind of bad input."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.training.small_data import make_data
+from trainer.__main__ import app
+
+runner = CliRunner()
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """Exit code and everything printed, on one line."""
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.fixture
+def base(tmp_path: Path, model: Any, tokenizer: Any) -> Path:
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return make_data(tmp_path / "data")
+
+
+@pytest.mark.parametrize("command", ["pretrain", "train", "evaluate", "doctor"])
+def test_every_command_has_help(command: str) -> None:
+    code, shown = run(command, "--help")
+    assert code == 0
+    assert "Usage" in shown
+    assert command in run("--help")[1]
+
+
+def test_a_missing_model_is_named_and_leaves_no_run(tmp_path: Path, data_dir: Path) -> None:
+    code, shown = run("train", "--model", tmp_path / "no-model", "--data", data_dir, "--out", tmp_path / "runs")
+    assert code == 1
+    assert "no-model" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_questions_are_named(tmp_path: Path, base: Path) -> None:
+    code, shown = run("train", "--model", base, "--data", tmp_path / "nowhere", "--out", tmp_path / "runs")
+    assert code == 1
+    assert "nowhere/questions/questions_train.json" in shown
+    assert "python -m data build" in shown
+
+
+def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path) -> None:
+    (data_dir / "databases" / "farm" / "farm.sqlite").unlink()
+    code, shown = run("train", "--model", base, "--data", data_dir, "--out", tmp_path / "runs")
+    assert code == 1
+    assert "databases/farm/farm.sqlite" in shown
+
+
+def test_an_unreachable_server_is_named(
+    tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.measure.SERVER_READY_S", 0.5)
+    code, shown = run("evaluate", "--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
+    assert code == 1
+    assert "http://127.0.0.1:9" in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("learning_rat=1", "did you mean learning_rate?"),
+        ("learning_rate=fast", "learning_rate takes float, not 'fast'"),
+        ("num_generations=1", "num_generations is 1"),
+    ],
+)
+def test_bad_settings_are_explained(setting: str, said: str) -> None:
+    code, shown = run("train", "--set", setting)
+    assert code == 1
+    assert said in shown
+
+
+def test_what_is_no_setting_is_a_usage_error() -> None:
+    code, shown = run("train", "--set", "fast")
+    assert code == 2
+    assert "KEY=VALUE" in shown
+    assert run("evaluate", "--model", "x", "--mode", "loud")[0] == 2
+    assert run("train", "--preset", "laptop")[0] == 1
+    assert "offline, colab" in run("train", "--preset", "laptop")[1]
+
+
+def test_resuming_what_is_no_run_is_explained(tmp_path: Path) -> None:
+    code, shown = run("train", "--resume", tmp_path / "gone")
+    assert code == 1
+    assert "no run at" in shown
+    assert "runs/latest" in shown
+
+
+def test_doctor_fails_where_the_offline_job_cannot_run(tmp_path: Path, base: Path, data_dir: Path) -> None:
+    code, shown = run("doctor", "--data", tmp_path / "nowhere", "--model", base)
+    assert code == 1
+    assert "-> python -m data build" in shown
+    code, shown = run("doctor", "--data", data_dir, "--model", base)
+    assert code == 0
+    assert "the offline job can run" in shown

@@ -1,0 +1,185 @@
+"""trl's trainer over our rollouts, with a server that is a Python object."""
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.conftest import FakeClient
+from trainer.callbacks import Guard
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError, TrainingDiverged
+from trainer.interrupt import Interrupted, Interrupts
+from trainer.questions import prompt_of
+from trainer.train import build_trainer, finished, run_training_with_metrics, usable_cores
+
+
+def prompts(config: GRPOConfig, count: int = 4) -> list[dict[str, Any]]:
+    return [{"prompt": prompt_of(f"q{number}", "How many orders?", config)} for number in range(count)]
+
+
+@pytest.fixture
+def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
+    return config.override(
+        max_steps=2, logging_steps=1, step_budget=2, max_new_tokens=4, output_dir=tmp_path, learning_rate=1e-3
+    )
+
+
+def test_training_changes_the_weights_and_logs_every_step(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen: list[int] = []
+    trainer = build_trainer(
+        model,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=FakeClient(),
+        on_rows=lambda rows, trainer: seen.append(len(rows)),
+    )
+    output, rows = run_training_with_metrics(trainer)
+    assert output.global_step == 2
+    assert seen == [8, 8]  # one generation batch a step
+    assert any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    steps = [row for row in rows if "reward" in row]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all(math.isfinite(row["loss"]) and row["entropy"] > 0 for row in steps)
+    assert (Path(settings.output_dir) / "checkpoint-2" / "trainer_state.json").is_file()
+
+
+def test_too_few_questions_for_a_step_are_refused(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"a step takes 2 questions.*only 1"):
+        build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
+
+
+def test_a_gradient_that_is_no_number_stops_before_the_update(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    compute, calls = trainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        loss: torch.Tensor = compute(*arguments)
+        return loss * math.nan if len(calls) > 2 else loss  # two micro-batches a step: from the second step on
+
+    trainer._compute_loss = poisoned
+    with pytest.raises(TrainingDiverged, match=r"step 2 is not a number.*--set learning_rate=0\.0003"):
+        run_training_with_metrics(trainer)
+    assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+    assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
+
+
+class SignallingClient(FakeClient):
+    """Sends this process a SIGINT at the given reset_many call (1 is the first)."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at, self.calls = at, 0
+
+    def reset_many(self, requests: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().reset_many(requests)
+
+
+def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    with Interrupts() as interrupts:
+        trainer = build_trainer(
+            model, tokenizer, settings, prompts(settings), client=SignallingClient(2), interrupts=interrupts
+        )
+        with pytest.raises(Interrupted):
+            run_training_with_metrics(trainer)
+    assert trainer.state.global_step == 1
+    assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
+
+
+def test_a_signal_in_an_update_waits_for_the_steps_end(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    with Interrupts() as interrupts:
+        trainer = build_trainer(
+            model, tokenizer, settings, prompts(settings), client=FakeClient(), interrupts=interrupts
+        )
+        compute = trainer._compute_loss
+
+        def interrupted(*arguments: Any) -> Any:
+            if not interrupts.requested:
+                os.kill(os.getpid(), signal.SIGINT)
+            return compute(*arguments)
+
+        trainer._compute_loss = interrupted
+        with pytest.raises(Interrupted):
+            run_training_with_metrics(trainer)
+    assert trainer.state.global_step == 1
+    checkpoint = Path(settings.output_dir) / "checkpoint-1"
+    assert (checkpoint / "trainer_state.json").is_file()
+    assert not finished(checkpoint, 2)
+    assert finished(checkpoint, 1)
+    assert not finished(checkpoint, -1)  # two steps were planned
+    assert not finished(None, 1)
+
+
+def test_the_second_signal_does_not_wait() -> None:
+    with Interrupts() as interrupts, interrupts.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.requested
+        with pytest.raises(Interrupted) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not stop.value.clean
+        with pytest.raises(Interrupted), interrupts.interruptible():
+            pytest.fail("a part that may be broken off does not begin")
+
+
+def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            with Interrupts():
+                pass
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert not errors  # a notebook may train in a thread
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(
+    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    with pytest.raises(RunError, match="not a whole checkpoint"):
+        run_training_with_metrics(trainer, resume_from=tmp_path)
+
+
+def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.full((2,), math.inf)
+    module = torch.nn.Module()
+    module.register_parameter("weight", parameter)
+
+    class State:
+        global_step = 3
+
+    class Settings:
+        fp16, learning_rate = True, 1e-3
+
+    guard = Guard(Interrupts())
+    guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
+    Settings.fp16 = False
+    with pytest.raises(TrainingDiverged, match="step 4"):
+        guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
+
+
+def test_usable_cores_is_at_least_one() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)

@@ -187,7 +187,7 @@ class GRPOConfig:
         """
         import trl
 
-        from trainer.models import precision
+        from trainer.precision import precision
 
         device, plan = precision(self.device, self.dtype)
         values: dict[str, Any] = {

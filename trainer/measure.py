@@ -18,7 +18,7 @@ from trainer.display import bar, number, success_table
 from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
 from trainer.interrupt import Interrupts
-from trainer.models import precision
+from trainer.precision import precision
 from trainer.records import Book, Episode
 from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline
 from trainer.server import ServerProcess

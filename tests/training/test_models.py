@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from tests.training.conftest import make_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
-from trainer.models import load_model_and_tokenizer, precision
+from trainer.models import load_model_and_tokenizer
+from trainer.precision import precision
 
 
 @pytest.fixture

@@ -74,7 +74,10 @@ def pretrain(
         Path | None, typer.Option(help="Keep the generated databases there, for another call with the same seed.")
     ] = None,
 ) -> None:
-    """Make the offline base model from scratch: demonstrations over generated databases, imitated. Takes hours."""
+    """Make the offline base model from scratch: demonstrations over generated databases, imitated.
+
+    Takes about an hour on one CPU core.
+    """
 
     def job() -> None:
         from trainer.imitation import PretrainConfig

@@ -190,7 +190,7 @@ def check_model(name: str) -> Iterator[Finding]:
         yield Finding("model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub")
     else:
         yield Finding(
-            "model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes an hour or two)"
+            "model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes about an hour)"
         )
 
 

@@ -43,6 +43,7 @@ def generate(
     out: Path,
     noise: float = 0.0,
     *,
+    eval_databases: int = 0,
     easy_share: float = EASY_SHARE,
     shape: Shape | None = None,
     progress: bool = False,
@@ -50,24 +51,32 @@ def generate(
     """Write `databases` fresh databases with up to that many questions each, and a demonstration of every question.
 
     `noise` is the share of demonstrations that a noisy demonstrator gives; `easy_share` of the questions are easy, the
-    rest medium. `out` may exist: files of the same name are replaced.
+    rest medium. The questions of the last `eval_databases` databases are the eval split, which training never sees, and
+    have no demonstration. `out` may exist: files of the same name are replaced.
     """
     if databases < 1 or questions_per_database < 1:
         raise ValueError("databases and questions_per_database must be at least 1")
     if not (0 <= noise <= 1 and 0 <= easy_share <= 1):
         raise ValueError("noise and easy_share are shares: give numbers from 0 to 1")
+    if not 0 <= eval_databases < databases:
+        raise ValueError("eval_databases must leave a database to train on")
     out = Path(out)
-    report, questions, scripts = Report(), [], {}
+    report, scripts = Report(), {}
+    splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     numbers = range(databases)
     for number in track(numbers, "Generating", disable=not progress) if progress else numbers:
         made = _database(seed * SEEDS_APART + number, questions_per_database, out, noise, easy_share, shape, report)
+        split = "train" if number < databases - eval_databases else "eval"
         for question, script in made:
-            questions.append(question)
-            scripts[question["question_id"]] = script
-    path = questions_path(out, "train")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(questions, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    demonstrations = path.with_name("demonstrations.json")
+            splits[split].append(question)
+            if split == "train":
+                scripts[question["question_id"]] = script
+    for split, questions in splits.items():
+        if questions:
+            path = questions_path(out, split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(questions, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    demonstrations = questions_path(out, "train").with_name("demonstrations.json")
     demonstrations.write_text(json.dumps(scripts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return report
 
@@ -114,10 +123,22 @@ def command(
     questions: Annotated[int, typer.Option(min=1, help="questions a database")] = 40,
     noise: Annotated[float, typer.Option(min=0, max=1, help="share of noisy demonstrations")] = 0.0,
     easy_share: Annotated[float, typer.Option(min=0, max=1, help="share of easy questions")] = EASY_SHARE,
+    eval_databases: Annotated[int, typer.Option(min=0, help="how many of them are for evaluation alone")] = 0,
 ) -> None:
-    """Make fresh databases with questions, golds and demonstrations, from a seed."""
+    """Make fresh databases with questions, golds and demonstrations, from a seed.
+
+    With --eval-databases the set can be trained on: make train DATA=OUT.
+    """
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        typer.echo(f"{out} is not empty: empty it, or name another directory with --out", err=True)
+        raise typer.Exit(1)
+    if eval_databases >= databases:
+        typer.echo(f"--eval-databases {eval_databases} leaves none of {databases} databases to train on", err=True)
+        raise typer.Exit(1)
     try:
-        report = generate(seed, databases, questions, out, noise, easy_share=easy_share, progress=True)
+        report = generate(
+            seed, databases, questions, out, noise, eval_databases=eval_databases, easy_share=easy_share, progress=True
+        )
     except OSError as error:
         typer.echo(f"can't write to {out}: {error.strerror or error}; name another directory with --out", err=True)
         raise typer.Exit(1) from error

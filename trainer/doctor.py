@@ -189,9 +189,7 @@ def check_model(name: str) -> Iterator[Finding]:
     elif len(path.parts) == 2 and not path.exists():
         yield Finding("model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub")
     else:
-        yield Finding(
-            "model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes about an hour)"
-        )
+        yield Finding("model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes about an hour)")
 
 
 def check_spider() -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from trainer.runs import (
     checkpoint_step,
     create_run,
     keep_lines,
+    point_latest,
     read_json,
     read_lines,
     write_bytes,
@@ -45,6 +46,9 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
         inputs = load_inputs(config, options)
         if resume is not None:
             check_resumed_data(resume, inputs, config)
+            if resume.summary.exists() and finished(resume.last_checkpoint(), config.max_steps):
+                console.print(f"{_shown(resume.path)} is finished; a larger --steps goes on with it", soft_wrap=True)
+                return dict(read_json(resume.summary))
         run = resume or create_run(options.out, f"{options.preset}-seed{config.seed}")
         console.print(f"run {run.path}", highlight=False, soft_wrap=True)
         console.print(
@@ -56,6 +60,8 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
         try:
             with connected(config, options.servers, inputs, run.server_log) as there:
                 save_settings(run, there.config, options, inputs)
+                if resume is None:
+                    point_latest(run)
                 return Job(run, there, options, inputs, console, interrupts).run()
         except Interrupted:
             console.print(f"stopped. Go on with:  python -m trainer train --resume {_shown(run.path)}", soft_wrap=True)

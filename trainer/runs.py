@@ -171,7 +171,7 @@ def checkpoint_step(path: Path) -> int:
 
 
 def create_run(out: Path, label: str) -> Run:
-    """A fresh folder `out`/<UTC time>-<label>, which `out`/latest points to from here on."""
+    """A fresh folder `out`/<UTC time>-<label>. `point_latest` makes it the latest, once it can be resumed."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     for name in (f"{stamp}-{label}", *(f"{stamp}-{label}-{secrets.token_hex(2)}" for _ in range(8))):
         run = Run(out.absolute() / name)
@@ -181,7 +181,6 @@ def create_run(out: Path, label: str) -> Run:
             continue
         except OSError as error:
             raise RunError(f"can't make the run's folder {run.path}: {error.strerror}; choose another --out") from error
-        point_latest(run)
         return run
     raise RunError(f"can't find a free name for a run in {out}")
 

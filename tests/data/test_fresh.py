@@ -19,7 +19,7 @@ from data.domains.populate import open_memory, populate
 from data.domains.spec import Domain, Kind
 from data.domains.words import SQL_WORDS, indefinite, is_plural, plural, pseudo_word
 from data.generate import generate
-from shared.dataset import check_databases, data_digest, load_splits
+from shared.dataset import check_databases, data_digest, load_questions, load_splits, questions_path
 
 SEEDS = range(60)
 
@@ -193,3 +193,19 @@ def test_command_says_what_it_wrote_and_where_it_can_not(tmp_path: Path) -> None
     failed = CliRunner().invoke(app, ["generate", "--out", str(blocked), "--databases", "1"])
     assert failed.exit_code == 1
     assert str(blocked) in failed.output.replace("\n", "")
+
+
+def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> None:
+    generate(3, 3, 12, tmp_path, eval_databases=1)
+    train, held = (load_questions(questions_path(tmp_path, split)) for split in ("train", "eval"))
+    assert not {one.database_name for one in train} & {one.database_name for one in held}
+    assert len({one.database_name for one in train}) == 2
+    scripts = json.loads((tmp_path / "questions" / "demonstrations.json").read_text())
+    assert set(scripts) == {one.question_id for one in train}
+
+
+def test_the_command_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = CliRunner().invoke(app, ["generate", "--out", str(tmp_path)])
+    assert refused.exit_code == 1
+    assert "is not empty" in refused.output

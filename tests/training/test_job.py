@@ -25,7 +25,7 @@ from trainer.inputs import JobOptions, check_resumed_data, load_inputs, resumed_
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.job import Job
 from trainer.measure import Connection
-from trainer.runs import Run, create_run, open_run, read_json, read_lines
+from trainer.runs import Run, create_run, open_run, point_latest, read_json, read_lines
 
 
 @pytest.fixture
@@ -55,6 +55,7 @@ def begin(config: GRPOConfig, tmp_path: Path, client: FakeClient, *, resume: Run
     run = resume or create_run(settings.out, "test")
     inputs = load_inputs(config, settings)
     save_settings(run, config, settings, inputs)
+    point_latest(run)
     metadata = ServerMetadata(
         name="fake",
         description="",
@@ -303,6 +304,13 @@ def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path
     assert "serves" in run.server_log.read_text()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
+
+    # a finished run has nothing left to do, and loses nothing by being asked
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    asked = CliRunner().invoke(app, ["train", "--resume", str(run.path)])
+    assert asked.exit_code == 0, asked.output
+    assert "is finished" in asked.output
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
     # the model that was saved is the model that was measured
     options = ["--model", str(run.model), "--data", str(data_dir), "--out", str(tmp_path / "again.json")]

@@ -11,6 +11,7 @@ from trainer.runs import (
     create_run,
     keep_lines,
     open_run,
+    point_latest,
     read_json,
     read_lines,
     write_json,
@@ -20,7 +21,10 @@ from trainer.runs import (
 
 def test_latest_is_a_relative_link_to_the_run_that_began_last(tmp_path: Path) -> None:
     first = create_run(tmp_path / "runs", "offline")
+    point_latest(first)
     second = create_run(tmp_path / "runs", "offline")
+    assert (tmp_path / "runs" / "latest").resolve() == first.path.resolve()  # until the second can be resumed
+    point_latest(second)
     link = tmp_path / "runs" / "latest"
     assert first.id != second.id
     assert link.resolve() == second.path.resolve()
@@ -30,6 +34,7 @@ def test_latest_is_a_relative_link_to_the_run_that_began_last(tmp_path: Path) ->
 def test_somebody_elses_latest_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "latest").mkdir()
     run = create_run(tmp_path, "offline")
+    point_latest(run)
     assert run.path.is_dir()
     assert (tmp_path / "latest").is_dir()
     assert not (tmp_path / "latest").is_symlink()
@@ -80,6 +85,7 @@ def test_last_checkpoint_is_the_highest_whole_one(tmp_path: Path) -> None:
 
 def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> None:
     run = create_run(tmp_path, "offline")
+    point_latest(run)
     with pytest.raises(RunError, match=r"config\.json"):
         open_run(tmp_path / "latest")
     write_json(run.config, {})

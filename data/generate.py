@@ -19,6 +19,7 @@ from rich.progress import track
 
 from data.domains.demonstrations import Scene, demonstrate
 from data.domains.fresh import Shape, fresh_domain
+from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
 from data.domains.templates import balanced
 from shared.dataset import database_path, questions_path
@@ -93,7 +94,14 @@ def _database(
     easy = round(count * easy_share)
     made = []
     try:
-        asked = balanced(domain, rows, connection, rng, {"easy": easy, "medium": count - easy})
+        asked = balanced(
+            domain,
+            rows,
+            connection,
+            rng,
+            {"easy": easy, "medium": count - easy},
+            wants=lambda draft: not is_held_out_pair(draft.form, draft.text),
+        )
         for number, item in enumerate(asked, start=1):
             demonstrator, actions = demonstrate(Scene(domain, item, connection, rng), noise)
             question = {

@@ -49,6 +49,12 @@ def _settings(items: list[str] | None) -> dict[str, Any]:
     return settings
 
 
+def _given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter was typed, also where its value is the default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def fail(error: SQLEnvError) -> typer.Exit:
     """Say what is wrong in one line, without a traceback."""
     errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
@@ -73,23 +79,36 @@ def pretrain(
     workspace: Annotated[
         Path | None, typer.Option(help="Keep the generated databases there, for another call with the same seed.")
     ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="That share the training.", show_default="one a CPU core")
+    ] = None,
 ) -> None:
     """Make the offline base model from scratch: demonstrations over generated databases, imitated.
 
-    Takes about an hour on one CPU core.
+    Takes about an hour on 2 CPU cores. OUT-expert keeps the model before its last, untidy demonstrations.
     """
 
     def job() -> None:
+        from trainer.base_success import base_success
+        from trainer.cores import usable_cores
         from trainer.imitation import PretrainConfig
         from trainer.pretrain import pretrain as make
 
-        make(out, PretrainConfig(seed=seed), workspace=workspace, report=lambda line: console.print(line, markup=False))
+        make(
+            out,
+            PretrainConfig(seed=seed),
+            workspace=workspace,
+            report=lambda line: console.print(line, markup=False),
+            processes=processes or usable_cores(),
+            measure=lambda model: base_success(model, console),
+        )
 
     _guarded(job)
 
 
 @app.command()
 def train(
+    context: typer.Context,
     preset: Annotated[
         str, typer.Option(help="offline: the shipped tiny model on a CPU. colab: Qwen3-0.6B on one 16 GB GPU.")
     ] = "offline",
@@ -112,7 +131,14 @@ def train(
     ] = None,
     set_: SetOption = None,
     eval_limit: Annotated[int, typer.Option(min=0, help="Measure on this many eval questions; 0: on all.")] = 0,
-    eval_every: Annotated[int, typer.Option(min=0, help="Steps between points of the eval curve; 0: none.")] = 10,
+    eval_every: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Steps between points of the eval curve; 0: none.",
+            show_default="about 8 points, 5 or more apart",
+        ),
+    ] = None,
     eval_points: Annotated[int, typer.Option(min=1, help="Questions of one such point.")] = 32,
 ) -> None:
     """The main job: measure random actions and the untrained model, train with GRPO over HTTP, measure again.
@@ -123,6 +149,9 @@ def train(
     overrides = _settings(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
     overrides |= {key: value for key, value in named.items() if value is not None}
+    if resume is not None:  # refused by name, as those above are
+        fixed = {"eval_limit": eval_limit, "eval_every": eval_every, "eval_points": eval_points, "out": out}
+        overrides |= {key: value for key, value in fixed.items() if _given(context, key)}
     servers = tuple(server or ())
 
     def job() -> None:
@@ -150,10 +179,12 @@ def evaluate(
     data: DataOption = Path("data"),
     split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
     mode: Annotated[str, typer.Option(help="greedy, sampled (temperature 1) or both.")] = "both",
-    limit: Annotated[int, typer.Option(min=0, help="This many questions, evenly spaced; 0: all.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all.")
+    ] = 0,
     difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
     preset: Annotated[str, typer.Option(help="Whose prompt, budget and lengths the model plays with.")] = "offline",
-    seed: Annotated[int | None, typer.Option(help="Of sampling.", show_default="the training job's")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")] = None,
     server: ServerOption = None,
     set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
@@ -167,8 +198,10 @@ def evaluate(
     def job() -> None:
         from trainer.config import GRPOConfig
         from trainer.measure import evaluate_model
-        from trainer.runs import write_json
+        from trainer.runs import check_writable, write_json
 
+        if out is not None:
+            check_writable(out)
         config = GRPOConfig.preset(preset, **overrides)
         modes: Any = ("greedy", "sampled") if mode == "both" else (mode,)
         result = evaluate_model(
@@ -176,7 +209,7 @@ def evaluate(
         )
         if out is not None:
             write_json(out, result)
-            console.print(f"written to {out}", highlight=False, soft_wrap=True)
+            console.print(f"written to {out}", markup=False, highlight=False, soft_wrap=True)
 
     _guarded(job)
 

@@ -1,5 +1,6 @@
 """What happens around the optimiser's steps: safe stops, the log on disk, progress and the small evaluations."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +11,17 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from trainer.cost import UNKNOWN, Spent, known
 from trainer.errors import TrainingDiverged
 from trainer.interrupt import Interrupts
 from trainer.records import Book, Episode
 from trainer.rollout import RolloutStats
-from trainer.runs import Run, append_lines
+from trainer.runs import Run, append_lines, read_json
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
+SPENT = "sqlenv_spent"  # where a checkpoint's trainer_state.json keeps `Spent`, under stateful_callbacks
+CURVE_POINTS = 8  # of an automatic eval curve, about
+SHORTEST_INTERVAL = 5  # steps between two points of it
 
 
 class Guard(TrainerCallback):  # type: ignore[misc]
@@ -46,6 +51,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         self._rng = _rng_states()
         if self.interrupts.requested:
             control.should_save = control.should_training_stop = True
+        if control.should_save or control.should_training_stop:
+            control.should_log = True  # a resumed run has nothing of the steps since the last log event
         return control
 
     def restore_rng(self) -> None:
@@ -70,7 +77,8 @@ def _rng_states() -> dict[str, Any]:
 def checkpoint_now(trainer: Any) -> Path | None:
     """Write a checkpoint of the last whole step, in the middle of a rollout that will be played again. Its folder.
 
-    None where training had not begun. transformers has no public way to save outside its own loop.
+    Steps that wait for their log event get it first, without a loss. None where training had not begun. transformers
+    has no public way to save outside its own loop.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     if trainer.optimizer is None or trainer.lr_scheduler is None:
@@ -79,14 +87,25 @@ def checkpoint_now(trainer: Any) -> Path | None:
         for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, Guard):
                 callback.restore_rng()
+        if trainer.state.global_step > max((row["step"] for row in trainer.state.log_history), default=0):
+            trainer.log({})
         trainer._save_checkpoint(trainer.model, None)
     return folder
+
+
+def spent_at(checkpoint: Path | None) -> Spent:
+    """What training had cost when it wrote `checkpoint`; nothing before the first."""
+    if checkpoint is None:
+        return Spent()
+    return Spent.from_dict(read_json(checkpoint / "trainer_state.json").get("stateful_callbacks", {}).get(SPENT))
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes episodes.jsonl and metrics.jsonl: a row a log event, with trl's keys, `success` and the seconds spent.
 
-    `rows` is the rollout's `on_rows`. `on_progress(step, steps, row)` hears of every log event.
+    `rows` is the rollout's `on_rows`. `on_progress(step, steps, row)` hears of every log event. `spent` is what the
+    checkpoint that training goes on from had cost; it is counted on. `server_cpu` reads the CPU-seconds that the
+    servers used so far, and NaN where nobody knows.
     """
 
     def __init__(
@@ -95,11 +114,17 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         book: Book,
         stats: RolloutStats,
         on_progress: Callable[[int, int, Mapping[str, Any]], None] = lambda step, steps, row: None,
+        *,
+        spent: Spent | None = None,
+        server_cpu: Callable[[], float] = lambda: UNKNOWN,
     ) -> None:
         self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
         self._pending: list[Episode] = []  # since the last log event
-        self._spent = dict.fromkeys((*TIMES, "update_s"), 0.0)
+        self._spent = dict.fromkeys((*TIMES, "update_s"), 0.0)  # since the last log event
+        self.spent = spent or Spent()  # since the run began
+        self._server_cpu = server_cpu
         self._step_began = 0.0
+        self._cpu_at_step_begin = (0.0, 0.0)  # of this process, of the servers
         self._at_step_begin: dict[str, Any] = {}
 
     def rows(self, rows: Sequence[Mapping[str, Any]], trainer: Any) -> None:
@@ -109,14 +134,28 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         step = trainer.state.global_step + 1
         append_lines(self._run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.stateful_callbacks[SPENT] = self.spent.as_dict()
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._cpu_at_step_begin = (time.process_time(), self._server_cpu())
         self._step_began, self._at_step_begin = time.perf_counter(), self._stats.as_dict()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         wall, sums = time.perf_counter() - self._step_began, self._stats.as_dict()
-        for name in TIMES:
-            self._spent[name] += sums[name] - self._at_step_begin[name]
-        self._spent["update_s"] += wall - (sums["rollout_s"] - self._at_step_begin["rollout_s"])
+        times = {name: sums[name] - self._at_step_begin[name] for name in TIMES}
+        for name, value in times.items():
+            self._spent[name] += value
+        self._spent["update_s"] += wall - times["rollout_s"]
+        cpu, server_cpu = self._cpu_at_step_begin
+        served = self._server_cpu() - server_cpu
+        self.spent.add(
+            train_s=wall,
+            **times,
+            cpu_s=time.process_time() - cpu,
+            server_cpu_s=served if math.isnan(served) else max(0.0, served),  # a restarted server begins at 0
+        )
+        state.stateful_callbacks[SPENT] = self.spent.as_dict()  # every checkpoint holds it
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         row: dict[str, Any] = {"step": state.global_step, **(logs or {})}
@@ -129,23 +168,31 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             row["parse_failures"] = sum(one.parse_failures for one in self._pending)
             row["env_errors"] = sum(one.env_errors for one in self._pending)
             row.update({name: round(value, 4) for name, value in self._spent.items()})
+            for name in ("train_s", "cpu_s", "server_cpu_s"):  # so far, where the others are of this row
+                row[name] = known(getattr(self.spent, name))
             self._spent = dict.fromkeys(self._spent, 0.0)
             self._pending = []
         append_lines(self._run.metrics, [row])
         self._on_progress(state.global_step, state.max_steps, row)
 
 
+def curve_interval(steps: int) -> int:
+    """Steps between two points of the eval curve, so that a run of `steps` has about `CURVE_POINTS` of them."""
+    return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
+
+
 class EvalCallback(TrainerCallback):  # type: ignore[misc]
-    """Measures a few fixed questions every `every` steps, for the curve.
+    """Measures a few fixed questions every `every` steps, for the curve; 0: never; None: as `curve_interval` says.
 
     It runs at the start of a step, when the step before is logged and saved, so that a run may be stopped inside it and
     resumed with the same measurement. `measure(step)` plays and writes; it leaves the global random generators alone.
     """
 
-    def __init__(self, every: int, interrupts: Interrupts, measure: Callable[[int], None]) -> None:
+    def __init__(self, every: int | None, interrupts: Interrupts, measure: Callable[[int], None]) -> None:
         self._every, self._interrupts, self._measure = every, interrupts, measure
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._every > 0 and state.global_step > 0 and state.global_step % self._every == 0:
+        every = curve_interval(state.max_steps) if self._every is None else self._every
+        if every > 0 and state.global_step > 0 and state.global_step % every == 0:
             with self._interrupts.interruptible():
                 self._measure(state.global_step)

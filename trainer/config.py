@@ -21,7 +21,6 @@ from trainer.errors import ConfigError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
-Preset = Literal["offline", "colab"]
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
@@ -50,7 +49,7 @@ class GRPOConfig:
     # ---------------------------------------------------------------------------------------------------------------
     server_urls: list[str] = field(default_factory=lambda: [DEFAULT_SERVER_URL])
     server_wait_s: float = 600.0  # how long a lost server is awaited before its episodes count as lost
-    max_lost_fraction: float = 0.05  # of a generation batch; above it the run stops
+    max_lost_fraction: float = 0.05  # of a generation batch or an evaluation; above it the run stops
     system_prompt: PromptKind = "full"
     temperature: float = 1.0
     max_context_tokens: int = 4096  # prompt and all turns; the model's own window bounds it too

@@ -84,3 +84,44 @@ def success_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, An
             parts = (rate_text(rates[part]) for part in ("overall", "seen", "unseen"))
             table.add_row(f"{phase} {mode}", *parts, number(rates.get("mean_reward")))
     return table
+
+
+def behaviour_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    """Rows are policies, columns what they do on the whole eval set: shares in percent, means an episode.
+
+    `results` is phase -> mode -> `EvalResult.summary()`. It fits 80 columns.
+    """
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for heading in ("answered %", "right of these %", "DESCRIBE first %", "steps", "repeats", "errors"):
+        table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
+    for phase, modes in results.items():
+        for mode, result in modes.items():
+            found = result["behaviour"]["overall"]
+            shares = (found[name] for name in ("answered", "accuracy_when_answered", "describe_first"))
+            percents = (number(None if share is None else 100 * share, ".1f") for share in shares)
+            means = (number(found[name]) for name in ("steps", "repeats", "errors"))
+            table.add_row(f"{phase} {mode}", *percents, *means)
+    return table
+
+
+def cost_lines(cost: Mapping[str, Any]) -> list[str]:
+    """What training cost, in two lines. `cost` is the object of summary.json."""
+    targets = list(next(iter(cost["seconds_to"].values())))
+    reached = [
+        f"{float(target):.0%} {mode} {_after(modes[target])}"
+        for target in targets
+        for mode, modes in cost["seconds_to"].items()
+    ]
+    step = {name: number(value) for name, value in cost["step"].items()}
+    split = (
+        f"a step {step['train_s']} s: generate {step['generate_s']}, env wait {step['env_wait_s']}, "
+        f"other rollout {step['other_rollout_s']}, update {step['update_s']}; evaluation {step['evaluation_s']} "
+        f"on top; CPU-seconds an episode: trainer {number(cost['cpu_s_per_episode'], '.3f')}, "
+        f"server {number(cost['server_cpu_s_per_episode'], '.3f')}"
+    )
+    return [f"success, in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}", split]
+
+
+def _after(seconds: float | None) -> str:
+    return "never" if seconds is None else f"after {seconds:.0f} s"

@@ -105,11 +105,12 @@ def check_packages(extras: tuple[str, ...] = ("", "server", "trainer", "dev")) -
 
 
 def check_device() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if importlib.util.find_spec("torch") is None:
         yield Finding("device", Status.FAIL, "no torch", INSTALL)
         return
     import torch
+
+    from trainer.cores import usable_cores, usable_threads
 
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -119,7 +120,8 @@ def check_device() -> Iterator[Finding]:
             yield Finding("device", Status.OK, f"cuda:{index} {properties.name}, {memory:.0f} GiB, bfloat16 {native}")
     else:
         yield Finding("device", Status.OK, "no CUDA device: the CPU, which is what the offline preset uses")
-    yield Finding("threads", Status.OK, f"{cores} CPU cores for this process, torch uses {torch.get_num_threads()}")
+    threads = usable_threads(torch.get_num_threads())
+    yield Finding("threads", Status.OK, f"{usable_cores()} CPU cores for this process, training uses {threads} threads")
 
 
 def check_server(urls: list[str]) -> Iterator[Finding]:
@@ -180,13 +182,15 @@ def check_data(data_dir: Path) -> Iterator[Finding]:
 
 def check_model(name: str) -> Iterator[Finding]:
     """Whether the base model is here. A hub name is only noted: it would be downloaded."""
+    from trainer.models import looks_local
+
     path = Path(name)
     weights = sorted(path.glob("*.safetensors"))
     if weights and (path / "config.json").is_file():
         digest = hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)).hexdigest()
         size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
         yield Finding("model", Status.OK, f"{path}: {size:.1f} MiB, weights {digest[:12]}")
-    elif len(path.parts) == 2 and not path.exists():
+    elif not looks_local(name):
         yield Finding("model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub")
     else:
         yield Finding("model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes about an hour)")

@@ -240,6 +240,7 @@ class Batch:
             "actions": observation.action_history if observation else [],
             "texts": episode.view.actions,
             "transcript": episode.messages,
+            "lost": episode.lost.message if episode.lost else None,
         }
 
     def _closed_transcript(self, episode: Episode) -> Transcript:

@@ -1,12 +1,15 @@
 """Measuring a policy: success over a set of questions, with 95 % intervals, on seen and on unseen databases."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from trainer.behaviour import behaviour
+from trainer.config import GRPOConfig
+from trainer.errors import RolloutError
 from trainer.records import SEEN, UNSEEN, Book, Episode
 from trainer.runs import read_json, write_json
 from trainer.statistics import Rate
@@ -24,7 +27,6 @@ class EvalResult:
     mode: Mode
     episodes: tuple[Episode, ...]
     wall_s: float
-    counts: Mapping[str, float] = field(default_factory=dict)  # further sums of the rollout, such as generate_s
 
     @property
     def finished(self) -> tuple[Episode, ...]:
@@ -45,7 +47,10 @@ class EvalResult:
         return sum(rewards) / len(rewards) if rewards else None
 
     def summary(self) -> dict[str, Any]:
-        """The form of summary.json: `{overall, seen, unseen: {rate, n, ci95}}` and what explains them."""
+        """The form of summary.json: `{overall, seen, unseen: {rate, n, ci95}}` and what explains them.
+
+        `behaviour` has the same three parts, each as `trainer.behaviour.behaviour` gives it.
+        """
         episodes = self.finished
         levels = sorted({episode.difficulty for episode in episodes})
         return {
@@ -56,13 +61,16 @@ class EvalResult:
                 level: Rate.of(episode.correct for episode in episodes if episode.difficulty == level).as_dict()
                 for level in levels
             },
+            "behaviour": {
+                "overall": behaviour(episodes),
+                **{part: behaviour([one for one in episodes if one.part == part]) for part in (SEEN, UNSEEN)},
+            },
             "mean_reward": self.mean_reward,
             "mean_steps": sum(episode.steps for episode in episodes) / len(episodes) if episodes else None,
             "outcomes": dict(sorted(Counter(episode.outcome for episode in self.episodes).items())),
             "episodes_lost": self.lost,
             "parse_failures": sum(episode.parse_failures for episode in self.episodes),
             "wall_s": round(self.wall_s, 3),
-            **{name: round(value, 3) for name, value in self.counts.items()},
         }
 
     def by_question(self) -> dict[str, Episode]:
@@ -76,14 +84,14 @@ class EvalResult:
     def write(self, path: Path) -> None:
         """Keep everything, turns with it, for a run that is resumed."""
         episodes = [asdict(episode) for episode in self.episodes]
-        write_json(path, {"mode": self.mode, "wall_s": self.wall_s, "counts": dict(self.counts), "episodes": episodes})
+        write_json(path, {"mode": self.mode, "wall_s": self.wall_s, "episodes": episodes})
 
     @classmethod
     def read(cls, path: Path) -> "EvalResult":
         """What `write` kept."""
         fields = read_json(path)
         episodes = tuple(Episode.from_dict(episode) for episode in fields["episodes"])
-        return cls(fields["mode"], episodes, fields["wall_s"], fields["counts"])
+        return cls(fields["mode"], episodes, fields["wall_s"])
 
 
 def evaluate(
@@ -93,27 +101,57 @@ def evaluate(
     *,
     mode: Mode,
     batch: int = BATCH,
-    counts: Callable[[], Mapping[str, float]] = dict,
+    max_lost_fraction: float = GRPOConfig.max_lost_fraction,
     on_batch: Callable[[Sequence[Episode]], None] = lambda episodes: None,
 ) -> EvalResult:
     """Play every prompt once, `batch` episodes at a time.
 
-    `play` takes messages and returns rollout rows in their order. `counts` gives the rollout's running sums, read at
-    both ends. `on_batch` hears of every batch, for a progress bar.
+    `play` takes messages and returns rollout rows in their order. `on_batch` hears of every batch, for a progress bar.
+    `RolloutError` where more of the episodes than `max_lost_fraction` were lost to infrastructure: of all of them, so
+    that the size of a batch doesn't matter, and as soon as that is certain.
     """
-    began, sums = time.monotonic(), dict(counts())
+    began, lost = time.monotonic(), list[str]()
     episodes: list[Episode] = []
     for start in range(0, len(prompts), batch):
         rows = play([row["prompt"] for row in prompts[start : start + batch]])
         played = [book.episode(row) for row in rows]
+        lost += [row.get("lost") or "" for row, one in zip(rows, played, strict=True) if not one.finished]
+        if len(lost) > max_lost_fraction * len(prompts):
+            raise RolloutError(
+                f"{len(lost)} of {len(prompts)} episodes of an evaluation were lost to infrastructure, more than "
+                f"{max_lost_fraction:.0%}: check the servers, then measure again (a training run with --resume). "
+                f"The first error: {lost[0]}",
+                lost=len(lost),
+                episodes=len(prompts),
+            )
         episodes += played
         on_batch(played)
-    spent = {name: value - sums.get(name, 0.0) for name, value in counts().items()}
-    return EvalResult(mode, tuple(episodes), time.monotonic() - began, spent)
+    return EvalResult(mode, tuple(episodes), time.monotonic() - began)
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
-    """`limit` of the prompts, evenly spaced, so that databases and difficulties keep their shares; 0: all."""
+    """`limit` of the prompts, in their order; 0: all. Difficulties, databases and both together keep their shares.
+
+    The places go one by one to the cell (a difficulty of a database) that lacks most by then, and a cell's are evenly
+    spaced over its prompts. Even spacing over the file would not do: it falls in step with the file's own order.
+    """
     if limit <= 0 or limit >= len(prompts):
         return list(prompts)
-    return [prompts[index * len(prompts) // limit] for index in range(limit)]
+    cells: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index, row in enumerate(prompts):
+        cells[row["difficulty"], row["database_name"]].append(index)
+    groups = {cell: (("difficulty", cell[0]), ("database", cell[1]), ("cell", *cell)) for cell in cells}
+    sizes = Counter(group for cell, members in cells.items() for group in groups[cell] for _ in members)
+    taken: Counter[tuple[str, ...]] = Counter()
+    for place in range(1, limit + 1):
+        lack = {
+            cell: sum(place * sizes[group] - len(prompts) * taken[group] for group in groups[cell])
+            for cell, members in cells.items()
+            if taken["cell", *cell] < len(members)
+        }
+        taken.update(groups[max(lack, key=lambda cell: lack[cell])])
+    chosen = []
+    for cell, members in cells.items():
+        count = taken["cell", *cell]
+        chosen += [members[number * len(members) // count] for number in range(count)]
+    return [prompts[index] for index in sorted(chosen)]

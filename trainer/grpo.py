@@ -60,7 +60,8 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
     That holds for one pass over a generation batch that is one optimiser step, as `GRPOConfig.to_trl` sets it up; any
-    other case goes trl's own way.
+    other case goes trl's own way. The logged entropy and clip ratios are trl's: means over micro-batches of the means
+    over each one's tokens. As a micro-batch of short rows holds fewer tokens, short rows' tokens weigh more in them.
     """
 
     _buffered_inputs: Any

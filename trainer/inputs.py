@@ -15,6 +15,7 @@ from trainer.models import load_model_and_tokenizer
 from trainer.questions import load_question_prompts
 from trainer.records import Book
 from trainer.runs import Run, read_json, write_json
+from trainer.summary import model_digest
 
 
 @dataclass(frozen=True)
@@ -25,31 +26,38 @@ class JobOptions:
     out: Path = Path("runs")
     servers: tuple[str, ...] = ()  # none: the job starts one
     eval_limit: int = 0  # questions of the eval set; 0: all of the difficulties that are trained
-    eval_every: int = 10  # steps between two points of the eval curve; 0: none
+    eval_every: int | None = None  # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_points: int = 32  # questions of such a point
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read before a run begins, so that bad input leaves no folder behind. `train` and `evaluation` are prompt rows."""
+    """Read before a run begins, so that bad input leaves no folder behind. `train` and `evaluation` are prompt rows.
+
+    `model_digest` is the model's as it was read: training changes `model` in place.
+    """
 
     train: Sequence[PromptRow]
     evaluation: Sequence[PromptRow]
     book: Book
     data_digest: str
+    model_digest: str
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
 
 
-def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval") -> Inputs:
-    """Questions, databases and model; `split` is what is measured. Errors name the path and the remedy."""
+def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *, training: bool = True) -> Inputs:
+    """Questions, databases and model; `split` is what is measured. Errors name the path and the remedy.
+
+    Without `training` there are no prompts to train on, and no question that difficulty_filter must leave for them.
+    """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
     train_questions, eval_questions = load_questions(path), load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
-    train = load_question_prompts(config, "train")
+    train = load_question_prompts(config, "train") if training else []
     evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     model, tokenizer = load_model_and_tokenizer(config)
     return Inputs(
@@ -57,6 +65,7 @@ def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval") ->
         evaluation,
         Book(train_questions, eval_questions, REWARD_WEIGHTS),
         data_digest(config.data_dir),
+        model_digest(model),
         model,
         tokenizer,
     )
@@ -72,15 +81,19 @@ def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConf
         )
 
 
-def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs) -> None:
-    """config.json, from which `resumed_settings` goes on."""
+def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata) -> None:
+    """config.json, from which `resumed_settings` goes on. The digests stay those of the run's first session."""
+    digests = _digests(inputs, metadata)
+    if run.config.exists():
+        first = read_json(run.config)
+        digests = {name: first[name] for name in digests if name in first}
     write_json(
         run.config,
         {
             "preset": options.preset,
             "config": asdict(config),
             "options": {name: getattr(options, name) for name in ("eval_limit", "eval_every", "eval_points")},
-            "data_digest": inputs.data_digest,
+            **digests,
         },
     )
 
@@ -102,7 +115,23 @@ def resumed_settings(run: Run, servers: tuple[str, ...], overrides: Mapping[str,
     return config.override(**overrides), options
 
 
-def check_resumed_data(run: Run, inputs: Inputs, config: GRPOConfig) -> None:
-    """`RunError` where the data is no longer what the run began with."""
-    if read_json(run.config).get("data_digest") != inputs.data_digest:
-        raise RunError(f"the data in {config.data_dir} has changed since {run.id} began: its results would not compare")
+def check_resumed_data(run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None) -> None:
+    """`RunError` naming what is no longer what the run began with: the data, the model or, where given, the servers.
+
+    What the run keeps no digest of isn't compared.
+    """
+    first = read_json(run.config)
+    named = {
+        "data_digest": f"the data in {config.data_dir}",
+        "model_digest": f"the model {config.model_name}",
+        "server_digest": f"the environment server at {', '.join(config.server_urls)} (its rules, limits or SQLite)",
+    }
+    for name, digest in _digests(inputs, metadata).items():
+        if first.get(name, digest) != digest:
+            raise RunError(f"{named[name]} has changed since {run.id} began: its results would not compare")
+
+
+def _digests(inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
+    """What must stay the same for results to compare, as config.json names it."""
+    found = {"data_digest": inputs.data_digest, "model_digest": inputs.model_digest}
+    return found if metadata is None else {**found, "server_digest": metadata.digest}

@@ -4,17 +4,21 @@ A run that was stopped goes on with `--resume runs/<id>`: what it measured befor
 on from its last checkpoint, and lines that the checkpoint has not seen are dropped and written again.
 """
 
+import math
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from trainer.callbacks import EvalCallback, MetricsCallback
+from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
 from trainer.config import GRPOConfig
-from trainer.display import bar, number, success_table
+from trainer.cost import known
+from trainer.display import bar, behaviour_table, cost_lines, number, success_table
+from trainer.errors import RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
 from trainer.interrupt import Interrupted, Interrupts
@@ -46,26 +50,50 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
         inputs = load_inputs(config, options)
         if resume is not None:
             check_resumed_data(resume, inputs, config)
-            if resume.summary.exists() and finished(resume.last_checkpoint(), config.max_steps):
-                console.print(f"{_shown(resume.path)} is finished; a larger --steps goes on with it", soft_wrap=True)
+            if resume.summary.exists() and _done(resume, config):
+                _say(console, f"{_shown(resume.path)} is finished; a larger --steps goes on with it")
                 return dict(read_json(resume.summary))
         run = resume or create_run(options.out, f"{options.preset}-seed{config.seed}")
-        console.print(f"run {run.path}", highlight=False, soft_wrap=True)
-        console.print(
+        _say(console, f"run {run.path}")
+        _say(
+            console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training questions, "
             f"{len(inputs.evaluation)} eval questions; torch {torch.__version__} on {threads} threads",
-            highlight=False,
-            soft_wrap=True,
         )
         try:
             with connected(config, options.servers, inputs, run.server_log) as there:
-                save_settings(run, there.config, options, inputs)
+                if resume is not None:
+                    check_resumed_data(run, inputs, there.config, there.metadata)
+                save_settings(run, there.config, options, inputs, there.metadata)
                 if resume is None:
                     point_latest(run)
                 return Job(run, there, options, inputs, console, interrupts).run()
         except Interrupted:
-            console.print(f"stopped. Go on with:  python -m trainer train --resume {_shown(run.path)}", soft_wrap=True)
+            if run.config.exists():
+                _say(console, f"stopped. Go on with:  {resume_command(run, options.servers)}")
             raise
+
+
+def resume_command(run: Run, servers: Sequence[str]) -> str:
+    """What to type to go on with a run, on the same servers where it did not start its own."""
+    options = ["--resume", _shown(run.path), *(word for url in servers for word in ("--server", url))]
+    return shlex.join(["python", "-m", "trainer", "train", *options])
+
+
+def _done(run: Run, config: GRPOConfig) -> bool:
+    """Whether a run with a result has nothing left to train. `RunError` where it has no checkpoint to go on from."""
+    checkpoint = run.last_checkpoint()
+    if checkpoint is None:
+        raise RunError(
+            f"{run.path} has its result, but its {run.checkpoints.name}/ is gone, so it can't go on: "
+            "begin a run without --resume"
+        )
+    return finished(checkpoint, config.max_steps)
+
+
+def _say(console: Console, line: str) -> None:
+    """Print a line that may hold a path, letter by letter."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _shown(path: Path) -> str:
@@ -90,7 +118,8 @@ class Job:
         self._console, self._interrupts = console, interrupts
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
-        self._clock = _Clock(run.path / "wall.json")
+        self._clock = _Clock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
+        self._spent = spent_at(run.last_checkpoint())
 
     def run(self) -> dict[str, Any]:
         """All phases; what summary.json holds."""
@@ -98,7 +127,7 @@ class Job:
             digests = {
                 "data": self._inputs.data_digest,
                 "server": self._metadata.digest,
-                "model": model_digest(self._inputs.model),
+                "model": self._inputs.model_digest,
             }
             self._measure_whole("random", "sampled", 0, random_play(self._config, self._client))
             for mode in MODES:
@@ -119,7 +148,8 @@ class Job:
             keep_lines(self._run.episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
             prompts, book = self._inputs.evaluation, self._inputs.book
             title, batch = f"{phase} ({mode})", batch_of(self._inputs.model, self._config)
-            result = measure(self._console, title, mode, play, prompts, book, batch=batch)
+            limit = self._config.max_lost_fraction
+            result = measure(self._console, title, mode, play, prompts, book, batch=batch, max_lost_fraction=limit)
             append_lines(self._run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
             result.write(path)
         self._results.setdefault(phase, {})[mode] = result
@@ -131,9 +161,13 @@ class Job:
         """The part of a whole measurement that the curve's small ones are of."""
         return self._results[phase][mode].subset({str(row["question_id"]) for row in self._few})
 
-    def _curve_point(self, step: int, results: Mapping[str, EvalResult]) -> None:
-        """A row of metrics.jsonl for one point of the eval curve, and the curve as it is by now."""
-        row: dict[str, Any] = {"step": step, "eval_n": len(self._few)}
+    def _curve_point(self, step: int, results: Mapping[str, EvalResult], *, seconds: float = 0.0) -> None:
+        """A row of metrics.jsonl for one point of the eval curve, which took `seconds`, and the curve as it is by now.
+
+        Step 0 and the last step take theirs from the evaluations of the whole set.
+        """
+        train_s = known(self._spent.train_s) if step else 0.0
+        row: dict[str, Any] = {"step": step, "eval_n": len(self._few), "train_s": train_s, "eval_s": round(seconds, 4)}
         for mode, result in results.items():
             row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = result.rate().rate, result.mean_reward
         append_lines(self._run.metrics, [row])
@@ -153,7 +187,15 @@ class Job:
                     note = f"reward {number(row.get('reward'))} success {number(row['success'], '.1%')}"
                     shown.to(step, note, steps)
 
-            log = MetricsCallback(self._run, self._inputs.book, stats, on_progress)
+            own = self._there.own
+            log = MetricsCallback(
+                self._run,
+                self._inputs.book,
+                stats,
+                on_progress,
+                spent=self._spent,
+                server_cpu=own.cpu_s if own else lambda: math.nan,
+            )
             trainer = build_trainer(
                 self._inputs.model,
                 self._inputs.tokenizer,
@@ -177,16 +219,18 @@ class Job:
 
     def _small_eval(self, step: int) -> None:
         """One point of the eval curve, in the middle of training."""
-        results: dict[str, EvalResult] = {}
-        batch = batch_of(self._inputs.model, self._config)
+        began, results = time.monotonic(), dict[str, EvalResult]()
+        batch, limit = batch_of(self._inputs.model, self._config), self._config.max_lost_fraction
         for mode in MODES:
             play = self._play(self._inputs.model, mode)
-            results[mode] = evaluate(play, self._few, self._inputs.book, mode=mode, batch=batch)
+            results[mode] = evaluate(
+                play, self._few, self._inputs.book, mode=mode, batch=batch, max_lost_fraction=limit
+            )
             append_lines(self._run.episodes, (one.as_line("eval", mode, step) for one in results[mode].episodes))
-        self._curve_point(step, results)
+        self._curve_point(step, results, seconds=time.monotonic() - began)
 
     def _forget_after(self, done: int) -> None:
-        """Drop what an earlier session wrote of steps that its last checkpoint has not seen: they come again."""
+        """Drop what an earlier session wrote of steps that its last checkpoint has not seen, and its result."""
 
         def known(row: Mapping[str, Any]) -> bool:
             step = int(row["step"])
@@ -202,6 +246,8 @@ class Job:
         keep_lines(self._run.metrics, known)
         for mode in MODES:
             self._run.evaluation("after", mode).unlink(missing_ok=True)
+        for path in (self._run.summary, self._run.transcripts):
+            path.unlink(missing_ok=True)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         return {phase: {mode: one.summary() for mode, one in modes.items()} for phase, modes in self._results.items()}
@@ -232,36 +278,48 @@ class Job:
             self._run,
             evaluations=self._summaries(),
             train_steps=steps,
+            spent=self._spent,
             wall_s=self._clock.total(),
             seed=self._config.seed,
             versions=versions(self._metadata.sqlite_version),
             digests=digests,
             sessions=self._clock.sessions,
-            server_restarts=self._there.own.restarts if self._there.own else 0,
+            server_restarts=self._clock.restarts(),
         )
         write_json(self._run.summary, summary)
-        self._console.print(
-            success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", self._summaries())
-        )
+        found = self._summaries()
+        self._console.print(success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", found))
+        trained = {phase: found[phase] for phase in ("before", "after")}
+        self._console.print(behaviour_table("What changed in behaviour", trained))
+        for line in cost_lines(summary["cost"]):
+            _say(self._console, line)
         for name in ("summary", "curve", "transcripts", "model"):
-            self._console.print(f"{name:12} {_shown(getattr(self._run, name))}", highlight=False, soft_wrap=True)
+            _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
         return summary
 
 
 class _Clock:
-    """Wall seconds of a run over all its sessions, kept in a file of the run."""
+    """Wall seconds and server restarts of a run over all its sessions, kept in a file of the run.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `own_restarts` tells those of this session.
+    """
+
+    def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
+        self._path, self._own_restarts = path, own_restarts
         earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
         self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
+        self._earlier_restarts = int(earlier.get("server_restarts", 0))
         self._began = time.monotonic()
 
     def total(self) -> float:
         return self._earlier_s + time.monotonic() - self._began
 
+    def restarts(self) -> int:
+        return self._earlier_restarts + self._own_restarts()
+
     def save(self) -> None:
-        write_json(self._path, {"wall_s": round(self.total(), 3), "sessions": self.sessions})
+        kept = {"wall_s": round(self.total(), 3), "sessions": self.sessions, "server_restarts": self.restarts()}
+        write_json(self._path, kept)
 
     def __enter__(self) -> "_Clock":
         return self

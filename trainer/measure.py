@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 
 from shared.client import SQLEnvClient
 from shared.models import ServerMetadata
 from trainer.config import GRPOConfig
-from trainer.display import bar, number, success_table
+from trainer.display import bar, behaviour_table, number, success_table
+from trainer.errors import RolloutError
 from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
 from trainer.interrupt import Interrupts
@@ -54,12 +56,24 @@ def connected(config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_pa
             probe.wait_ready(SERVER_READY_S)
             metadata = probe.metadata()
         check_server_data(metadata, inputs, config)
-        with open_client(config) as client:
+        with last_words(own), open_client(config) as client:
             yield Connection(config, client, metadata, own)
 
 
+@contextmanager
+def last_words(server: ServerProcess | None) -> Iterator[None]:
+    """Where episodes were lost because the run's own server ended for good, the error says so, with its log's end."""
+    try:
+        yield
+    except RolloutError as error:
+        died = server.died() if server else None
+        if died is None:
+            raise
+        raise RolloutError(f"{error.message}\n{died}", **error.details) from error
+
+
 def random_play(config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED) -> Play:
-    return lambda prompts: sample_random_baseline(prompts, config, client, seed=seed)
+    return lambda prompts: sample_random_baseline(prompts, config, client, seed=seed, check_lost=False)
 
 
 def model_play(
@@ -67,7 +81,7 @@ def model_play(
 ) -> Play:
     """Play with a model as it stands, and leave it in the mode, training or not, in which it was.
 
-    `sampled` is at temperature 1, whatever training samples at.
+    `sampled` is at temperature 1, whatever training samples at. How many episodes may be lost is for `evaluate` to say.
     """
     config = replace(config, temperature=EVAL_TEMPERATURE)
     device, plan = precision(config.device, config.dtype)
@@ -79,7 +93,14 @@ def model_play(
         try:
             with torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext():
                 return play_episodes(
-                    prompts, model, tokenizer, config, client=client, greedy=mode == "greedy", seed=seed
+                    prompts,
+                    model,
+                    tokenizer,
+                    config,
+                    client=client,
+                    greedy=mode == "greedy",
+                    seed=seed,
+                    check_lost=False,
                 )
         finally:
             model.train(was_training)
@@ -109,7 +130,8 @@ def batch_of(model: Any, config: GRPOConfig) -> int:
 def free_memory_bytes(device: str) -> int:
     """Of the GPU that `device` names; of the machine for a CPU, where Linux tells it, else 8 GiB."""
     if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's, for its next tensors
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
@@ -126,6 +148,7 @@ def measure(
     book: Book,
     *,
     batch: int = BATCH,
+    max_lost_fraction: float = GRPOConfig.max_lost_fraction,
 ) -> EvalResult:
     """`evaluate` with a progress bar."""
     played: list[Episode] = []
@@ -135,7 +158,9 @@ def measure(
             played.extend(episodes)
             shown.to(len(played), f"success {number(sum(one.correct for one in played) / len(played), '.1%')}")
 
-        return evaluate(play, prompts, book, mode=mode, batch=batch, on_batch=on_batch)
+        return evaluate(
+            play, prompts, book, mode=mode, batch=batch, max_lost_fraction=max_lost_fraction, on_batch=on_batch
+        )
 
 
 def evaluate_model(
@@ -148,10 +173,10 @@ def evaluate_model(
     seed: int | None = None,
     servers: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """`python -m trainer evaluate`: measure `config.model_name` and print a table. Returns what `--out` holds."""
+    """`python -m trainer evaluate`: measure `config.model_name` and print two tables. Returns what `--out` holds."""
     with Interrupts(), TemporaryDirectory(prefix="sqlenv-evaluate-") as scratch:
         limit_threads()
-        inputs = load_inputs(config, JobOptions(eval_limit=limit), split)
+        inputs = load_inputs(config, JobOptions(eval_limit=limit), split, training=False)
         batch = batch_of(inputs.model, config)
         log_path = Path(scratch) / "server.log"
         with connected(config, servers, inputs, log_path) as there:
@@ -166,16 +191,24 @@ def evaluate_model(
                     EVAL_SEED if seed is None else seed,
                 )
                 results[mode] = measure(
-                    console, f"{split} ({mode})", mode, play, inputs.evaluation, inputs.book, batch=batch
+                    console,
+                    f"{split} ({mode})",
+                    mode,
+                    play,
+                    inputs.evaluation,
+                    inputs.book,
+                    batch=batch,
+                    max_lost_fraction=config.max_lost_fraction,
                 )
     summaries = {mode: result.summary() for mode, result in results.items()}
-    name = Path(config.model_name).name
-    console.print(success_table(f"Success in % on {len(inputs.evaluation)} {split} questions", {name: summaries}))
+    rows = {escape(Path(config.model_name).name): summaries}
+    console.print(success_table(f"Success in % on {len(inputs.evaluation)} {escape(split)} questions", rows))
+    console.print(behaviour_table("Behaviour", rows))
     return {
         "model": config.model_name,
         "split": split,
         "success": summaries,
         "versions": versions(there.metadata.sqlite_version),
-        "digests": {"data": inputs.data_digest, "server": there.metadata.digest},
+        "digests": {"data": inputs.data_digest, "server": there.metadata.digest, "model": inputs.model_digest},
         "episodes": [one.as_line(split, mode, 0) for mode, result in results.items() for one in result.episodes],
     }

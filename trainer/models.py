@@ -3,11 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
-from trainer.precision import precision
 
 
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
@@ -15,8 +12,11 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
     A directory and a Hugging Face name take the same path, so the offline model loads as Qwen3-0.6B does.
     """
+    import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from trainer.precision import precision
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
@@ -46,13 +46,17 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
-def _check_directory(name: str) -> None:
-    """A path that isn't there must not become a download of a repository with that name."""
+def looks_local(name: str) -> bool:
+    """Whether a model's name is a path. One that isn't there must not become a download of a repository."""
     path = Path(name)
-    looks_local = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
-    if looks_local and not path.is_dir():
+    return path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
+
+
+def _check_directory(name: str) -> None:
+    path, local = Path(name), looks_local(name)
+    if local and not path.is_dir():
         raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
-    if looks_local and not (path / "config.json").is_file():
+    if local and not (path / "config.json").is_file():
         raise ModelLoadError(f"{name} is no model directory: it has no config.json; {_remedy(name)}")
 
 

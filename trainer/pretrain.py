@@ -26,15 +26,16 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from trainer.card import model_card
 from trainer.config import GRPOConfig
-from trainer.imitation import PretrainConfig, Row, build_model, curriculum, fit
+from trainer.imitation import PretrainConfig, Report, Row, build_model
 from trainer.induction import wire_induction
 from trainer.prompts import format_observation, get_system_prompt
 from trainer.rollout import RolloutStats, play_scripted
 from trainer.server import ServerProcess
 from trainer.tokenizer import train_tokenizer
+from trainer.workers import imitate
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is learnt from
-Report = Callable[[str], None]
+Line = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,10 @@ class Stage:
     questions: int  # a database
     noise: float  # share of demonstrations by untidy demonstrators, 0 to 1: see data.domains.demonstrations
     rate: float = 1.0
+    passes: float = 1.0  # over its demonstrations
 
 
-EXPERT = Stage("expert", databases=750, questions=100, noise=0.12)
+EXPERT = Stage("expert", databases=750, questions=100, noise=0.03, passes=2)
 MIXED = Stage("mixed", databases=40, questions=80, noise=0.6, rate=0.3)
 
 
@@ -57,11 +59,17 @@ def pretrain(
     config: PretrainConfig | None = None,
     stages: Iterable[Stage] = (EXPERT, MIXED),
     workspace: Path | None = None,
-    report: Report = print,
+    report: Line = print,
+    processes: int = 1,
+    measure: Callable[[Path], dict[str, object]] | None = None,
 ) -> dict[str, object]:
     """Make the base model in `out` (model, tokenizer, `pretraining.json`), and return what the last file holds.
 
+    What the model was after an earlier stage is kept beside it, in `out-<stage>`. `measure` takes a model's folder and
+    returns its success, for the card.
+
     `workspace` keeps the generated databases, so that another call with the same stages and seed finds them.
+    `processes`, a CPU core each, share the work; another number of them sums in another order.
     """
     config = config or PretrainConfig()
     with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
@@ -75,22 +83,36 @@ def pretrain(
         model = build_model(config, tokenizer)
         wire_induction(model, config.seed)
         stage_records: list[dict[str, object]] = []
-        record: dict[str, object] = {"config": asdict(config), "torch": torch.__version__, "stages": stage_records}
-        for stage, folder in folders:
+        record: dict[str, object] = {
+            "config": asdict(config),
+            "torch": torch.__version__,
+            "processes": processes,
+            "stages": stage_records,
+        }
+        last = folders[-1][0]
+        for stage, data_dir in folders:
             began = time.perf_counter()
             stats = RolloutStats()
-            rows = play_demonstrations(folder, tokenizer, root / "server.log", stats)
+            rows = play_demonstrations(data_dir, tokenizer, root / "server.log", stats)
             report(
                 f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} tokens "
                 f"played in {time.perf_counter() - began:.0f} s; {stats.episodes_lost} lost"
             )
-            rates = replace(config, muon_lr=config.muon_lr * stage.rate, adamw_lr=config.adamw_lr * stage.rate)
-            figures = fit(model, curriculum(rows, rates), rates, tokenizer.pad_token_id, _reporter(stage, report))
+            its_config = replace(
+                config,
+                muon_lr=config.muon_lr * stage.rate,
+                adamw_lr=config.adamw_lr * stage.rate,
+                passes=config.passes * stage.passes,
+            )
+            figures = imitate(model, tokenizer, rows, its_config, processes, _reporter(stage, report))
             stage_records.append(
                 {**asdict(stage), "episodes": len(rows), "episodes_lost": stats.episodes_lost, **figures}
             )
-            save(model, tokenizer, root / f"{stage.name}-model", record)
-        save(model, tokenizer, Path(out), record)
+            folder = Path(out) if stage is last else Path(out).with_name(f"{Path(out).name}-{stage.name}")
+            save(model, tokenizer, folder, record)
+            if measure is not None:
+                stage_records[-1]["success"] = measure(folder)
+                save(model, tokenizer, folder, record)
     return record
 
 
@@ -100,11 +122,11 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, 
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(out)
-    (out / "README.md").write_text(model_card(record))
+    (out / "README.md").write_text(model_card(record, out.name))
     (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
+def generate(root: Path, stage: Stage, seed: int, report: Line) -> Path:
     """A data directory of fresh databases with demonstrations, made by `python -m data generate` unless it is there."""
     out = root / f"{stage.name}-{stage.databases}x{stage.questions}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
@@ -167,7 +189,7 @@ def play_demonstrations(
     ]
 
 
-def _reporter(stage: Stage, report: Report) -> Callable[[dict[str, float]], None]:
+def _reporter(stage: Stage, report: Line) -> Report:
     def line(at: dict[str, float]) -> None:
         report(
             f"{stage.name}: batch {at['step']:.0f} of {at['steps']:.0f}, {at['tokens'] / 1e6:.2f} M tokens, "

@@ -28,14 +28,5 @@ def reward_operational(*, operational: Sequence[Reward], **_: Any) -> list[Rewar
 REWARD_FUNCTIONS = (reward_correctness, reward_progress, reward_operational)
 
 
-def total_reward(row: dict[str, Any], weights: Sequence[float]) -> Reward:
-    """The weighted sum of a rollout row's three rewards, as the trainer sums them."""
-    parts: list[Reward] = [row["correctness"], row["progress"], row["operational"]]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return sum(weight * part for weight, part in zip(weights, known, strict=True))
-
-
 def _passed_on(values: Sequence[Reward]) -> list[Reward]:
     return [None if value is None else float(value) for value in values]

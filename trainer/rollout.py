@@ -55,6 +55,7 @@ def play_episodes(
     seed: int | None = None,
     stats: RolloutStats | None = None,
     generator: Generator | None = None,
+    check_lost: bool = True,
 ) -> list[dict[str, Any]]:
     """Play one episode for each prompt, all at once, and return a row for each, in order.
 
@@ -67,8 +68,9 @@ def play_episodes(
     A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome, correctness, progress
     (the final potential), operational, reward (the ledger's total), steps, parse_failures, env_errors (error codes),
     context_overflow, actions (canonical texts), texts (as written) and transcript (chat messages). An episode that
-    infrastructure took has outcome infra_failed, None for each reward and one EOS with mask 0; `RolloutError` where
-    they are more than `config.max_lost_fraction` of the batch.
+    infrastructure took has outcome infra_failed, the error's text in `lost`, None for each reward and one EOS with mask
+    0. `RolloutError` where they are more than `config.max_lost_fraction` of the batch; `check_lost` False leaves that
+    to the caller.
     """
     if not prompts:
         return []
@@ -85,6 +87,7 @@ def play_episodes(
                 seed=seed,
                 stats=stats,
                 generator=generator,
+                check_lost=check_lost,
             )
     stats = RolloutStats() if stats is None else stats
     codec = None if tokenizer is None else codec_of(tokenizer)
@@ -101,7 +104,8 @@ def play_episodes(
         batch.play_generator(generator, codec)
     rows = [batch.row(episode) for episode in batch.episodes]
     stats.rollout_s += time.perf_counter() - started
-    batch.check_lost()
+    if check_lost:
+        batch.check_lost()
     return rows
 
 
@@ -167,9 +171,13 @@ def sample_random_baseline(
     *,
     seed: int | None = None,
     stats: RolloutStats | None = None,
+    check_lost: bool = True,
 ) -> list[dict[str, Any]]:
     """Rows of episodes that random actions played, without ids: what luck alone wins."""
-    return play_episodes(prompts, None, None, config, client=client, policy=RandomPolicy(), seed=seed, stats=stats)
+    policy = RandomPolicy()
+    return play_episodes(
+        prompts, None, None, config, client=client, policy=policy, seed=seed, stats=stats, check_lost=check_lost
+    )
 
 
 @contextmanager

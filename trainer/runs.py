@@ -14,6 +14,7 @@ runs/<id>/
 runs/latest           a relative link to the run that began last
 """
 
+import errno
 import json
 import logging
 import math
@@ -66,6 +67,18 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
+def check_writable(path: Path) -> None:
+    """`RunError` where `write_bytes` could not make or replace `path`. Makes its folder."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise RunError(f"can't write {path}: {error.strerror}; choose another --out") from error
+
+
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
@@ -95,9 +108,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every row of a JSON lines file; none where there is no file. A last line cut short by a crash is left out."""
     if not path.exists():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:  # bytes: the cut may be inside a character
         for line in file:
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             yield json.loads(line)
 

@@ -6,6 +6,7 @@ The trainer never imports the server's code: it starts `python -m env_server` wi
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import signal
 import socket
@@ -48,6 +49,16 @@ def _die_with_parent() -> Callable[[], None] | None:
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up here: a child between fork and exec must not load anything
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _session_ticks(stat: str, session: int) -> int:
+    """Clock ticks of user and system time in one /proc/<pid>/stat, its awaited children's with them; 0 of others.
+
+    Fields by proc(5): 6 is the session, 14 to 17 are utime, stime, cutime and cstime. The second, a name in brackets,
+    may hold anything.
+    """
+    numbers = stat.rpartition(")")[2].split()  # from field 3 on
+    return sum(map(int, numbers[11:15])) if int(numbers[3]) == session else 0
 
 
 class ServerProcess:
@@ -107,6 +118,24 @@ class ServerProcess:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
+
+    def cpu_s(self) -> float:
+        """CPU-seconds that the server and its workers used since they began; NaN where /proc doesn't tell.
+
+        The session's id is the server's pid, so its workers are those of that session; the server's own entry counts
+        the workers that ended before, too.
+        """
+        if self.pid is None:
+            return math.nan
+        ticks = 0
+        try:
+            for entry in os.scandir("/proc"):
+                if entry.name.isdecimal():
+                    with contextlib.suppress(OSError):  # it ended in between
+                        ticks += _session_ticks(Path(entry.path, "stat").read_text(), self.pid)
+        except OSError:
+            return math.nan
+        return ticks / os.sysconf("SC_CLK_TCK") if ticks else math.nan
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """The end of the server's log."""

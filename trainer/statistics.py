@@ -27,6 +27,20 @@ def wilson_interval(successes: int, n: int, z: float = Z_95) -> tuple[float, flo
     return low, high
 
 
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that one of `k` tries or more is right, estimated without bias from `n` >= k tries of which `c` are.
+
+    1 - C(n - c, k) / C(n, k): one minus the share of the k-subsets of the n tries that hold no right one. The plug-in
+    1 - (1 - c/n)^k would be too low. A question's value; average over questions.
+    Source: M. Chen et al., Evaluating Large Language Models Trained on Code, arXiv:2107.03374 (2021), equation 1.
+    """
+    if not 0 <= c <= n:
+        raise ValueError(f"{c} right of {n} tries")
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} can't be estimated from {n} tries: k is 1 to the number of tries")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
 @dataclass(frozen=True)
 class Rate:
     """A success rate in [0, 1] over `n` distinct questions, with its 95 % interval. `rate` is None where n is 0."""
@@ -50,9 +64,3 @@ class Rate:
     def as_dict(self) -> dict[str, Any]:
         """`{rate, n, ci95: [low, high]}`, the form of summary.json; unrounded."""
         return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}
-
-    def __str__(self) -> str:
-        if self.rate is None:
-            return "-"
-        low, high = self.ci95
-        return f"{self.rate:.1%} [{low:.1%}, {high:.1%}]"

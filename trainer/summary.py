@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shared.models import Outcome
+from trainer.cost import Spent, cost
 from trainer.runs import Run, read_lines
 
 PACKAGES = ("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy", "httpx")
@@ -67,18 +68,30 @@ def build_summary(
     *,
     evaluations: Mapping[str, Mapping[str, Mapping[str, Any]]],
     train_steps: int,
+    spent: Spent,
     wall_s: float,
     seed: int,
     versions: Mapping[str, str],
     digests: Mapping[str, str],
     **more: Any,
 ) -> dict[str, Any]:
-    """The whole of summary.json. `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`."""
+    """The whole of summary.json. `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`.
+
+    `spent` is what the training steps took.
+    """
+    counts = totals(run)
     return {
         "run": run.id,
         **{f"eval_success_{phase}": _rates(evaluations.get(phase, {})) for phase in PHASES},
         "train_steps": train_steps,
-        **totals(run),
+        **counts,
+        "cost": cost(
+            read_lines(run.metrics),
+            spent,
+            steps=train_steps,
+            episodes=counts["by_phase"].get("train", {}).get("episodes", 0),
+            whole_s=sum(result["wall_s"] for modes in evaluations.values() for result in modes.values()),
+        ),
         "wall_s": round(wall_s, 3),
         "seed": seed,
         "versions": dict(versions),

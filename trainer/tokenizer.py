@@ -25,7 +25,11 @@ PIECES = "|".join(
     (
         *FRAME_PHRASES,
         rf" (?:{'|'.join(FRAME_WORDS.split())})(?![A-Za-z_])",
-        r"[A-Za-z]+?(?=s(?![A-Za-z]))",  # 'orders' is 'order' and 's': a table's name in the other number
+        # a noun is one stem in both numbers: 'order' and 's', 'box' and 'es', 'cit' and 'y' or 'ies'
+        r"ies(?![A-Za-z])",
+        r"[A-Za-z]+?(?:ch|sh|ss|x|z)(?=es(?![A-Za-z]))",
+        r"[A-Za-z]+?[b-df-hj-np-tv-z](?=(?:y|ies)(?![A-Za-z]))",
+        r"[A-Za-z]+?(?=s(?![A-Za-z]))",
         r"[A-Za-z]+",
         r"\d",
         r"_",

@@ -5,7 +5,6 @@ training ends. `trainer.job` puts measurements and a run's folder around them.
 """
 
 import functools
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from shared.errors import SQLEnvError
 from trainer.callbacks import Guard, checkpoint_now
 from trainer.config import GRPOConfig
+from trainer.cores import usable_threads
 from trainer.errors import ConfigError, RunError
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.rewards import REWARD_FUNCTIONS
@@ -24,25 +24,11 @@ from trainer.runs import checkpoint_step, read_json
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
 CHECKPOINTS_KEPT = 2
-CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-
-
-def usable_cores() -> int:
-    """CPU cores that this process may use: by its affinity and by its container's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = CGROUP_CPU_MAX.read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass  # no such limit
-    return cores
 
 
 def limit_threads() -> int:
-    """Keep torch at the cores that there are: in a container it counts the whole machine's. OMP_NUM_THREADS wins."""
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(min(torch.get_num_threads(), usable_cores()))
+    """Keep torch at the cores that there are. The number of its threads."""
+    torch.set_num_threads(usable_threads(torch.get_num_threads()))
     return torch.get_num_threads()
 
 
@@ -57,12 +43,14 @@ def build_trainer(
     on_rows: Any = None,
     interrupts: Interrupts | None = None,
     callbacks: Sequence[Any] = (),
+    reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
     **trl_options: Any,
 ) -> Any:
     """A `trl.GRPOTrainer` over `prompts` (rows of `load_question_prompts`) that plays its episodes with `client`.
 
-    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `trl_options` are fields of
-    `trl.GRPOConfig` that win over `config`'s. `ConfigError` where the questions don't fill one batch.
+    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `reward_funcs` are the three that
+    `config.to_trl` weights, in the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that win
+    over `config`'s. `ConfigError` where the questions don't fill one batch.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -94,13 +82,12 @@ def build_trainer(
     # transformers' own use of a name that it renamed
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
     guard = Guard(interrupts)
-    functions: list[Any] = [*REWARD_FUNCTIONS]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
         trainer = LengthSortedGRPOTrainer(
             model=model,
             processing_class=tokenizer,
-            reward_funcs=functions,
+            reward_funcs=list(reward_funcs),
             args=config.to_trl(**options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,

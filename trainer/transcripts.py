@@ -98,10 +98,9 @@ def transcripts(
     after: Mapping[str, Episode],
     *,
     heading: str,
-    mode: str = "greedy",
 ) -> str:
-    """The Markdown page. `texts` are the questions, the others episodes, all by question_id."""
-    return "\n".join(_page(texts, random, before, after, heading, mode))
+    """The Markdown page. `texts` are the questions, the others episodes, by question_id; all but `random` greedy."""
+    return "\n".join(_page(texts, random, before, after, heading))
 
 
 def _page(
@@ -110,12 +109,11 @@ def _page(
     before: Mapping[str, Episode],
     after: Mapping[str, Episode],
     heading: str,
-    mode: str,
 ) -> Iterator[str]:
     shown = pick(before, after)
     whole = [key for key in before if key in after and before[key].finished and after[key].finished]
     yield f"# {heading}\n"
-    yield f"The same questions played at random, by the untrained model and by the trained one ({mode} both).\n"
+    yield "The same questions played at random, by the untrained model and by the trained one (greedy both).\n"
     yield "| kind | questions of the eval set | shown here |\n|---|---|---|"
     for label, pair, _ in KINDS:
         count = sum((before[key].correct, after[key].correct) == pair for key in whole)

@@ -17,8 +17,8 @@ import apsw
 from data.domains.spec import Domain, Draft, Kind
 from data.domains.templates import Asked
 
-SAMPLE_SHARE = 0.05  # of expert scripts that look at rows before the query
-EXTRA_SHARE = 0.06  # of expert scripts that describe one table too many first
+SAMPLE_SHARE = 0.03  # of expert scripts that look at rows before the query
+EXTRA_SHARE = 0.03  # of expert scripts that describe one table too many first
 MAX_ACTIONS = 14  # so that a script fits a step budget of 15
 
 Demonstrator = Callable[["Scene"], list[str]]

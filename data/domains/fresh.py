@@ -11,16 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from data.domains import values, words
+from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
 from data.domains.lexicon import listed
 from data.domains.spec import Column, Domain, Kind, Maker, Table
 
-PSEUDO_NOUN_SHARE = 0.12  # of tables
-PSEUDO_PHRASE_SHARE = 0.12  # of columns
+PSEUDO_NOUN_SHARE = 0.04  # of tables
+PSEUDO_PHRASE_SHARE = 0.04  # of columns
 FITTING_SHARE = 0.75  # of the other columns, that suit the table's noun
 ROLE_SHARE = 0.1  # of references to people, that are called by a role: `coach_id -> people.person_id`
-DECORATED_SHARE = 0.55  # of columns whose name is not just the phrase
+DECORATED_SHARE = 0.45  # of columns whose name is not just the phrase
 NULL_SHARE = 0.25  # of columns that have NULLs at all
+CODE_SHARE = 0.55  # of text columns: the others hold emails, phone numbers or streets
 FEW_ROWS, MANY_ROWS = 30, 200
+NOUNS, NAMES = allowed_by(words.NOUNS), allowed_by(words.NAMES)
+INTEGERS, REALS, DATES, TEXTS = map(allowed, (words.INTEGERS, words.REALS, words.DATES, words.TEXTS))
+LABELS = allowed(tuple(words.LABELS))
+NUMBER_ADJECTIVES, CATEGORY_ADJECTIVES = allowed(words.NUMBER_ADJECTIVES), allowed(words.CATEGORY_ADJECTIVES)
+COUNT_ADJUNCTS = allowed(words.COUNT_ADJUNCTS)
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
 
@@ -28,8 +35,8 @@ FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 class Shape:
     """How large a fresh domain is; the bounds are inclusive."""
 
-    tables: tuple[int, int] = (2, 4)
-    columns: tuple[int, int] = (2, 5)  # of a table, besides its key and references
+    tables: tuple[int, int] = (2, 6)
+    columns: tuple[int, int] = (2, 6)  # of a table, besides its key and references
     rows: tuple[int, int] = (FEW_ROWS, MANY_ROWS)
 
 
@@ -70,11 +77,11 @@ class _Maker:
         """`(kind, singular, plural)` of each table, without a word in common. Things that happen come last."""
         found: list[tuple[str, str, str]] = []
         while len(found) < count:
-            kind = self.rng.choice(list(words.NOUNS))
+            kind = self.rng.choice(list(NOUNS))
             if self.rng.random() < PSEUDO_NOUN_SHARE:
-                noun = words.pseudo_word(self.rng, 1, 3)
+                noun = fresh_word(self.rng, 1, 3)
             else:
-                noun = self.rng.choice(words.NOUNS[kind])
+                noun = self.rng.choice(NOUNS[kind])
                 if self.rng.random() < 0.12:
                     noun = f"{self.rng.choice(_COMPOUND_HEADS)} {noun}"
             used = {word for _, singular, many in found for word in (*singular.split(), *many.split())}
@@ -118,8 +125,8 @@ class _Maker:
         for parent in self.rng.sample(parents, count):
             name = self.style.ref(parent.singular.replace(" ", "_"), parent.key.name)
             phrases: tuple[str, ...] = ()
-            if parent.singular in words.NOUNS["person"] and self.rng.random() < ROLE_SHARE:
-                role = self.rng.choice(words.NOUNS["person"])
+            if parent.singular in NOUNS["person"] and self.rng.random() < ROLE_SHARE:
+                role = self.rng.choice(NOUNS["person"])
                 name, phrases = f"{role}_id", (role,)
             name = self.style.case(_safe(name))
             if name.lower() in taken:
@@ -130,19 +137,17 @@ class _Maker:
         return refs
 
     def _name(self, kind: str, singular: str, taken: set[str]) -> Column:
-        phrase = self.rng.choice(words.NAMES[kind])
+        phrase = self.rng.choice(NAMES[kind])
         name = phrase.replace(" ", "_")
         if " " not in phrase and (self.style.prefixed or self.rng.random() < 0.3):
             name = f"{singular.replace(' ', '_')}_{name}"
         name = self.style.case(_safe(name))
         taken.add(name.lower())
-        return Column(name, Kind.NAME, self._names(kind, phrase), (phrase,))
+        return Column(name, Kind.NAME, without_held_out(self._names(kind, phrase)), (phrase,))
 
     def _names(self, kind: str, phrase: str) -> Maker:
         roll = self.rng.random()
-        if phrase == "address":
-            return values.streets()
-        if phrase in ("code", "reference", "number", "serial number"):
+        if phrase in ("code", "reference", "number"):
             return values.codes(_prefix(self.rng), self.rng.choice((3, 4)))
         if roll < 0.35:
             return values.column(_pseudo_name)
@@ -171,8 +176,8 @@ class _Maker:
         taken.add("_".join([name.lower(), *head]))
         taken.add(name.lower())
         first, _, rest = identifier.partition("_")
-        longer = rest == phrase and first in words.NUMBER_ADJECTIVES + words.CATEGORY_ADJECTIVES
-        return Column(name, kind, maker, (phrase, f"{first} {phrase}") if longer else (phrase,))
+        longer = rest == phrase and first in NUMBER_ADJECTIVES + CATEGORY_ADJECTIVES
+        return Column(name, kind, without_held_out(maker), (phrase, f"{first} {phrase}") if longer else (phrase,))
 
     def _identifier(self, kind: Kind, phrase: str, singular: str) -> str:
         """The column's name: the phrase, or it with a prefix or a suffix; always with a word of the phrase in it."""
@@ -186,13 +191,13 @@ class _Maker:
             return f"{singular.replace(' ', '_')}_{base}"
         if rng.random() > DECORATED_SHARE:
             return base
-        options = [f"{singular.replace(' ', '_')}_{base}", f"{singular[0]}_{base}"]
+        options = [f"{singular.replace(' ', '_')}_{base}"]
         if len(parts) == 1:
             if kind in (Kind.INTEGER, Kind.REAL):
-                options += [f"{rng.choice(words.NUMBER_ADJECTIVES)}_{base}"] * 2
+                options += [f"{rng.choice(NUMBER_ADJECTIVES)}_{base}"] * 2
                 options += [f"{base}_{rng.choice(_UNITS)}"] * 2
             elif kind is Kind.CATEGORY:
-                options += [f"{rng.choice(words.CATEGORY_ADJECTIVES)}_{base}"] * 2
+                options += [f"{rng.choice(CATEGORY_ADJECTIVES)}_{base}"] * 2
                 options += [f"{base}_{rng.choice(('name', 'code', 'label', 'kind'))}"]
             elif kind is Kind.TEXT:
                 options += [f"{base}_{rng.choice(('text', 'value', 'string'))}", f"contact_{base}"]
@@ -204,28 +209,28 @@ class _Maker:
         """A phrase and the maker of its cells."""
         rng = self.rng
         null = rng.choice((0.04, 0.1, 0.2)) if rng.random() < NULL_SHARE else 0.0
-        pseudo = words.pseudo_word(rng, 2, 3) if rng.random() < PSEUDO_PHRASE_SHARE else None
+        pseudo = fresh_word(rng, 2, 3) if rng.random() < PSEUDO_PHRASE_SHARE else None
         match kind:
             case Kind.INTEGER:
-                word = pseudo or self._fitting(words.INTEGERS, noun_kind)
+                word = pseudo or self._fitting(INTEGERS, noun_kind)
                 if words.is_plural(word):
-                    dressed = f"{rng.choice(words.COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
+                    dressed = f"{rng.choice(COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
                     return dressed, _integers(rng, word, null)
-                return self._dressed(word, words.NUMBER_ADJECTIVES), _integers(rng, word, null)
+                return self._dressed(word, NUMBER_ADJECTIVES), _integers(rng, word, null)
             case Kind.REAL:
-                word = pseudo or self._fitting(words.REALS, noun_kind)
-                return self._dressed(word, words.NUMBER_ADJECTIVES), _reals(rng, word, null)
+                word = pseudo or self._fitting(REALS, noun_kind)
+                return self._dressed(word, NUMBER_ADJECTIVES), _reals(rng, word, null)
             case Kind.DATE:
                 first = FIRST_DAY + dt.timedelta(days=rng.randrange((LAST_DAY - FIRST_DAY).days - 900))
                 last = min(LAST_DAY, first + dt.timedelta(days=rng.randint(400, 2600)))
-                return f"{pseudo or self._fitting(words.DATES, noun_kind)} date", values.dates(first, last, null)
+                return f"{pseudo or self._fitting(DATES, noun_kind)} date", values.dates(first, last, null)
             case Kind.CATEGORY:
-                word = self._fitting(tuple(words.LABELS), noun_kind)
+                word = self._fitting(LABELS, noun_kind)
                 maker = self._labels(word, null)
-                return pseudo or self._dressed(word, words.CATEGORY_ADJECTIVES), maker
+                return pseudo or self._dressed(word, CATEGORY_ADJECTIVES), maker
             case _:
-                phrase = pseudo or rng.choice(words.TEXTS)
-                return phrase, _texts(rng, phrase, null)
+                phrase = pseudo or rng.choice(TEXTS)
+                return phrase, _texts(rng, null)
 
     def _fitting(self, options: tuple[str, ...], noun_kind: str) -> str:
         suited = [word for word in options if word in words.FITTING[noun_kind]]
@@ -243,19 +248,21 @@ class _Maker:
             return values.countries(count, null=null)
         known = words.LABELS[label]
         if not known or rng.random() < 0.3:
-            drawn = {words.pseudo_word(rng, 1, 3): None for _ in range(count)}
+            drawn = {fresh_word(rng, 1, 3): None for _ in range(count)}
             capital = rng.random() < 0.6
             known = tuple(word.capitalize() if capital else word for word in drawn)
         return values.skewed_choice(rng.sample(known, min(count, len(known))), null)
 
 
-_COMPOUND_HEADS = listed("guest night local winter summer field street sea sky master junior senior spare custom")
+_COMPOUND_HEADS = allowed(
+    listed("guest night local winter summer field street sea sky master junior senior spare custom")
+)
 _PLACE_TAILS = listed("house hall park hill bay point square lodge court ridge")
-_UNITS = listed("eur usd kg cm km pct value amount num total sum")
+_UNITS = allowed(listed("eur usd kg cm km pct value amount num total sum"))
 
 
 def _style(rng: random.Random) -> Style:
-    mark = words.pseudo_word(rng, 1, 2)
+    mark = fresh_word(rng, 1, 2)
     suffix = rng.choice(("info", "data", "list", "records", "details"))
     tables: tuple[Callable[[str, str], str], ...] = (
         lambda one, many: many,
@@ -274,7 +281,7 @@ def _style(rng: random.Random) -> Style:
         key=rng.choices(keys, (60, 30, 10))[0],
         ref=rng.choice(refs),
         prefixed=rng.random() < 0.12,
-        case=rng.choices((_same, _camel), (97, 3))[0],
+        case=rng.choices((_same, _camel), (96, 4))[0],
     )
 
 
@@ -291,12 +298,12 @@ def _safe(name: str) -> str:
 
 
 def _pseudo_name(rng: random.Random) -> str:
-    parts = [words.pseudo_word(rng, 1, 3).capitalize() for _ in range(rng.choice((1, 1, 2)))]
+    parts = [fresh_word(rng, 1, 3).capitalize() for _ in range(rng.choice((1, 1, 2)))]
     return " ".join(parts)
 
 
 def _object_name(rng: random.Random) -> str:
-    first = rng.choice(words.ADJECTIVES) if rng.random() < 0.7 else words.pseudo_word(rng, 1, 2)
+    first = rng.choice(words.ADJECTIVES) if rng.random() < 0.7 else fresh_word(rng, 1, 2)
     number = f" {rng.randint(1, 99)}" if rng.random() < 0.1 else ""
     return f"{first} {rng.choice(words.OBJECTS)}".title() + number
 
@@ -322,16 +329,13 @@ def _reals(rng: random.Random, word: str, null: float) -> Maker:
     return make(low, high, decimals, null)
 
 
-def _texts(rng: random.Random, phrase: str, null: float) -> Maker:
-    if phrase == "email":
-        return values.emails(null=null)
-    if phrase == "phone":
-        return values.phones(null=null)
-    if phrase == "address":
-        return values.streets(null=null)
-    return values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
+def _texts(rng: random.Random, null: float) -> Maker:
+    options = (values.emails, values.phones, values.streets)
+    if rng.random() < CODE_SHARE:
+        return values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
+    return rng.choice(options)(null=null)
 
 
 def _prefix(rng: random.Random) -> str:
     """What all codes of a column start with."""
-    return words.pseudo_word(rng, 1, 1)[: rng.randint(1, 3)].upper() + rng.choice(("-", "-", ""))
+    return fresh_word(rng, 1, 1)[: rng.randint(1, 3)].upper() + rng.choice(("-", "-", ""))

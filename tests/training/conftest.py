@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from shared.actions import SQLAction, parse_action, render_action
 from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
+from tests.training.small_data import make_data
 from trainer.config import GRPOConfig
 
+pytest.register_assert_rewrite("tests.training.small_job")
 torch.set_num_threads(1)  # test processes share the cores: more threads than cores wait for each other
 
 CHATML = (
@@ -88,6 +91,27 @@ def config() -> GRPOConfig:
         num_generations=4,
         per_device_train_batch_size=4,
         gradient_accumulation_steps=2,
+    )
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return make_data(tmp_path / "data")
+
+
+@pytest.fixture
+def small(config: GRPOConfig, data_dir: Path, tmp_path: Path, model: Any, tokenizer: Any) -> GRPOConfig:
+    """Settings of a run of seconds, with the tiny model saved where they name it."""
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    return config.override(
+        data_dir=data_dir,
+        model_name=str(tmp_path / "base"),
+        max_steps=3,
+        logging_steps=1,
+        learning_rate=1e-3,
+        step_budget=3,
+        max_new_tokens=6,
     )
 
 

@@ -1,5 +1,6 @@
 """The command line: help, and one line with a remedy for every kind of bad input."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,22 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     assert run("evaluate", "--model", "x", "--mode", "loud")[0] == 2
     assert run("train", "--preset", "laptop")[0] == 1
     assert "offline, colab" in run("train", "--preset", "laptop")[1]
+
+
+@pytest.mark.parametrize("option", ["--eval-limit", "--eval-every", "--eval-points", "--out"])
+def test_a_resumed_run_refuses_options_that_it_would_ignore(tmp_path: Path, option: str) -> None:
+    settings = {"preset": "offline", "config": {}, "options": {}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    code, shown = run("train", "--resume", tmp_path, "--preset", "offline", option, "32")  # 32 is one's default
+    assert code == 1
+    assert f"{option.strip('-').replace('-', '_')} can't change" in shown
+
+
+def test_what_evaluate_could_not_do_is_said_before_it_measures(tmp_path: Path) -> None:
+    code, shown = run("evaluate", "--model", tmp_path / "no-model", "--out", tmp_path)
+    assert code == 1
+    assert "choose another --out" in shown
+    assert run("evaluate", "--model", "x", "--seed", "-1")[0] == 2
 
 
 def test_resuming_what_is_no_run_is_explained(tmp_path: Path) -> None:

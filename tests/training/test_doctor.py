@@ -83,8 +83,23 @@ def test_the_model_is_looked_for(tmp_path: Path, model: Any) -> None:
     (found,) = check_model(str(tmp_path / "base"))
     assert found.status is Status.OK
     assert "MiB" in found.found
-    (hub,) = check_model("Qwen/Qwen3-0.6B")
-    assert hub.status is Status.NOTE
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("Qwen/Qwen3-0.6B", Status.NOTE),
+        ("gpt2", Status.NOTE),
+        ("../missing", Status.FAIL),
+        ("data/models/missing", Status.FAIL),
+    ],
+)
+def test_a_hub_name_is_what_training_takes_for_one(
+    name: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (finding,) = check_model(name)
+    assert finding.status is status
 
 
 def test_spider_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

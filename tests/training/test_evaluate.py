@@ -1,15 +1,21 @@
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shared.dataset import load_questions
+from shared.errors import QuestionLoadError
+from tests.training.conftest import FakeClient
 from tests.training.small_data import make_data
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.errors import RolloutError
 from trainer.evaluate import BATCH, EvalResult, choose, evaluate
-from trainer.measure import batch_of, cache_rows
+from trainer.inputs import JobOptions, load_inputs
+from trainer.measure import batch_of, cache_rows, free_memory_bytes, random_play
 from trainer.questions import load_question_prompts, question_id_of
 from trainer.records import Book
 
@@ -64,7 +70,7 @@ def test_success_is_counted_overall_and_by_what_training_saw(book: Book, prompts
         "eval-farm-0": "correct",
         "eval-farm-1": "infra_failed",
     }
-    result = evaluate(player(outcomes), prompts, book, mode="greedy")
+    result = evaluate(player(outcomes), prompts, book, mode="greedy", max_lost_fraction=0.1)
     found = result.summary()
     assert (found["overall"]["n"], found["seen"]["n"], found["unseen"]["n"]) == (11, 8, 3)  # one of 12 was lost
     assert found["overall"]["rate"] == pytest.approx(3 / 11)
@@ -75,6 +81,25 @@ def test_success_is_counted_overall_and_by_what_training_saw(book: Book, prompts
     assert found["by_difficulty"]["easy"]["n"] + found["by_difficulty"]["medium"]["n"] == 11
     assert found["mean_reward"] == pytest.approx((3 * 1.0 + 11 * (0.15 * 0.5 - 0.1)) / 11)
     assert found["parse_failures"] == 12
+
+
+def test_behaviour_stands_beside_success_for_every_part(book: Book, prompts: list[dict[str, Any]]) -> None:
+    outcomes = {
+        "eval-shop-0": "correct",
+        "eval-shop-1": "budget",
+        "eval-farm-0": "budget",
+        "eval-farm-1": "infra_failed",
+    }
+    found = evaluate(player(outcomes), prompts, book, mode="greedy", max_lost_fraction=0.1).summary()["behaviour"]
+    assert {part: (one["n"], one["n_answered"]) for part, one in found.items()} == {
+        "overall": (11, 9),
+        "seen": (8, 7),
+        "unseen": (3, 2),
+    }
+    assert found["overall"]["answered"] == pytest.approx(9 / 11)
+    assert found["overall"]["accuracy_when_answered"] == pytest.approx(1 / 9)
+    assert found["unseen"]["accuracy_when_answered"] == 0.0
+    assert found["seen"]["errors"] == 1.0
 
 
 def test_batches_are_bounded_and_heard_of(book: Book, prompts: list[dict[str, Any]]) -> None:
@@ -100,11 +125,47 @@ def test_a_subset_measures_the_same_episodes(book: Book, prompts: list[dict[str,
     assert few.rate().rate == 0.5
 
 
-def test_choose_spreads_over_the_set() -> None:
-    rows = [{"question_id": str(number)} for number in range(10)]
-    assert [one["question_id"] for one in choose(rows, 5)] == ["0", "2", "4", "6", "8"]
-    assert choose(rows, 0) == choose(rows, 10) == choose(rows, 99) == rows
-    assert len(choose(rows, 7)) == len({one["question_id"] for one in choose(rows, 7)}) == 7
+def test_lost_episodes_are_judged_over_the_whole_evaluation(config: GRPOConfig, book: Book, prompts: Any) -> None:
+    """One lost episode is a fifth of a small batch, and a twelfth of the twelve that count."""
+    client = FakeClient(failing={"eval-shop-0": 0})
+    play = random_play(config, client)
+    assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
+    heard: list[int] = []
+    with pytest.raises(RolloutError, match=r"1 of 12 .* more than 5%.*127\.0\.0\.1:1 does not answer") as caught:
+        evaluate(play, prompts, book, mode="sampled", batch=5, on_batch=lambda batch: heard.append(len(batch)))
+    assert caught.value.details == {"lost": 1, "episodes": 12}
+    assert heard == []  # the first batch has decided it
+
+
+def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(row[name] for name in names) for row in rows)
+
+
+@pytest.mark.parametrize("limit", [8, 32, 48, 100])
+def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
+    """A file in the shipped order: a database after another, and in each the easy questions before the medium ones."""
+    sizes = {f"seen{number}": (8, 11) for number in range(8)} | {f"unseen{number}": (24, 27) for number in range(5)}
+    rows = [
+        {"question_id": f"{database}-{level}-{number}", "database_name": database, "difficulty": level}
+        for database, counts in sizes.items()
+        for level, count in zip(("easy", "medium"), counts, strict=True)
+        for number in range(count)
+    ]
+    chosen = choose(rows, limit)
+    assert len(chosen) == limit
+    assert chosen == [row for row in rows if row in chosen]  # in the file's order, none twice
+    assert chosen == choose(rows, limit)
+    for names in (("difficulty",), ("database_name",), ("difficulty", "database_name")):
+        found = cells(chosen, *names)
+        for cell, size in cells(rows, *names).items():
+            assert abs(found[cell] - limit * size / len(rows)) <= 1, cell
+    seen = sum(str(row["database_name"]).startswith("seen") for row in chosen)
+    assert abs(seen - limit * 8 * 19 / len(rows)) <= 2
+
+
+def test_choose_takes_all_or_as_many_as_there_are(prompts: list[dict[str, Any]]) -> None:
+    assert choose(prompts, 0) == choose(prompts, 12) == choose(prompts, 99) == prompts
+    assert [len(choose(prompts, limit)) for limit in range(1, 12)] == list(range(1, 12))
 
 
 def test_as_many_episodes_at_once_as_their_caches_fit(model: Any) -> None:
@@ -116,6 +177,25 @@ def test_as_many_episodes_at_once_as_their_caches_fit(model: Any) -> None:
     assert cache_rows(model, config, 0) == 1
     assert cache_rows(model, config, 10**12) == BATCH
     assert batch_of(model, config) >= 1
+
+
+def test_memory_that_torch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 9000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5000)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2000)
+    assert free_memory_bytes("cuda") == 4000
+
+
+def test_what_is_only_measured_needs_no_training_question_of_its_difficulty(small: GRPOConfig) -> None:
+    path = Path(small.questions_path)
+    path.write_text(json.dumps([one for one in json.loads(path.read_text()) if one["difficulty"] != "hard"]))
+    hard = small.override(difficulty_filter="hard")
+    inputs = load_inputs(hard, JobOptions(), training=False)
+    assert {row["difficulty"] for row in inputs.evaluation} == {"hard"}
+    assert inputs.book.part("shop") == "seen"
+    assert inputs.train == []
+    with pytest.raises(QuestionLoadError, match="no question of difficulty hard"):
+        load_inputs(hard, JobOptions())
 
 
 def test_difficulties_outside_the_filter_are_not_measured(prompts: list[dict[str, Any]]) -> None:

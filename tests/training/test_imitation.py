@@ -1,7 +1,10 @@
 """Imitation: what is learnt from, in what order, and that it is learnt."""
 
 import random
+from collections import Counter
+from dataclasses import replace
 
+import pytest
 import torch
 
 from trainer.imitation import (
@@ -10,10 +13,10 @@ from trainer.imitation import (
     batches,
     build_model,
     collate,
-    curriculum,
     fit,
     imitation_loss,
     lr_factor,
+    plan_passes,
 )
 from trainer.tokenizer import train_tokenizer
 
@@ -40,12 +43,20 @@ def test_batches_hold_every_row_once_within_the_token_limit():
     assert all(len(batch) * max(len(row.ids) for row in batch) <= 128 for batch in made)
 
 
-def test_curriculum_starts_easy_and_passes_once():
+def test_a_pass_holds_every_row_once_and_starts_easy():
     given = rows(60)
-    plan = curriculum(given, SMALL)
+    plan = plan_passes(given, SMALL)
     assert sorted(id(row) for batch in plan for row in batch) == sorted(map(id, given))
     first = plan[: int(0.2 * len(plan))]
     assert all(row.easy for batch in first for row in batch)
+
+
+def test_passes_follow_one_another():
+    given = rows(60)
+    plan = plan_passes(given, replace(SMALL, passes=2.0))
+    times = Counter(id(row) for batch in plan for row in batch)
+    assert len(times) == 60
+    assert sum(times.values()) / 60 == pytest.approx(2, abs=0.1)
 
 
 def test_collate_pads_on_the_right_and_never_learns_a_pad():
@@ -80,3 +91,16 @@ def test_fit_learns_what_it_is_shown():
     figures = fit(model, [[row] * 4] * 100, SMALL, 0)
     assert imitation_loss(model, ids, learn).item() < 0.2 * before
     assert figures["tokens"] == 100 * 4 * 6
+
+
+def test_fit_learns_what_a_row_is_changed_to():
+    row, other = Row([5, 6, 7, 8], [0, 0, 1, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
+    model = build_model(SMALL, tokenizer())
+    fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
+    losses = [imitation_loss(model, *collate([one], 0, torch.device("cpu"))).item() for one in (row, other)]
+    assert losses[1] < 1 < losses[0]
+
+
+def test_too_few_batches_for_the_processes_say_so():
+    with pytest.raises(ValueError, match="no batch has a row"):
+        fit(build_model(SMALL, tokenizer()), [], SMALL, 0)

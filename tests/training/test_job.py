@@ -12,84 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from shared.models import ServerMetadata
 from tests.training.conftest import FakeClient
-from tests.training.small_data import TRAIN_DATABASES, make_data
+from tests.training.small_job import begin, check_costs, check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError, RunError
-from trainer.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings, save_settings
-from trainer.interrupt import Interrupted, Interrupts
-from trainer.job import Job
-from trainer.measure import Connection
-from trainer.runs import Run, create_run, open_run, point_latest, read_json, read_lines
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    return make_data(tmp_path / "data")
-
-
-@pytest.fixture
-def small(config: GRPOConfig, data_dir: Path, tmp_path: Path, model: Any, tokenizer: Any) -> GRPOConfig:
-    """Settings of a run of seconds, with the tiny model saved where they name it."""
-    model.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    return config.override(
-        data_dir=data_dir,
-        model_name=str(tmp_path / "base"),
-        max_steps=3,
-        logging_steps=1,
-        learning_rate=1e-3,
-        step_budget=3,
-        max_new_tokens=6,
-    )
-
-
-def begin(config: GRPOConfig, tmp_path: Path, client: FakeClient, *, resume: Run | None = None, **options: Any) -> Job:
-    """A job over the fake server, as `run_job` makes it."""
-    settings = JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **options)
-    run = resume or create_run(settings.out, "test")
-    inputs = load_inputs(config, settings)
-    save_settings(run, config, settings, inputs)
-    point_latest(run)
-    metadata = ServerMetadata(
-        name="fake",
-        description="",
-        version="0",
-        reward_version="fake",
-        sqlite_version="3.99",
-        digest="server-digest",
-        data_digest=inputs.data_digest,
-        questions={},
-        databases=3,
-        step_budget=3,
-        capacity=1,
-    )
-    console = Console(file=(tmp_path / "out.txt").open("a"), width=200)
-    return Job(run, Connection(config, client, metadata), settings, inputs, console, Interrupts())
-
-
-class StoppingClient(FakeClient):
-    """Raises `error` on the way into the given reset_many call (1 is the first)."""
-
-    def __init__(self, at: int, error: BaseException) -> None:
-        super().__init__()
-        self.at, self.error_raised = at, error
-        self.resets = 0
-
-    def reset_many(self, requests: Any) -> Any:
-        self.resets += 1
-        if self.resets == self.at:
-            raise self.error_raised
-        return super().reset_many(requests)
-
-
-def latest(tmp_path: Path) -> Run:
-    return open_run(tmp_path / "runs" / "latest")
+from trainer.inputs import JobOptions, load_inputs
+from trainer.runs import read_json, read_lines
 
 
 def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:
@@ -119,7 +49,9 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
             "learning_rate",
             "rewards/reward_correctness/mean",
         } <= (row.keys())
-    assert [row["step"] for row in metrics if "eval_greedy_success" in row] == [0, 1, 2, 3]
+    points = [row for row in metrics if "eval_greedy_success" in row]
+    assert [row["step"] for row in points] == [0, 1, 2, 3]
+    check_costs(summary, steps, points)
 
     assert run.curve.read_bytes().startswith(b"\x89PNG")
     page = run.transcripts.read_text()
@@ -127,101 +59,8 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     shown = (tmp_path / "out.txt").read_text()
     assert "random" in shown
     assert "learning_curve.png" in shown
-
-
-def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: int) -> None:
-    """The fields that a run promises, and that they agree with its files."""
-    for phase, modes in (("random", ["sampled"]), ("before", ["greedy", "sampled"]), ("after", ["greedy", "sampled"])):
-        found = summary[f"eval_success_{phase}"]
-        assert list(found) == modes
-        for parts in found.values():
-            assert list(parts) == ["overall", "seen", "unseen"]
-            assert parts["overall"]["n"] == questions
-            assert parts["seen"]["n"] + parts["unseen"]["n"] == questions
-            assert parts["unseen"]["n"] > 0
-            for rate in parts.values():
-                assert set(rate) == {"rate", "n", "ci95"}
-                assert 0 <= rate["ci95"][0] <= rate["rate"] <= rate["ci95"][1] <= 1
-    lines = list(read_lines(run.episodes))
-    assert summary["train_steps"] == steps
-    assert summary["episodes"] == len(lines)
-    assert summary["episodes_lost"] == 0
-    assert summary["parse_failures"] == sum(line["parse_failures"] for line in lines)
-    assert summary["env_errors"] == sum(line["env_errors"] for line in lines)
-    assert summary["rollout_s"] >= summary["generate_s"] + summary["env_wait_s"] > 0
-    assert summary["wall_s"] >= summary["rollout_s"] + summary["update_s"] > summary["rollout_s"]
-    assert {"python", "torch", "transformers", "trl", "sqlite"} <= summary["versions"].keys()
-    assert {"data", "server", "model"} <= summary["digests"].keys()
-    assert summary["digests"]["trained_model"] != summary["digests"]["model"]
-    assert isinstance(summary["seed"], int)
-    unseen = {line["database"] for line in lines if line["part"] == "unseen"}
-    assert unseen
-    assert not unseen & set(TRAIN_DATABASES)
-
-
-def comparable(run: Run) -> dict[str, Any]:
-    """What an interruption must not change: every count, rate, digest and row, seconds aside."""
-    summary = read_json(run.summary)
-    timed = ("_s", "step_time", "train_runtime", "per_second", "flos")
-    rows = [
-        {key: value for key, value in row.items() if not key.endswith(timed)}
-        for row in read_lines(run.metrics)
-        if "train_runtime" not in row
-    ]
-    episodes = sorted(json.dumps(line, sort_keys=True) for line in read_lines(run.episodes))
-    return {
-        "rates": {key: value for key, value in summary.items() if key.startswith("eval_success")},
-        "counts": {key: summary[key] for key in ("episodes", "parse_failures", "env_errors", "train_steps")},
-        "digests": summary["digests"],
-        "rows": sorted(rows, key=lambda row: (row["step"], "eval_n" in row)),
-        "episodes": episodes,
-    }
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Filled by the first test that needs it: the same run, never stopped."""
-    return {}
-
-
-def uninterrupted(small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]) -> dict[str, Any]:
-    if not whole:
-        begin(small, tmp_path / "whole", FakeClient()).run()
-        whole |= comparable(latest(tmp_path / "whole"))
-    return whole
-
-
-# reset_many calls of this run: 1 random, 2 and 3 before, 4 to 10 training with its small evals, 11 and 12 after
-@pytest.mark.parametrize(
-    "at",
-    [3, 6, 7, 12, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5, 8, 9, 10, 11))],
-)
-def test_a_stopped_run_goes_on_to_the_same_result(
-    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], at: int
-) -> None:
-    with pytest.raises(Interrupted):
-        begin(small, tmp_path, StoppingClient(at, Interrupted())).run()
-    run = latest(tmp_path)
-    assert not run.summary.exists()
-    config, _ = resumed_settings(run, (), {})
-    assert config == small
-    client = StoppingClient(0, Interrupted())
-    begin(config, tmp_path, client, resume=open_run(tmp_path / "runs" / "latest")).run()
-    assert comparable(run) == uninterrupted(small, tmp_path, whole)
-    assert client.resets < 12 or at == 1  # what was measured before is read back
-    assert read_json(run.summary)["sessions"] == 2
-
-
-def test_lost_servers_stop_the_run_with_a_checkpoint(small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]) -> None:
-    error = RolloutError("8 of 8 episodes were lost to infrastructure")
-    with pytest.raises(RolloutError, match="lost to infrastructure"):
-        begin(small, tmp_path, StoppingClient(6, error)).run()
-    run = latest(tmp_path)
-    checkpoint = run.last_checkpoint()
-    assert checkpoint is not None
-    assert checkpoint.name == "checkpoint-1"
-    begin(small, tmp_path, FakeClient(), resume=run).run()
-    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+    assert "What changed in behaviour" in shown
+    assert "CPU-seconds an episode" in shown
 
 
 def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:
@@ -232,27 +71,6 @@ def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_pat
     lost = [line for line in read_lines(latest(tmp_path).episodes) if line["outcome"] == "infra_failed"]
     assert summary["episodes_lost"] == len(lost) > 0
     assert all(line["reward"] is None for line in lost)
-
-
-def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
-    begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
-    run = latest(tmp_path)
-    config, _ = resumed_settings(run, (), {"max_steps": "4"})
-    assert begin(config, tmp_path, FakeClient(), resume=run).run()["train_steps"] == 4
-    steps = [line["step"] for line in read_lines(run.metrics) if "success" in line]
-    assert steps == [1, 2, 3, 4]
-
-
-def test_a_resumed_run_keeps_its_settings_and_its_data(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
-    begin(small, tmp_path, FakeClient())
-    run = latest(tmp_path)
-    with pytest.raises(RunError, match="seed can't change"):
-        resumed_settings(run, (), {"seed": "3"})
-    path = data_dir / "questions" / "questions_eval.json"
-    path.write_text(path.read_text().replace("How many", "Count the"))
-    config, options = resumed_settings(run, (), {})
-    with pytest.raises(RunError, match="has changed since"):
-        check_resumed_data(run, load_inputs(config, options), config)
 
 
 def test_eval_limit_keeps_every_database(small: GRPOConfig, tmp_path: Path) -> None:
@@ -300,6 +118,8 @@ def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path
     assert summary["seed"] == 7
     assert summary["digests"]["data"] == load_inputs(small, JobOptions()).data_digest
     assert "after greedy" in output
+    assert summary["cost"]["server_cpu_s"] >= 0.0  # a short run's server may not have used one clock tick
+    assert summary["cost"]["server_cpu_s_per_episode"] is not None
     url = read_json(run.config)["config"]["server_urls"][0]
     assert "serves" in run.server_log.read_text()
     with pytest.raises(httpx.ConnectError):

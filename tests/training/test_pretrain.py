@@ -12,6 +12,7 @@ from trainer.pretrain import Stage, generate, load_scripts, play_demonstrations,
 from trainer.rollout import RolloutStats
 
 SMALL = PretrainConfig(hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, vocab_size=600)
+RATE = {"rate": 0.2, "n": 5, "ci95": [0.036, 0.624]}
 
 
 def test_small_pretraining_makes_a_model_that_loads(tmp_path):
@@ -20,12 +21,22 @@ def test_small_pretraining_makes_a_model_that_loads(tmp_path):
         Stage("expert", databases=2, questions=6, noise=0.0),
         Stage("mixed", databases=1, questions=4, noise=1.0, rate=0.3),
     ]
-    record = pretrain(out, SMALL, stages, workspace=tmp_path / "work", report=lines.append)
+    success = {"n": 5, "greedy": RATE, "sampled": RATE, "pass_at_8": 0.5}
+    measured = []
 
+    def measure(folder):
+        measured.append(folder.name)
+        return success
+
+    record = pretrain(out, SMALL, stages, workspace=tmp_path / "work", report=lines.append, measure=measure)
+
+    assert measured == ["model-expert", "model"]
     assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
     assert json.loads((out / "pretraining.json").read_text()) == record
     assert any(line.startswith("expert: 12 episodes") for line in lines)
-    assert "| expert | 2 | 12 | 0% |" in (out / "README.md").read_text()
+    assert "| expert | 2 | 12 | 1 | 0% |" in (out / "README.md").read_text()
+    assert "| mixed | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in (out / "README.md").read_text()
+    assert len(json.loads((tmp_path / "model-expert" / "pretraining.json").read_text())["stages"]) == 1
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
     assert model.config.architectures == ["Qwen3ForCausalLM"]
     assert model.config.eos_token_id == tokenizer.eos_token_id

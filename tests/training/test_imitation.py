@@ -93,12 +93,13 @@ def test_fit_learns_what_it_is_shown():
     assert figures["tokens"] == 100 * 4 * 6
 
 
-def test_fit_learns_what_a_row_is_changed_to():
-    row, other = Row([5, 6, 7, 8], [0, 0, 1, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
+def test_fit_learns_and_counts_what_a_row_is_changed_to():
+    row, other = Row([5, 6, 7], [0, 0, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
     model = build_model(SMALL, tokenizer())
-    fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
+    figures = fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
     losses = [imitation_loss(model, *collate([one], 0, torch.device("cpu"))).item() for one in (row, other)]
     assert losses[1] < 1 < losses[0]
+    assert figures["tokens"] == 60 * 4 * len(other.ids)
 
 
 def test_too_few_batches_for_the_processes_say_so():

@@ -90,6 +90,7 @@ def pretrain(
 
     def job() -> None:
         from trainer.base_success import base_success
+        from trainer.config import GRPOConfig
         from trainer.cores import usable_cores
         from trainer.imitation import PretrainConfig
         from trainer.pretrain import pretrain as make
@@ -100,7 +101,7 @@ def pretrain(
             workspace=workspace,
             report=lambda line: console.print(line, markup=False),
             processes=processes or usable_cores(),
-            measure=lambda model: base_success(model, console),
+            measure=lambda model: base_success(GRPOConfig.preset("offline", model_name=str(model)), console),
         )
 
     _guarded(job)

@@ -16,12 +16,12 @@ from trainer.statistics import pass_at_k
 TRIES = 8  # sampled episodes a question, for pass@8
 
 
-def base_success(model: Path, console: Console) -> dict[str, Any]:
-    """`{n, greedy, sampled: {rate, n, ci95}, pass_at_8}` on the eval questions about unseen databases.
+def base_success(config: GRPOConfig, console: Console) -> dict[str, Any]:
+    """`{n, greedy, sampled: {rate, n, ci95}, pass_at_8}` of `config.model_name` on unseen databases' eval questions.
 
     pass@8 is the mean over questions of whether any of the 8 is right.
     """
-    config = GRPOConfig.preset("offline", model_name=str(model))
+    name = Path(config.model_name).name
     with TemporaryDirectory(prefix="sqlenv-base-") as scratch:
         inputs = load_inputs(config, JobOptions(), "eval")
         rows = [row for row in inputs.evaluation if inputs.book.part(row["database_name"]) == UNSEEN]
@@ -30,11 +30,11 @@ def base_success(model: Path, console: Console) -> dict[str, Any]:
             found: dict[str, Any] = {"n": len(rows)}
             for mode in MODES:
                 play = model_play(inputs.model, inputs.tokenizer, there.config, there.client, mode)
-                result = measure(console, f"{model.name} ({mode})", mode, play, rows, inputs.book, batch=batch)
+                result = measure(console, f"{name} ({mode})", mode, play, rows, inputs.book, batch=batch)
                 found[mode] = result.rate().as_dict()
             again = [row for row in rows for _ in range(TRIES)]  # copies in one batch draw from streams of their own
             whole = max(TRIES, batch // TRIES * TRIES)
-            result = measure(console, f"{model.name} (8 samples)", "sampled", play, again, inputs.book, batch=whole)
+            result = measure(console, f"{name} (8 samples)", "sampled", play, again, inputs.book, batch=whole)
     tries = defaultdict(list)
     for episode in result.finished:
         tries[episode.question_id].append(episode.correct)

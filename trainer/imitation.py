@@ -35,7 +35,7 @@ class PretrainConfig:
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches
-    decay_share: float = 0.4
+    decay_share: float = 0.3
     easy_share: float = 0.3  # of the batches, at the start: easy questions alone
     seed: int = 0
 
@@ -185,7 +185,6 @@ def fit(
     if not plan:
         raise ValueError(f"no batch has a row for each of {processes} processes: give more rows")
     steps = len(plan)
-    stream = random.Random(f"change:{config.seed}:{rank}")
     optimizers = make_optimizers(model, config)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     began, tokens, recent = time.perf_counter(), 0, 0.0
@@ -193,6 +192,7 @@ def fit(
         factor = lr_factor(step, steps, config)
         for group, peak in zip((g for o in optimizers for g in o.param_groups), peaks, strict=True):
             group["lr"] = peak * factor
+        stream = random.Random(f"change:{config.seed}:{rank}:{step}")
         rows = [change(row, stream) for row in batch[rank::processes]]
         ids, learn = collate(rows, pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16):

@@ -50,7 +50,7 @@ class Stage:
     passes: float = 1.0  # over its demonstrations
 
 
-EXPERT = Stage("expert", databases=900, questions=80, noise=0.03, passes=2)
+EXPERT = Stage("expert", databases=900, questions=80, noise=0.03, passes=3.739)
 MIXED = Stage("mixed", databases=40, questions=80, noise=0.6, rate=0.3)
 
 

@@ -11,13 +11,14 @@ import json
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import track
 
-from data.domains.demonstrations import Scene, demonstrate
+from data.domains.demonstrations import MIXTURES, Demonstrate, Mixture, Scene, demonstrate
 from data.domains.fresh import Shape, fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
@@ -44,6 +45,7 @@ def generate(
     out: Path,
     noise: float = 0.0,
     *,
+    mixture: Mixture = "careless",
     eval_databases: int = 0,
     easy_share: float = EASY_SHARE,
     shape: Shape | None = None,
@@ -51,22 +53,25 @@ def generate(
 ) -> Report:
     """Write `databases` fresh databases with up to that many questions each, and a demonstration of every question.
 
-    `noise` is the share of demonstrations that a noisy demonstrator gives; `easy_share` of the questions are easy, the
-    rest medium. The questions of the last `eval_databases` databases are the eval split, which training never sees, and
-    have no demonstration. `out` may exist: files of the same name are replaced.
+    `noise` is the share of demonstrations that a noisy demonstrator gives, one of `MIXTURES[mixture]`; `easy_share` of
+    the questions are easy, the rest medium. The questions of the last `eval_databases` databases are the eval split,
+    which training never sees, and have no demonstration. `out` may exist: files of the same name are replaced.
     """
     if databases < 1 or questions_per_database < 1:
         raise ValueError("databases and questions_per_database must be at least 1")
     if not (0 <= noise <= 1 and 0 <= easy_share <= 1):
         raise ValueError("noise and easy_share are shares: give numbers from 0 to 1")
+    if mixture not in MIXTURES:
+        raise ValueError(f"there is no mixture {mixture!r}: use one of {', '.join(MIXTURES)}")
     if not 0 <= eval_databases < databases:
         raise ValueError("eval_databases must leave a database to train on")
     out = Path(out)
     report, scripts = Report(), {}
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
+    show = partial(demonstrate, noise=noise, mixture=mixture)
     numbers = range(databases)
     for number in track(numbers, "Generating", disable=not progress) if progress else numbers:
-        made = _database(seed * SEEDS_APART + number, questions_per_database, out, noise, easy_share, shape, report)
+        made = _database(seed * SEEDS_APART + number, questions_per_database, out, show, easy_share, shape, report)
         split = "train" if number < databases - eval_databases else "eval"
         for question, script in made:
             splits[split].append(question)
@@ -83,7 +88,7 @@ def generate(
 
 
 def _database(
-    seed: int, count: int, out: Path, noise: float, easy_share: float, shape: Shape | None, report: Report
+    seed: int, count: int, out: Path, show: Demonstrate, easy_share: float, shape: Shape | None, report: Report
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Write one database; its questions, each with its demonstration."""
     domain = fresh_domain(seed, shape)
@@ -103,7 +108,7 @@ def _database(
             wants=lambda draft: not is_held_out_pair(draft.form, draft.text),
         )
         for number, item in enumerate(asked, start=1):
-            demonstrator, actions = demonstrate(Scene(domain, item, connection, rng), noise)
+            demonstrator, actions = show(Scene(domain, item, connection, rng))
             question = {
                 "question_id": f"{domain.db_id}_{number:03d}",
                 "question_text": item.draft.text,
@@ -130,6 +135,7 @@ def command(
     databases: Annotated[int, typer.Option(min=1, help="how many fresh databases")] = 100,
     questions: Annotated[int, typer.Option(min=1, help="questions a database")] = 40,
     noise: Annotated[float, typer.Option(min=0, max=1, help="share of noisy demonstrations")] = 0.0,
+    mixture: Annotated[Mixture, typer.Option(help="of noisy demonstrators")] = "careless",
     easy_share: Annotated[float, typer.Option(min=0, max=1, help="share of easy questions")] = EASY_SHARE,
     eval_databases: Annotated[int, typer.Option(min=0, help="how many of them are for evaluation alone")] = 0,
 ) -> None:
@@ -145,7 +151,15 @@ def command(
         raise typer.Exit(1)
     try:
         report = generate(
-            seed, databases, questions, out, noise, eval_databases=eval_databases, easy_share=easy_share, progress=True
+            seed,
+            databases,
+            questions,
+            out,
+            noise,
+            mixture=mixture,
+            eval_databases=eval_databases,
+            easy_share=easy_share,
+            progress=True,
         )
     except OSError as error:
         typer.echo(f"can't write to {out}: {error.strerror or error}; name another directory with --out", err=True)

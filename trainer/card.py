@@ -31,8 +31,8 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 |---|---|---|---|
 {lines}
 
-The last stage's demonstrators are untidy, as logs of people are: they guess columns, skip DESCRIBE, take a wrong
-aggregate, repeat themselves or answer without looking. So the model explores badly and still knows how to explore well.
+Untidy demonstrators (`data/domains/demonstrations.py`) do as logs of people show: they guess columns, skip DESCRIBE, take
+a wrong aggregate, repeat themselves or answer without looking. In the last stage most do so. So the model explores badly and still knows how to explore well.
 """
 
 
@@ -41,7 +41,7 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     stages, config, processes = record["stages"], record["config"], record["processes"]
     lines = [
         f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} | {stage['passes']:g} | "
-        f"{stage['noise']:.0%} | {stage['tokens']:,} | {stage['seconds']:,.0f} | {stage['flops']:.2g} | "
+        f"{stage['noise']:.0%} {stage['mixture']} | {stage['tokens']:,} | {stage['seconds']:,.0f} | {stage['flops']:.2g} | "
         f"{stage['loss']:.3f} |"
         for stage in stages
     ]

@@ -45,13 +45,14 @@ class Stage:
     name: str
     databases: int
     questions: int  # a database
-    noise: float  # share of demonstrations by untidy demonstrators, 0 to 1: see data.domains.demonstrations
+    noise: float  # share of demonstrations by untidy demonstrators, 0 to 1
+    mixture: str = "careless"  # of untidy demonstrators: see data.domains.demonstrations
     rate: float = 1.0
     passes: float = 1.0  # over its demonstrations
 
 
 EXPERT = Stage("expert", databases=900, questions=80, noise=0.03, passes=3.739)
-MIXED = Stage("mixed", databases=40, questions=80, noise=0.6, rate=0.3)
+MIXED = Stage("mixed", databases=40, questions=80, noise=0.9, mixture="guessing", rate=0.3)
 
 
 def pretrain(
@@ -128,12 +129,12 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, 
 
 def generate(root: Path, stage: Stage, seed: int, report: Line) -> Path:
     """A data directory of fresh databases with demonstrations, made by `python -m data generate` unless it is there."""
-    out = root / f"{stage.name}-{stage.databases}x{stage.questions}-noise{stage.noise:g}-seed{seed}"
+    out = root / f"{stage.name}-{stage.databases}x{stage.questions}-noise{stage.noise:g}-{stage.mixture}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
         report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
-        command += ["--noise", str(stage.noise)]
+        command += ["--noise", str(stage.noise), "--mixture", stage.mixture]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return out
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -22,6 +22,8 @@ EXTRA_SHARE = 0.03  # of expert scripts that describe one table too many first
 MAX_ACTIONS = 14  # so that a script fits a step budget of 15
 
 Demonstrator = Callable[["Scene"], list[str]]
+Demonstrate = Callable[["Scene"], tuple[str, list[str]]]
+Mixture = Literal["careless", "guessing"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,22 @@ def guesses_and_gives_up(scene: Scene) -> list[str]:
     return [f"QUERY: {_guess_columns(scene)}", _blind_answer(scene)]
 
 
+def guesses_once(scene: Scene) -> list[str]:
+    """Queries with guessed names, and answers with the result, or, after an error, with what comes to mind."""
+    sql = _guess_columns(scene)
+    return [f"QUERY: {sql}", _result_answer(scene, sql)]
+
+
+def keeps_guessing(scene: Scene) -> list[str]:
+    """As `guesses_once`, but after an error guesses again, up to five times."""
+    guesses = []
+    for _ in range(scene.rng.randint(2, 5)):
+        guesses.append(_guess_columns(scene))
+        if _works(scene, guesses[-1]):
+            break
+    return [*(f"QUERY: {sql}" for sql in guesses), _result_answer(scene, guesses[-1])]
+
+
 def answers_blindly(scene: Scene) -> list[str]:
     return [_blind_answer(scene)]
 
@@ -125,25 +143,60 @@ def runs_long(scene: Scene) -> list[str]:
     return [*looks[: MAX_ACTIONS - 2], scene.query, scene.answer]
 
 
-NOISY: dict[str, tuple[Demonstrator, float]] = {  # name -> (demonstrator, its share among the noisy)
-    "guesses_columns": (guesses_columns, 3),
-    "guesses_late": (guesses_late, 2),
-    "guesses_and_gives_up": (guesses_and_gives_up, 1.5),
-    "answers_blindly": (answers_blindly, 2),
-    "describes_then_guesses": (describes_then_guesses, 1.5),
-    "takes_wrong_query": (takes_wrong_query, 3),
-    "corrects_wrong_query": (corrects_wrong_query, 1.5),
-    "repeats": (repeats, 2),
-    "misnames_table": (misnames_table, 1),
-    "runs_long": (runs_long, 1),
+NOISY: dict[str, Demonstrator] = {
+    play.__name__: play
+    for play in (
+        guesses_columns,
+        guesses_late,
+        guesses_and_gives_up,
+        guesses_once,
+        keeps_guessing,
+        answers_blindly,
+        describes_then_guesses,
+        takes_wrong_query,
+        corrects_wrong_query,
+        repeats,
+        misnames_table,
+        runs_long,
+    )
+}
+MIXTURES: dict[Mixture, dict[str, float]] = {  # name -> the share of each demonstrator among the noisy
+    # slips of agents that mostly look first
+    "careless": {
+        "guesses_columns": 3,
+        "guesses_late": 2,
+        "guesses_and_gives_up": 1.5,
+        "answers_blindly": 2,
+        "describes_then_guesses": 1.5,
+        "takes_wrong_query": 3,
+        "corrects_wrong_query": 1.5,
+        "repeats": 2,
+        "misnames_table": 1,
+        "runs_long": 1,
+    },
+    # agents that mostly query before they look
+    "guessing": {
+        "guesses_columns": 3,
+        "guesses_once": 4,
+        "keeps_guessing": 3,
+        "answers_blindly": 2,
+        "takes_wrong_query": 2.5,
+        "describes_then_guesses": 1,
+        "guesses_late": 1,
+        "repeats": 1,
+        "corrects_wrong_query": 0.5,
+        "misnames_table": 0.5,
+        "runs_long": 0.5,
+    },
 }
 
 
-def demonstrate(scene: Scene, noise: float = 0.0) -> tuple[str, list[str]]:
-    """`(demonstrator, actions)`: with probability `noise` a noisy one by its share, else the expert."""
+def demonstrate(scene: Scene, noise: float = 0.0, mixture: Mixture = "careless") -> tuple[str, list[str]]:
+    """`(demonstrator, actions)`: with probability `noise` a noisy one by its share in the mixture, else the expert."""
     if scene.rng.random() < noise:
-        name = scene.rng.choices(list(NOISY), [share for _, share in NOISY.values()])[0]
-        return name, NOISY[name][0](scene)
+        shares = MIXTURES[mixture]
+        name = scene.rng.choices(list(shares), list(shares.values()))[0]
+        return name, NOISY[name](scene)
     return "expert", expert(scene)
 
 
@@ -195,6 +248,14 @@ def _wrong_query(scene: Scene) -> str:
     if not options:
         options = [f"SELECT COUNT(*) FROM {rng.choice(scene.domain.tables).name}"]
     return rng.choice(options)
+
+
+def _works(scene: Scene, sql: str) -> bool:
+    try:
+        scene.connection.execute(sql)
+    except apsw.Error:
+        return False
+    return True
 
 
 def _result_answer(scene: Scene, sql: str) -> str:

@@ -34,7 +34,7 @@ def test_small_pretraining_makes_a_model_that_loads(tmp_path):
     assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
     assert json.loads((out / "pretraining.json").read_text()) == record
     assert any(line.startswith("expert: 12 episodes") for line in lines)
-    assert "| expert | 2 | 12 | 1 | 0% |" in (out / "README.md").read_text()
+    assert "| expert | 2 | 12 | 1 | 0% careless |" in (out / "README.md").read_text()
     assert "| mixed | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in (out / "README.md").read_text()
     assert len(json.loads((tmp_path / "model-expert" / "pretraining.json").read_text())["stages"]) == 1
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))

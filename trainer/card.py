@@ -31,8 +31,9 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 |---|---|---|---|
 {lines}
 
-Untidy demonstrators (`data/domains/demonstrations.py`) do as logs of people show: they guess columns, skip DESCRIBE, take
-a wrong aggregate, repeat themselves or answer without looking. In the last stage most do so. So the model explores badly and still knows how to explore well.
+Untidy demonstrators (`data/domains/demonstrations.py`) do as logs of people show: they guess columns, skip DESCRIBE,
+take a wrong aggregate, repeat themselves or answer without looking. In the last stage most do so. So the model explores
+badly and still knows how to explore well.
 """
 
 
@@ -41,8 +42,8 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     stages, config, processes = record["stages"], record["config"], record["processes"]
     lines = [
         f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} | {stage['passes']:g} | "
-        f"{stage['noise']:.0%} {stage['mixture']} | {stage['tokens']:,} | {stage['seconds']:,.0f} | {stage['flops']:.2g} | "
-        f"{stage['loss']:.3f} |"
+        f"{stage['noise']:.0%} {stage['mixture']} | {stage['tokens']:,} | {stage['seconds']:,.0f} | "
+        f"{stage['flops']:.2g} | {stage['loss']:.3f} |"
         for stage in stages
     ]
     measured = [stage for stage in stages if "success" in stage]

@@ -84,6 +84,7 @@ def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConf
 def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata) -> None:
     """config.json, from which `resumed_settings` goes on. The digests stay those of the run's first session."""
     digests = _digests(inputs, metadata)
+    run.checksums.unlink(missing_ok=True)  # a finished run that goes on
     if run.config.exists():
         first = read_json(run.config)
         digests = {name: first[name] for name in digests if name in first}
@@ -93,6 +94,7 @@ def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inp
             "preset": options.preset,
             "config": asdict(config),
             "options": {name: getattr(options, name) for name in ("eval_limit", "eval_every", "eval_points")},
+            "reward_version": metadata.reward_version,
             **digests,
         },
     )

@@ -60,7 +60,9 @@ def verify(
         _say(str(problem))
     if len(report.problems) > SHOWN_PROBLEMS:
         _say(f"... and {len(report.problems) - SHOWN_PROBLEMS:,} more")
-    counts = f"{sum(report.episodes.values()):,} episodes, {report.metrics_rows:,} rows of metrics, {report.files:,} files"
+    counts = (
+        f"{sum(report.episodes.values()):,} episodes, {report.metrics_rows:,} rows of metrics, {report.files:,} files"
+    )
     looked = f"{counts} in {report.wall_s:.1f} s"
     _say(f"passed: {looked}" if report.passed else f"FAILED: {len(report.problems):,} differences in {looked}")
     if not report.passed:

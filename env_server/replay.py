@@ -33,12 +33,12 @@ async def replay_one(bank: QuestionBank, sql: SqlPool, episode: Recorded) -> lis
     """The replies: to the reset, then to each action. Raises what the environment raises (`SQLEnvError`)."""
     env = SQLEnvironment(bank)
     replies: list[StepResult] = [
-        await _drive(
+        await drive(
             sql, env.reset_jobs(question_id=episode.question_id, step_budget=episode.step_budget, episode_id="replay")
         )
     ]
     for action in episode.actions:
-        replies.append(await _drive(sql, env.step_jobs(action)))
+        replies.append(await drive(sql, env.step_jobs(action)))
     return replies
 
 
@@ -59,7 +59,8 @@ async def replay(
             yield replies
 
 
-async def _drive(sql: SqlPool, jobs: Jobs[T]) -> T:
+async def drive(sql: SqlPool, jobs: Jobs[T]) -> T:
+    """Run a generator of jobs to its end, on worker processes."""
     try:
         job = next(jobs)
         while True:

@@ -163,8 +163,9 @@ def most_common_answer(bank: QuestionBank) -> str:
     return counts.most_common(1)[0][0]
 
 
-# The bounds hold over all shipped questions. A policy that gives no answer has no success at all. Looking pays up to 0.05
-# while it shows something new, and costs from then on; a query may come near an answer by luck, which pays up to 0.15.
+# The bounds hold over all shipped questions. A policy that gives no answer has no success at all. Looking pays up to
+# 0.05 while it shows something new, and costs from then on; a query may come near an answer by luck, which pays up to
+# 0.15.
 POLICIES: dict[str, tuple[Callable[[Scene], Play], Bound]] = {
     "random": (random_actions, Bound(0.02, 0.08)),
     "constant": (constant, Bound(0.03, 0.03)),

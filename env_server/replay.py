@@ -7,17 +7,23 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from env_server.environment import Jobs, SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import SqlPool
+from env_server.sql import SqlJob, SqlResult
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 
 T = TypeVar("T")
 
 IN_FLIGHT = 128  # episodes played side by side
+
+
+class Sql(Protocol):
+    """What runs the jobs: `env_server.sql.SqlPool`, on worker processes."""
+
+    async def run(self, job: SqlJob, /) -> SqlResult: ...
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Recorded:
     actions: Sequence[str]
 
 
-async def replay_one(bank: QuestionBank, sql: SqlPool, episode: Recorded) -> list[StepResult]:
+async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[StepResult]:
     """The replies: to the reset, then to each action. Raises what the environment raises (`SQLEnvError`)."""
     env = SQLEnvironment(bank)
     replies: list[StepResult] = [
@@ -43,7 +49,7 @@ async def replay_one(bank: QuestionBank, sql: SqlPool, episode: Recorded) -> lis
 
 
 async def replay(
-    bank: QuestionBank, sql: SqlPool, episodes: Iterable[Recorded], in_flight: int = IN_FLIGHT
+    bank: QuestionBank, sql: Sql, episodes: Iterable[Recorded], in_flight: int = IN_FLIGHT
 ) -> AsyncIterator[list[StepResult] | SQLEnvError]:
     """`replay_one` of each, in their order; what can't be replayed is its error."""
 
@@ -59,8 +65,8 @@ async def replay(
             yield replies
 
 
-async def drive(sql: SqlPool, jobs: Jobs[T]) -> T:
-    """Run a generator of jobs to its end, on worker processes."""
+async def drive(sql: Sql, jobs: Jobs[T]) -> T:
+    """Run a generator of jobs to its end, sending each job to `sql`."""
     try:
         job = next(jobs)
         while True:

@@ -11,6 +11,7 @@ text that is no action became one (only that the action is what the environment 
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from env_server.curve import metrics_differences, summary_differences
 from env_server.questions import QuestionBank
 from env_server.recorded import RunFolder, read_object, read_rows
-from env_server.replay import Recorded, replay
+from env_server.replay import Recorded, Sql, replay
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
 from env_server.settings import Settings
@@ -97,9 +98,17 @@ class Report:
 
 
 async def verify_run(
-    path: Path, *, data_dir: Path | None = None, workers: int = 2, progress: Progress = lambda done, total: None
+    path: Path,
+    *,
+    data_dir: Path | None = None,
+    workers: int = 2,
+    sql: Sql | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Audit the run in `path`. `DataError` or `DigestMismatch` where it can't begin: no run, or other data."""
+    """Audit the run in `path`. `DataError` or `DigestMismatch` where it can't begin: no run, or other data.
+
+    The SQL runs on `workers` processes of its own, or by `sql`.
+    """
     began = time.monotonic()
     run = RunFolder.open(path)
     bank = run.bank(data_dir)
@@ -107,8 +116,8 @@ async def verify_run(
     _compare_rules(run, bank, report)
     lines = list(_read_lines(run, report))
     unread = len(report.problems)
-    async with SqlPool(workers, bank.policy) as sql:
-        async for number, episode, replies in _replayed(run, bank, sql, lines):
+    async with nullcontext(sql) if sql else SqlPool(workers, bank.policy) as running:
+        async for number, episode, replies in _replayed(run, bank, running, lines):
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
@@ -145,7 +154,8 @@ def episode_differences(
     expected = _expected(recorded, replies, bank, train_databases)
     for name, value in expected.items():
         if (said := getattr(recorded, name)) != value:
-            yield f"{name} was {said!r}, and is {value!r}"
+            told = [str(one) if isinstance(one, Outcome) else one for one in (said, value)]
+            yield f"{name} was {told[0]!r}, and is {told[1]!r}"
     yield from _text_differences(recorded)
 
 
@@ -202,7 +212,7 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedE
 
 
 async def _replayed(
-    run: RunFolder, bank: QuestionBank, sql: SqlPool, lines: Sequence[tuple[int, RecordedEpisode]]
+    run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, RecordedEpisode]]
 ) -> AsyncIterator[tuple[int, RecordedEpisode, list[StepResult] | SQLEnvError]]:
     budget = run.config.config.step_budget
     played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)

@@ -12,7 +12,7 @@ from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluate import PromptRow, choose
 from trainer.models import load_model_and_tokenizer
-from trainer.questions import load_question_prompts
+from trainer.questions import check_training_questions, load_question_prompts
 from trainer.records import Book
 from trainer.runs import Run, read_json, write_json
 from trainer.summary import model_digest
@@ -58,6 +58,7 @@ def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *,
     train_questions, eval_questions = load_questions(path), load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     train = load_question_prompts(config, "train") if training else []
+    check_training_questions((row["question_id"] for row in train), config)
     evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     model, tokenizer = load_model_and_tokenizer(config)
     return Inputs(

@@ -16,7 +16,10 @@ from shared.errors import SQLEnvError
 
 SHOWN_PROBLEMS = 20
 
+TABLE_WIDTH = 120  # narrower, a table breaks its cells
+
 _console = Console()
+_console.width = max(_console.width, TABLE_WIDTH)
 _errors = Console(stderr=True)
 
 Data = Annotated[
@@ -108,7 +111,7 @@ def rescore(
     flipped = [change for change in found.changes if change.flipped]
     for change in flipped[:SHOWN_PROBLEMS]:
         verdict = "right" if change.is_correct else "wrong"
-        _say(f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is {verdict} by this standard")
+        _say(f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is {verdict} by {standard}")
     if len(flipped) > SHOWN_PROBLEMS:
         _say(f"... and {len(flipped) - SHOWN_PROBLEMS:,} more verdicts changed")
     if found.skipped:

@@ -21,10 +21,17 @@ from shared.models import RewardLedger, StepResult
 from shared.run_files import CONFIG, EPISODES, LineError, RecordedEpisode, check_seal, numbered_lines, read_episode
 
 Key = tuple[str, str]  # (phase, mode)
-Standard = Callable[[str, Gold], bool]  # an ANSWER's text and the gold -> right?
 
-TRAINED_BY = "strict"
-STANDARDS: Mapping[str, Standard] = {TRAINED_BY: verify}
+
+@dataclass(frozen=True)
+class Standard:
+    """A rule of what is right: `answer(text, gold)`, of an ANSWER's text."""
+
+    answer: Callable[[str, Gold], bool]
+
+
+TRAINING_STANDARD = "strict"
+STANDARDS: dict[str, Standard] = {TRAINING_STANDARD: Standard(verify)}
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,7 @@ async def rescore(
     source: Source,
     *,
     rewards: str = REWARD_VERSION,
-    standard: str = TRAINED_BY,
+    standard: str = TRAINING_STANDARD,
     workers: int = 2,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Rescored:
@@ -183,7 +190,7 @@ def _score(
 ) -> Change:
     verdict = False
     if episode.actions and (last := parse_action(episode.actions[-1])).action_type == ActionType.ANSWER:
-        verdict = judge(last.argument, bank.gold(bank.get(episode.question_id)))
+        verdict = judge.answer(last.argument, bank.gold(bank.get(episode.question_id)))
     ledger = settle_again(replies, rules, verdict)
     return Change(
         line=number,

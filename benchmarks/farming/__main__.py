@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +16,7 @@ from rich.table import Table
 from benchmarks.farming.policies import KILLER, POLICIES, Bound, Play, Scene, most_common_answer, oracle
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.replay import IN_FLIGHT, drive
+from env_server.replay import IN_FLIGHT, Sql, drive
 from env_server.rewards import OPERATIONAL, RULES
 from env_server.sql import SqlPolicy, SqlPool
 from shared.dataset import Question
@@ -23,7 +24,7 @@ from shared.models import Outcome, StepResult
 
 SEED = 7
 STEP_BUDGET = 15
-KILLED_QUESTIONS = 3  # each costs two worker processes
+KILLED_QUESTIONS = 2  # each costs two worker processes
 # The same nets as a server's, sooner: a worker that is killed after 15 s of CPU time is killed all the same.
 SHORT_NETS = SqlPolicy(max_vm_steps=10**15, max_cpu_s=1e6, kill_after_cpu_s=0.2)
 
@@ -38,6 +39,7 @@ class Result:
     reward: float
     most_incorrect: float
     least_correct: float | None
+    outcomes: Mapping[str, int]
     bound: Bound
 
     @property
@@ -50,7 +52,7 @@ class Result:
 
 
 async def play(
-    bank: QuestionBank, sql: SqlPool, question: Question, policy: Callable[[Scene], Play], constant: str
+    bank: QuestionBank, sql: Sql, question: Question, policy: Callable[[Scene], Play], constant: str
 ) -> StepResult:
     """The last reply of one episode."""
     env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
@@ -68,7 +70,7 @@ async def play(
 
 
 async def play_all(
-    bank: QuestionBank, sql: SqlPool, questions: Sequence[Question], policy: Callable[[Scene], Play]
+    bank: QuestionBank, sql: Sql, questions: Sequence[Question], policy: Callable[[Scene], Play]
 ) -> list[StepResult]:
     """The last reply of an episode of each question."""
     constant, replies = most_common_answer(bank), list[StepResult]()
@@ -85,9 +87,10 @@ def result_of(name: str, replies: Sequence[StepResult], bound: Bound) -> Result:
         name,
         len(replies),
         sum(right) / len(right),
-        sum(totals) / len(totals),
+        round(sum(totals) / len(totals), 6),
         max((total for total, so in zip(totals, right, strict=True) if not so), default=-1.0),
         min((total for total, so in zip(totals, right, strict=True) if so), default=None),
+        dict(Counter(str(reply.info.outcome or Outcome.ABANDONED) for reply in replies)),
         bound,
     )
 
@@ -170,5 +173,8 @@ def main(
         raise typer.Exit(1)
 
 
+app = typer.Typer(add_completion=False)
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -136,11 +136,11 @@ def kill_worker(scene: Scene) -> Play:
 
 
 def silent_oracle(scene: Scene) -> Play:
-    """Looks at every table and runs the gold, but never answers: all that can be had without an answer."""
-    for table in scene.tables:
-        yield f"DESCRIBE: {table}"
+    """Looks at everything once, runs the gold and leaves: all that can be had without an answer."""
+    for kind in ("DESCRIBE", "SAMPLE"):
+        for table in scene.tables:
+            yield f"{kind}: {table}"
     yield f"QUERY: {scene.question.gold_sql}"
-    yield from sample_everything(scene)
 
 
 def oracle(scene: Scene) -> Play:

@@ -35,12 +35,15 @@ def metrics_differences(rows: Iterable[Row], episodes: Sequence[RecordedEpisode]
     last = max((one.step for one in train), default=0)
     logged = 0
     for number, row in rows:
+        step = row.get("step")
+        if not isinstance(step, int):
+            yield number, f"its step is {step!r}"
+            continue
         if "episodes" in row:
-            step = int(row["step"])
             found = training_row([one for one in train if logged < one.step <= step])
             logged = step
         elif "eval_n" in row:
-            found = eval_row(_of_point(episodes, int(row["step"]), last, asked))
+            found = eval_row(_of_point(episodes, step, last, asked))
         else:
             continue
         yield from ((number, text) for text in _differences(row, found))
@@ -76,14 +79,19 @@ def eval_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
 def summary_differences(summary: Mapping[str, Any], episodes: Sequence[RecordedEpisode]) -> Iterator[str]:
     """Where summary.json says other than the episodes do: success by phase, mode and part, and the counts."""
     for phase in PHASES:
-        for mode, parts in summary.get(f"eval_success_{phase}", {}).items():
+        modes = summary.get(f"eval_success_{phase}")
+        if not isinstance(modes, dict):
+            yield f"eval_success_{phase} is {modes!r}"
+            continue
+        for mode, parts in modes.items():
             played = [one for one in episodes if (one.phase, one.mode) == (phase, mode) and not one.lost]
             for part in PARTS:
                 of_part = [one.outcome == Outcome.CORRECT for one in played if part in ("overall", one.part)]
                 found = {"rate": _mean(of_part), "n": len(of_part)}
-                said = parts.get(part, {})
+                said = parts.get(part) if isinstance(parts, dict) else None
                 yield from (
-                    f"eval_success_{phase}.{mode}.{part}: {text}" for text in _differences(said, found, needed=True)
+                    f"eval_success_{phase}.{mode}.{part}: {text}"
+                    for text in _differences(said or {}, found, needed=True)
                 )
     yield from _differences(summary, _counts(episodes), needed=True)
 

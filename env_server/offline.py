@@ -13,6 +13,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from rich.table import Table
 
 from shared.errors import SQLEnvError
+from shared.models import MAX_STEP_BUDGET
 
 SHOWN_PROBLEMS = 20
 
@@ -80,7 +81,8 @@ def rescore(
     standard: Annotated[str, typer.Option(help="Standard that an answer is compared by.")] = "strict",
     data: Data = None,
     step_budget: Annotated[
-        int | None, typer.Option(min=1, help="Steps that an episode had.", show_default="the run's own")
+        int | None,
+        typer.Option(min=1, max=MAX_STEP_BUDGET, help="Steps that an episode had.", show_default="the run's own"),
     ] = None,
     workers: Workers = 2,
     out: Out = None,

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION
 from shared.errors import DataError, DigestMismatch
+from shared.models import MAX_STEP_BUDGET
 from shared.run_files import CONFIG, EPISODES, METRICS, SUMMARY
 
 
 class _Settings(BaseModel):
-    step_budget: int
+    step_budget: int = Field(ge=1, le=MAX_STEP_BUDGET)
     questions_path: Path
     db_dir: Path
 

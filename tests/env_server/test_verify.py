@@ -82,6 +82,26 @@ def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
     assert name in {problem.file for problem in verify(run).problems}
 
 
+def test_no_byte_can_break_the_audit_itself(run: Path) -> None:
+    """What is damaged is a problem, or an error of ours: never a crash, and never a pass."""
+    rng = random.Random(5)
+    for name in ("metrics.jsonl", "summary.json", "config.json", CHECKSUMS):
+        path = run / name
+        whole = path.read_bytes()
+        for place in rng.sample(range(len(whole)), 8):
+            changed = bytearray(whole)
+            changed[place] = rng.choice(b'x"}{[,:0 \n\xff')
+            path.write_bytes(changed)
+            if changed == whole:
+                continue
+            try:
+                passed = verify(run).passed
+            except (DataError, DigestMismatch):
+                passed = False
+            assert not passed, (name, place)
+        path.write_bytes(whole)
+
+
 def forged(name: str, value: Any) -> Change:
     return lambda row: row.update({name: value(row[name]) if callable(value) else value})
 
@@ -172,8 +192,8 @@ def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_curve(run: Path) ->
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1), ("episodes", 5), ("reward", 0.9),
-        ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9), ("eval_greedy_reward", 0.9), ("eval_n", 9),
+        ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1), ("episodes", 5),
+        ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9), ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
 )  # fmt: skip
 def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(run: Path, key: str, value: float) -> None:
@@ -183,8 +203,10 @@ def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(run: P
             continue
         write_lines(run / "metrics.jsonl", [*rows[: number - 1], {**row, key: value}, *rows[number:]])
         problems = [problem for problem in verify(run).problems if problem.file == "metrics.jsonl" and problem.line]
-        assert [problem.line for problem in problems] == [number]
-        assert problems[0].message.startswith(f"{key} is {value!r}, and ")
+        lines = [problem.line for problem in problems]
+        assert lines[0] == number if key == "step" else lines == [number]  # without its step, the next row's lack some
+        said = f"its step is {value!r}" if key == "step" else f"{key} is {value!r}, and "
+        assert problems[0].message.startswith(said)
 
 
 def test_a_result_that_does_not_follow_from_the_episodes_is_found(run: Path) -> None:

@@ -193,8 +193,8 @@ def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_curve(run: Path) ->
     ("key", "value"),
     [
         ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1), ("episodes", 5),
-        ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9), ("eval_greedy_reward", 0.9),
-        ("eval_n", 9),
+        ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9),
+        ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
 )  # fmt: skip
 def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(run: Path, key: str, value: float) -> None:

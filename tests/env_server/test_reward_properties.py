@@ -76,6 +76,7 @@ def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], Reward
 
 
 @versions
+@settings(deadline=None)
 @given(steps=st.lists(facts, max_size=30), data=st.data())
 def test_progress_is_paid_for_the_best_whatever_the_path(
     rules: RewardRules, steps: list[StepFacts], data: st.DataObject
@@ -89,6 +90,7 @@ def test_progress_is_paid_for_the_best_whatever_the_path(
 
 
 @versions
+@settings(deadline=None)
 @given(right=st.lists(facts, max_size=30), wrong=st.lists(facts, max_size=30))
 def test_right_outscores_wrong_in_every_version(
     rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.models import SQLObservation
@@ -44,6 +44,7 @@ def test_a_sealed_line_is_read_back() -> None:
     assert json.loads(line)["sha256"] == hashlib.sha256(bare).hexdigest()
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(line_of(ROW)) - 1), st.integers(1, 255))
 def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
     line = bytearray(line_of(ROW))

@@ -1,0 +1,54 @@
+"""A gold answer, and where its order counts."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from env_server.verifier.cells import Scalar
+from shared.models import AnswerType
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A gold answer. `rows`: a scalar is one row of one cell, a list rows of one cell. `ordered`: order counts."""
+
+    answer_type: AnswerType
+    rows: tuple[tuple[Scalar, ...], ...]
+    ordered: bool
+
+    @classmethod
+    def of(cls, answer: Any, answer_type: AnswerType, sql: str) -> "Gold":
+        """From a question's `gold_answer`, `answer_type` and `gold_sql`. ValueError where answer and type disagree."""
+        if answer_type == "table":
+            rows = answer
+        elif answer_type == "list":
+            rows = [[cell] for cell in answer] if isinstance(answer, list) else None
+        else:
+            rows = [[answer]]
+        if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
+            raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
+        if not all(cell is None or isinstance(cell, int | float | str) for row in rows for cell in row):
+            raise ValueError(f"a cell is neither number, text nor null: {str(answer)[:80]!r}")
+        return cls(answer_type, tuple(map(tuple, rows)), len(rows) > 1 and is_ordered(sql))
+
+
+@cache
+def is_ordered(sql: str) -> bool:
+    """Whether the top level of a statement has ORDER BY. A subquery's does not count."""
+    if not re.search(r"\border\s+by\b", sql, re.IGNORECASE):  # spares the parser for four in five
+        return False
+    import sqlglot  # slow to import, and only the server's reset needs it
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return sqlglot.parse_one(sql, read="sqlite").args.get("order") is not None
+    except SqlglotError:
+        return _order_outside_parentheses(sql)
+
+
+def _order_outside_parentheses(sql: str) -> bool:
+    text = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", "''", sql)
+    while (shorter := re.sub(r"\([^()]*\)", " ", text)) != text:
+        text = shorter
+    return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None

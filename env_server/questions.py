@@ -117,7 +117,7 @@ class QuestionBank:
         gold = self._golds.get(question.question_id)
         if gold is None:
             try:
-                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql)
+                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql, question.question_text)
             except (ValueError, TypeError) as error:
                 raise QuestionLoadError(f"the gold answer of question {question.question_id!r} is {error}") from error
             self._golds[question.question_id] = gold

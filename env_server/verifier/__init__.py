@@ -3,6 +3,7 @@
     gold.py       `Gold`: a gold answer, its type, and what order counts in it
     reading.py    an answer's text -> the rows that it may stand for
     cells.py      is this cell that value?
+    numbers.py    numbers with separators and units
     bags.py       can these rows be paired with those?
 
 An answer's type is the gold's. Values: 1 is 1.0; text is compared without letter case, outer white space, outer quotes
@@ -11,6 +12,8 @@ three significant digits or more. Lists and tables are bags: order counts only w
 ORDER BY. Columns are compared by position. Whole texts are compared: 'It is 42' is not 42.
 """
 
+from functools import partial
+
 from env_server.verifier.bags import can_pair
 from env_server.verifier.cells import Read, same_row, text_key, value_key
 from env_server.verifier.gold import Gold, is_ordered
@@ -18,7 +21,7 @@ from env_server.verifier.reading import readings
 
 __all__ = ["VERIFIER_VERSION", "Gold", "is_ordered", "verify"]
 
-VERIFIER_VERSION = "1"
+VERIFIER_VERSION = "2"
 
 
 def verify(answer_text: str, gold: Gold) -> bool:
@@ -29,6 +32,7 @@ def verify(answer_text: str, gold: Gold) -> bool:
 def _same_rows(rows: list[list[Read]], gold: Gold) -> bool:
     if len(rows) != len(gold.rows) or any(len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)):
         return False
+    same = partial(same_row, words=gold.words)
     if gold.ordered or len(rows) == 1:
-        return all(map(same_row, rows, gold.rows))
-    return can_pair(rows, gold.rows, same_row, text_key, value_key)
+        return all(map(same, rows, gold.rows))
+    return can_pair(rows, gold.rows, same, text_key, value_key)

@@ -3,33 +3,41 @@
 import re
 import unicodedata
 from collections.abc import Sequence
-from decimal import Decimal
+from datetime import UTC, datetime
+
+from env_server.verifier.numbers import is_value, read_number
 
 Scalar = int | float | str | None
-Read = str | None  # None is JSON's null
+Read = str | None  # None is JSON's null; JSON's true and false are these words
 
-MIN_SIGNIFICANT_DIGITS = 3
-FLOAT_TOLERANCE = 1e-9  # relative: a sum of floats changes in its last digits with the order of the scan
 MAX_MARKS = 500  # combining characters of one cell; sorting a run of 20,000 of them takes Unicode's rules seconds
 
-_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’"}
-_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.([0-9]*))?(?:[eE][+-]?[0-9]{1,3})?")
+NULLS = frozenset(["null", "none", ""])
+BOOLEANS = {"true": 1, "false": 0}  # SQLite has none: a comparison gives 1 or 0
+_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
 
 
-def same_row(row: Sequence[Read], gold: Sequence[Scalar]) -> bool:
-    """Whether each cell is the gold's at its place; as many as the shorter has."""
-    return all(map(same_cell, row, gold))
+def same_row(row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str] = frozenset()) -> bool:
+    """Whether each cell is the gold's at its place; as many as the shorter has. `words` are those of `same_cell`."""
+    return all(same_cell(text, value, words) for text, value in zip(row, gold, strict=False))
 
 
-def same_cell(text: Read, gold: Scalar) -> bool:
-    """Whether an answer's cell is a gold value."""
+def same_cell(text: Read, gold: Scalar, words: frozenset[str] = frozenset()) -> bool:
+    """Whether an answer's cell is a gold value. `words`: stems that count as units (`numbers.unit_words`)."""
     if gold is None:
-        return text is None or plain(text) in ("null", "none", "")
+        return text is None or plain(text) in NULLS
     if text is None:
         return False
     if isinstance(gold, str):
         return _same_text(text, gold)
-    return _same_number(unquote(text.strip()), gold)
+    bare = unquote(text.strip())
+    given = read_number(bare, words)
+    if given is None:
+        return BOOLEANS.get(bare.casefold()) == gold
+    return is_value(given, gold)
 
 
 def text_key(row: Sequence[Read]) -> tuple[str, ...]:
@@ -41,31 +49,18 @@ def value_key(row: Sequence[Scalar]) -> tuple[str, ...]:
     return tuple(plain("NULL" if cell is None else str(cell)) for cell in row)
 
 
-def _same_text(text: str, gold: str) -> bool:
-    right = plain(gold)
-    return right in (plain(text), plain(unquote(text.strip()))) or (
-        not right.endswith(".") and right == plain(unquote(text.strip().removesuffix(".")))
-    )
+def iso_moment(text: str) -> datetime | None:
+    """The moment that an ISO date or date and time names, a date its midnight; None for any other text.
 
-
-def _same_number(text: str, gold: int | float) -> bool:
-    match = _NUMBER.fullmatch(text.removesuffix(".")) if len(text) <= 64 else None
-    if match is None or not any(char.isdigit() for char in match[0]):
-        return False
+    With an offset it is in UTC; without, it equals no moment that has one.
+    """
+    if not _ISO.fullmatch(text):
+        return None
     try:
-        given = Decimal(match[0].replace(",", ""))
-    except ArithmeticError:
-        return False
-    if given == gold:  # exact, also between Decimal and float
-        return True
-    if isinstance(gold, int):
-        return False
-    if abs(float(given) - gold) <= FLOAT_TOLERANCE * abs(gold):
-        return True
-    _, digits, exponent = given.as_tuple()
-    if len(digits) < MIN_SIGNIFICANT_DIGITS or not isinstance(exponent, int) or not any(digits):
-        return False
-    return abs(given - Decimal(gold)) <= Decimal(5).scaleb(min(exponent, 0) - 1) * (1 + Decimal(FLOAT_TOLERANCE))
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # 30 February; an offset that leaves the calendar
+        return None
 
 
 def unquote(text: str) -> str:
@@ -79,3 +74,13 @@ def plain(text: str) -> str:
     if text.isascii() or sum(map(bool, map(unicodedata.combining, text))) <= MAX_MARKS:
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.replace("\\n", " ").replace("\\r", " ").casefold().split())
+
+
+def _same_text(text: str, gold: str) -> bool:
+    right, bare = plain(gold), unquote(text.strip())
+    if right in (plain(text), plain(bare)):
+        return True
+    if not right.endswith(".") and right == plain(unquote(text.strip().removesuffix("."))):
+        return True
+    moment = iso_moment(gold.strip())
+    return moment is not None and moment == iso_moment(bare)

@@ -6,20 +6,28 @@ from functools import cache
 from typing import Any
 
 from env_server.verifier.cells import Scalar
+from env_server.verifier.numbers import unit_words
 from shared.models import AnswerType
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A gold answer. `rows`: a scalar is one row of one cell, a list rows of one cell. `ordered`: order counts."""
+    """A gold answer. `rows`: a scalar is one row of one cell, a list rows of one cell. `ordered`: order counts.
+
+    `words`: stems of the question's words, which may stand after a number as its unit.
+    """
 
     answer_type: AnswerType
     rows: tuple[tuple[Scalar, ...], ...]
     ordered: bool
+    words: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, answer: Any, answer_type: AnswerType, sql: str) -> "Gold":
-        """From a question's `gold_answer`, `answer_type` and `gold_sql`. ValueError where answer and type disagree."""
+    def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
+        """From a question's `gold_answer`, `answer_type`, `gold_sql` and `question_text`.
+
+        ValueError where answer and type disagree.
+        """
         if answer_type == "table":
             rows = answer
         elif answer_type == "list":
@@ -30,7 +38,7 @@ class Gold:
             raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
         if not all(cell is None or isinstance(cell, int | float | str) for row in rows for cell in row):
             raise ValueError(f"a cell is neither number, text nor null: {str(answer)[:80]!r}")
-        return cls(answer_type, tuple(map(tuple, rows)), len(rows) > 1 and is_ordered(sql))
+        return cls(answer_type, tuple(map(tuple, rows)), len(rows) > 1 and is_ordered(sql), unit_words(question))
 
 
 @cache

@@ -20,7 +20,7 @@ from env_server.render import render_columns, render_rows, render_schema, render
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, normalise, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import tables_hint
-from env_server.verifier import Gold, verify
+from env_server.verifier import Gold, TieQuery, verify
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.dataset import Question
 from shared.errors import Conflict, DatabaseLoadError
@@ -143,9 +143,11 @@ class SQLEnvironment:
         question = self.bank.wanted(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         tables = yield from self._trusted(question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name)))
-        gold = self.bank.gold(question)
+        gold = self.bank.gold(question)  # first, since bad data must be refused before it is run
         job = SqlJob(JobKind.GOLD, self.bank.database(question.database_name), question.gold_sql)
         rows = (yield from self._trusted(question, job)).rows
+        if gold.ties is not None:
+            gold = yield from self._with_ties(question, gold.ties)
         self._episode = episode = _Episode(
             episode_id=episode_id,
             question=question,
@@ -280,6 +282,13 @@ class SQLEnvironment:
             if result.error_code != "sql_killed":
                 self.bank.memo[job] = result
         return result
+
+    def _with_ties(self, question: Question, ties: TieQuery) -> Jobs[Gold]:
+        """The gold with its ties known; where the query for them fails, the gold's own order counts."""
+        result = yield SqlJob(JobKind.GOLD, self.bank.database(question.database_name), ties.sql)
+        if result.error is None or result.error_code in ("sql_budget", "sql_error"):  # the same on every replica
+            return self.bank.settle_ties(question, result.rows)
+        raise _unreadable(self.bank, question, result)
 
     def _current(self) -> _Episode:
         if self._episode is None:

@@ -21,6 +21,8 @@ def can_pair(
     Rows of equal keys are taken for partners at once; only the rest is compared each with each. False where that rest
     is over `MAX_UNLIKE_PAIRS`.
     """
+    if len(rows) == len(others) == 1:  # most answers
+        return same(rows[0], others[0])
     exact: dict[Hashable, list[int]] = {}
     for index, row in enumerate(rows):
         exact.setdefault(key(row), []).append(index)

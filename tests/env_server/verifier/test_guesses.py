@@ -11,8 +11,8 @@ from env_server.verifier import Gold, verify
 INTEGERS = [Gold.of(number, "integer", "SELECT 1", "How many people?") for number in range(-2, 40)]
 PIECES = [
     "1", "2", "12", "0", "-", "1.5", ",", ", ", " ", "\n", "|", " | ", "\n---\n", "[", "]", '"', "'", "{", "}", ":",
-    "- ", "1. ", "Answer: ", "**", "```", " kg", "%", "$", " people", "true", "null", "e1", ".", "(", ")", "\\|", '"a":',
-    "000", " or ", "/", ";",
+    "- ", "1. ", "Answer: ", "**", "```", " kg", "%", "$", " people", "true", "null", "e1", ".", "(", ")", "\\|",
+    '"a":', "000", " or ", "/", ";",
 ]  # fmt: skip
 
 

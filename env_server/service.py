@@ -25,10 +25,13 @@ DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to a
 # The source that decides what bytes an action is answered with; hashed, because a version number is forgotten.
 RULES = {
     "env_server": ("environment.py", "questions.py", "render.py", "rewards.py"),
-    "env_server.verifier": ("__init__.py", "bags.py", "cells.py", "gold.py", "numbers.py", "order.py", "reading.py"),
+    "env_server.verifier": (
+        "__init__.py", "bags.py", "cells.py", "columns.py", "gold.py", "numbers.py", "order.py", "reading.py",
+        "standards.py", "text.py", "typed.py",
+    ),
     "env_server.sql": ("catalogue.py", "connection.py", "run.py", "runner.py"),
     "shared": ("actions.py", "models.py"),
-}
+}  # fmt: skip
 
 
 def package_version() -> str:

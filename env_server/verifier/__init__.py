@@ -6,6 +6,10 @@
     cells.py      is this cell that value?
     numbers.py    numbers with separators and units
     bags.py       can these rows be paired with those?
+    text.py       `verify`: is a text the gold answer?
+    standards.py  `STANDARDS`: ours (strict, as `verify`), Spider's and BIRD's, for texts and for SQL results
+    columns.py    results that differ in the order of their columns
+    typed.py      a text's cells as the gold's values
 
 An answer's type is the gold's. Values: 1 is 1.0; text is compared without letter case, outer white space, outer quotes
 and a final full stop; NULL is NULL; a float is right where it is the gold rounded to as many decimals as it has, given
@@ -14,30 +18,26 @@ BY, and there not among rows of equal sort keys. Columns are compared by positio
 is not 42.
 """
 
-from functools import partial
-from itertools import islice
-
-from env_server.verifier.bags import can_pair
-from env_server.verifier.cells import Read, same_row, text_key, value_key
+from env_server.verifier.columns import column_order
 from env_server.verifier.gold import Gold
 from env_server.verifier.order import TieQuery, is_ordered
-from env_server.verifier.reading import readings
+from env_server.verifier.reading import bare_texts
+from env_server.verifier.standards import STANDARDS, TRAINING_STANDARD, Standard, answer_verdicts, result_verdicts
+from env_server.verifier.text import verify
 
-__all__ = ["VERIFIER_VERSION", "Gold", "TieQuery", "is_ordered", "verify"]
+__all__ = [
+    "STANDARDS",
+    "TRAINING_STANDARD",
+    "VERIFIER_VERSION",
+    "Gold",
+    "Standard",
+    "TieQuery",
+    "answer_verdicts",
+    "bare_texts",
+    "column_order",
+    "is_ordered",
+    "result_verdicts",
+    "verify",
+]
 
 VERIFIER_VERSION = "2"
-
-
-def verify(answer_text: str, gold: Gold) -> bool:
-    """Whether any reading of `answer_text` as the gold's type is the gold answer."""
-    return any(_same_rows(rows, gold) for rows in readings(answer_text, gold.answer_type))
-
-
-def _same_rows(rows: list[list[Read]], gold: Gold) -> bool:
-    if len(rows) != len(gold.rows) or any(len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)):
-        return False
-    same = partial(same_row, words=gold.words)
-    stretches = iter(rows)
-    return all(
-        can_pair(list(islice(stretches, block.take)), block.rows, same, text_key, value_key) for block in gold.blocks
-    )

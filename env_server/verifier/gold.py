@@ -51,9 +51,12 @@ class Gold:
         return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Sequence[Any]], sql: str) -> "Gold":
-        """From the rows that the gold SQL returns, to compare another query's with. There may be none."""
-        return cls._with_order("table", tuple(map(tuple, rows)), sql, frozenset())
+    def of_rows(cls, rows: Sequence[Sequence[Any]], sql: str, *, ties: bool = True) -> "Gold":
+        """From the rows that the gold SQL returns, to compare another query's with. There may be none.
+
+        Without `ties` the gold's own rows in their own order are the only answer, as other evaluators have it.
+        """
+        return cls._with_order("table", tuple(map(tuple, rows)), sql, frozenset(), ties)
 
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
         """The gold with its ties known, from the first rows of `ties.sql`.
@@ -67,9 +70,14 @@ class Gold:
 
     @classmethod
     def _with_order(
-        cls, answer_type: AnswerType, rows: tuple[tuple[Scalar, ...], ...], sql: str, words: frozenset[str]
+        cls,
+        answer_type: AnswerType,
+        rows: tuple[tuple[Scalar, ...], ...],
+        sql: str,
+        words: frozenset[str],
+        with_ties: bool = True,
     ) -> "Gold":
-        ties = tie_query(sql) if rows else None
+        ties = tie_query(sql) if rows and with_ties else None
         if ties is not None and len(rows) == 1 and ties.is_gold:
             ties = None
         if len(rows) > 1 and is_ordered(sql):

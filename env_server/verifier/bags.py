@@ -36,7 +36,12 @@ def can_pair(
     left = [rows[index] for indices in exact.values() for index in indices]
     if len(left) > len(unlike) or len(left) * len(unlike) > MAX_UNLIKE_PAIRS:
         return False
-    return _can_match([[index for index, other in enumerate(unlike) if same(row, other)] for row in left])
+    fits = []
+    for row in left:
+        fits.append([index for index, other in enumerate(unlike) if same(row, other)])
+        if not fits[-1]:
+            return False
+    return _can_match(fits)
 
 
 def _can_match(fits: list[list[int]]) -> bool:

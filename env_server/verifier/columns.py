@@ -5,8 +5,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 Row = Sequence[Any]
-# Cells looked at in one search, beside each once: 0.05 s of the server's event loop. Trying each order in turn would take
-# for ever at 26 columns.
+# Cells looked at in one search, beside each once: 0.05 s of the server's event loop. To try each order in turn would
+# take for ever at 26 columns.
 MAX_CELLS = 50_000
 
 
@@ -14,8 +14,8 @@ def column_order(rows: Sequence[Row], gold: Sequence[Row], ordered: bool, most: 
     """`order`, so that column `order[j]` of `rows` is column j of `gold`; None where there is none.
 
     Cells are compared as Python does (1 is 1.0, '1' is not 1), rows by place where `ordered`, else as bags. A search
-    that looks at more than `most` cells again ends with None too: only tables of columns that hold the same cells in other
-    places, many times over, take one so long.
+    that looks at more than `most` cells again ends with None too: only tables of columns that hold the same cells in
+    other places, many times over, take one so long.
     """
     if len(rows) != len(gold):
         return None

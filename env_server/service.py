@@ -105,6 +105,10 @@ async def running(settings: Settings, bank: QuestionBank) -> AsyncIterator[Servi
         finally:
             sweeper.cancel()
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items()))
+            for form, totals in service.pool.verdict_totals().forms.items():
+                if totals.answered:
+                    right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
+                    log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
             log.info(
                 "episodes ended: %s; unfinished: %d, evicted: %d",
                 counts or "none",

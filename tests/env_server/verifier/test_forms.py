@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from env_server.verifier import Gold, verify
+from env_server.verifier import Gold, answer_verdicts, verify
 from env_server.verifier.cells import iso_moment
 from env_server.verifier.numbers import UNITS, read_number, unit_words
 
@@ -195,8 +195,8 @@ def test_a_header_counts_only_above_a_rule() -> None:
 def test_hostile_texts_are_wrong_and_cheap(text: str) -> None:
     for right in (gold(1, "integer"), gold(0.5, "float"), gold(["a", "b"], "list"), gold([["a", 1]], "table")):
         began = time.process_time()
-        assert not verify(text, right)
-        assert time.process_time() - began < 0.3  # quadratic time would be minutes
+        assert not any(answer_verdicts(text, right).values())
+        assert time.process_time() - began < 0.5  # quadratic time would be minutes
 
 
 def test_json_of_the_gold_itself_is_right() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import Gold, verify
+from env_server.verifier import Gold, answer_verdicts, verify
+from shared.models import AnswerType
 
 INTEGERS = [Gold.of(number, "integer", "SELECT 1", "How many people?") for number in range(-2, 40)]
 PIECES = [
@@ -19,6 +20,16 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
 def test_a_text_is_right_for_one_integer_at_most(text: str) -> None:
     assert sum(verify(text, right) for right in INTEGERS) <= 1
+
+
+@given(st.lists(st.sampled_from([*PIECES, "Ann", "2021-03-01", "\u0301", "\x00", "\ud800"]), max_size=12).map("".join))
+def test_any_dress_has_a_verdict_by_every_standard(text: str) -> None:
+    golds: list[tuple[object, AnswerType]] = [
+        (1, "integer"), (1.5, "float"), ("Ann", "string"), (["1", None], "list"),
+        ([["Ann", 1], ["2021-03-01", 2]], "table"),
+    ]  # fmt: skip
+    for answer, kind in golds:
+        assert set(answer_verdicts(text, Gold.of(answer, kind, "SELECT 1")).values()) <= {True, False}
 
 
 @pytest.mark.parametrize("joint", ["\n", ", ", ",", " | ", "; ", " or ", " and ", "/", " ", "\n\n", "|\n|", "\n---\n"])

@@ -87,9 +87,7 @@ def _read_list(text: str) -> Iterator[Rows]:
             yield column
         yield [[line.removesuffix(",")] for line in lines]
         yield [[line.strip()] for line in text.split("\n")]  # an empty line is an empty text
-        rows = _csv(text)
-        if all(len(row) == 1 for row in rows):
-            yield rows
+        yield _csv(text)
         return
     yield [[part] for part in text.split(", ")]
     yield [[part] for part in _split_commas(text)]

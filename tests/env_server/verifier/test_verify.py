@@ -107,6 +107,7 @@ def test_lists_of_numbers_and_nulls() -> None:
         gold(["Smith, John", "Poe, E."], "list"), ["Smith, John\nPoe, E.", '"Smith, John", "Poe, E."'], ["Smith, John"]
     )
     # Each answer must find a partner of its own, whichever is tried first.
+    check(gold([12.345678, 12.312345], "list"), ["12.3, 12.35", "12.35, 12.3", "12.3, 12.3"], ["12.35, 12.35"])
     check(gold([12.34, 12.3], "list"), ["[12.3, 12.34]", "[12.34, 12.3]"], ["[12.3, 12.5]", "[12.34, 12.34]"])
 
 

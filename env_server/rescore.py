@@ -14,24 +14,13 @@ from env_server.recorded import RunFolder
 from env_server.replay import Recorded, replay
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, VERSIONS, RewardRules, StepFacts, settle
 from env_server.sql import SqlPool
-from env_server.verifier import Gold, verify
+from env_server.verifier import STANDARDS, TRAINING_STANDARD, Standard
 from shared.actions import ActionType, parse_action
 from shared.errors import DataError, SQLEnvError
 from shared.models import RewardLedger, StepResult
 from shared.run_files import CONFIG, EPISODES, LineError, RecordedEpisode, check_seal, numbered_lines, read_episode
 
 Key = tuple[str, str]  # (phase, mode)
-
-
-@dataclass(frozen=True)
-class Standard:
-    """A rule of what is right: `answer(text, gold)`, of an ANSWER's text."""
-
-    answer: Callable[[str, Gold], bool]
-
-
-TRAINING_STANDARD = "strict"
-STANDARDS: dict[str, Standard] = {TRAINING_STANDARD: Standard(verify)}
 
 
 @dataclass(frozen=True)
@@ -190,7 +179,8 @@ def _score(
 ) -> Change:
     verdict = False
     if episode.actions and (last := parse_action(episode.actions[-1])).action_type == ActionType.ANSWER:
-        verdict = judge.answer(last.argument, bank.gold(bank.get(episode.question_id)))
+        gold = bank.gold(bank.get(episode.question_id))  # with its ties, which the replay's reset has settled
+        verdict = judge.answer(last.argument, gold)
     ledger = settle_again(replies, rules, verdict)
     return Change(
         line=number,

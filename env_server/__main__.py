@@ -1,4 +1,4 @@
-"""`python -m env_server`: the environment server as a process."""
+"""`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
 
 import gc
 import logging
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.app import create_app
+from env_server.conformance.command import conformance
 from env_server.http import http_error_bytes
 from env_server.questions import QuestionBank
 from env_server.service import Service
@@ -133,6 +134,7 @@ def show_settings(wanted: bool) -> None:
 
 
 def main(
+    context: typer.Context,
     host: Annotated[str | None, option("host", "--host")] = None,
     port: Annotated[int | None, option("port", "--port")] = None,
     data_dir: Annotated[Path | None, option("data_dir", "--data")] = None,
@@ -150,6 +152,8 @@ def main(
     Every setting can be given in the environment too (SQLENV_...); --settings lists them all. SIGTERM or Ctrl-C ends
     the server once the requests in flight are answered.
     """
+    if context.invoked_subcommand is not None:
+        return
     given = {name: value for name, value in locals().items() if name in Settings.model_fields and value is not None}
     try:
         settings = Settings(**given)
@@ -172,5 +176,6 @@ def main(
 
 if __name__ == "__main__":
     command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    command.command()(main)
+    command.callback(invoke_without_command=True)(main)
+    command.command()(conformance)
     command()

@@ -25,7 +25,15 @@ DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to a
 # The source that decides what bytes an action is answered with; hashed, because a version number is forgotten.
 RULES = {
     "env_server": ("environment.py", "questions.py", "render.py", "rewards.py", "verifier.py"),
-    "env_server.sql": ("catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py"),
+    "env_server.sql": (
+        "builtin.py",
+        "catalogue.py",
+        "connection.py",
+        "deadline.py",
+        "functions.py",
+        "run.py",
+        "runner.py",
+    ),
     "shared": ("actions.py", "models.py"),
 }
 

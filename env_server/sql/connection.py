@@ -16,12 +16,14 @@ from urllib.parse import quote
 import apsw
 
 from env_server.sql import functions
+from env_server.sql.builtin import is_builtin_table
 from env_server.sql.policy import SqlPolicy
 
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"
 _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
 _ONLY_SELECT = "only one SELECT statement is allowed"
+_NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
 _TABLES = (
     "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
     "ORDER BY rowid"
@@ -157,6 +159,10 @@ class SqlConnection:
         """`Refused` where the statement's text alone shows that it is not for a jailed connection."""
         if self._jailed and _CATALOGUE_NAME.search(self.sql):
             raise Refused(_CATALOGUE)
+        if self._jailed and _IMPLICIT_READ.search(self.sql):
+            for word in sorted(set(re.findall(r"\w+", self.sql.lower())) - set(self._known)):
+                if is_builtin_table(word):
+                    raise Refused(_NOT_A_TABLE.format(word))
 
     def close(self) -> None:
         self.raw.close(True)
@@ -233,9 +239,10 @@ class SqlConnection:
                 self._reads.add(self._known[table])
                 return apsw.SQLITE_OK
         elif not table.startswith(("sqlite_", "pragma_")):
-            if column == "" and schema is None:  # rows of a common table expression, none of whose columns is used
+            # The rows of a common table expression, none of whose columns is used
+            if column == "" and schema is None and not is_builtin_table(table):
                 return apsw.SQLITE_OK
-            return self._deny(f"{table} can't be read; {_ONLY_SELECT} on the database's tables")
+            return self._deny(_NOT_A_TABLE.format(table))
         return self._deny(_CATALOGUE)
 
     def _deny(self, reason: str) -> int:

@@ -20,8 +20,8 @@ def register(connection: apsw.Connection) -> None:
 
 
 def trim(text: str, characters: str, left: bool, right: bool) -> str:
-    """`text` without those of `characters` at its ends."""
-    unwanted = frozenset(characters)
+    """`text` without those of `characters` at its ends; what follows a null character there does not count."""
+    unwanted = frozenset(characters.partition("\0")[0])
     start, end = 0, len(text)
     while left and start < end and text[start] in unwanted:
         start += 1

@@ -104,6 +104,26 @@ def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
     in_pool(body, workers=2, **NO_LIMITS)
 
 
+def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str) -> None:
+    """Also those of the same frame. The worker that they were sent to first leaves them out."""
+
+    async def body(pool: SqlPool) -> None:
+        half = SqlJob(JobKind.QUERY, shop, slow(shop).sql.replace("6000000", "3000000"))
+        results = await asyncio.gather(*map(pool.run, (half, half, count(shop))))
+        assert [result.rows for result in results] == [[(3_000_000,)], [(3_000_000,)], [(6,)]]
+        assert pool.counts["moved"] >= 2
+        await asyncio.gather(*(pool.run(count(shop)) for _ in range(40)))  # both workers are done with what they had
+        mine, others = (cpu_s(pid) for pid in pool.pids)
+        assert max(mine, others) < 1.7 * min(mine, others)
+
+    in_pool(body, workers=2, **NO_LIMITS)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         jobs = [count(shop), SqlJob(JobKind.QUERY, shop, ENDLESS), *[count(shop)] * 5]

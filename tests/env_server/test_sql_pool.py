@@ -244,6 +244,33 @@ def test_a_worker_has_nothing_of_the_parents_environment(monkeypatch: pytest.Mon
     in_pool(body)
 
 
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
+def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        lines = Path(f"/proc/{pool.pids[0]}/limits").read_text().splitlines()
+        hard = {line[:26].strip(): line[26:].split()[1] for line in lines[1:]}
+        policy = pool.policy
+        assert hard["Max file size"] == hard["Max core file size"] == "0"
+        assert hard["Max open files"] == str(policy.max_open_files)
+        growth = policy.max_address_space_growth_bytes
+        assert growth < int(hard["Max address space"]) < growth + 100 * 1024 * 1024
+
+    in_pool(body)
+
+
+def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop: str) -> None:
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)"
+    sort = SqlJob(JobKind.QUERY, shop, f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x")
+
+    async def body(pool: SqlPool) -> None:
+        before = pool.pids
+        assert (await pool.run(sort)).error_code == "sql_budget"
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.pids == before
+
+    in_pool(body, max_heap_bytes=2**32, max_address_space_growth_bytes=48 * 1024 * 1024)
+
+
 def test_a_worker_imports_no_web_framework() -> None:
     script = (
         "import env_server.sql.worker, sys; "

@@ -62,7 +62,8 @@ class SqlRunner:
             return SqlResult(error=OUT_OF_MEMORY, error_code="sql_budget")
         if kind == JobKind.TABLES:
             return SqlResult(["name"], [(name,) for name in connection.tables])
-        with self._deadline.over(connection):
+        self._deadline.start(connection)
+        try:
             match kind:
                 case JobKind.DESCRIBE:
                     return describe(connection, job.sql)
@@ -72,6 +73,8 @@ class SqlRunner:
                     default = self.policy.gold_rows if kind == JobKind.GOLD else None
                     max_rows = default if job.max_rows is None else job.max_rows
                     return run_query(connection, job.sql, self.policy, max_rows)
+        finally:
+            self._deadline.stop()
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         jailed = kind in _JAILED

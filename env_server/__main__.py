@@ -1,4 +1,4 @@
-"""`python -m env_server`: the environment server as a process."""
+"""`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
 
 import gc
 import logging
@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server import offline
 from env_server.app import create_app
+from env_server.conformance.command import conformance
 from env_server.http import http_error_bytes
 from env_server.questions import QuestionBank
 from env_server.service import Service
@@ -176,6 +177,7 @@ def main(
 
 command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 command.callback(invoke_without_command=True)(main)
+command.command()(conformance)
 offline.register(command)
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ What is the agent's is in the observation's `error`, with `info.error_code` one 
 """
 
 import hashlib
+import logging
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ from shared.models import (
     StepInfo,
     StepResult,
 )
+
+log = logging.getLogger(__name__)
 
 DEFAULT_STEP_BUDGET = 15
 _ABOUT_TABLES = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
@@ -375,8 +378,9 @@ def _no_such_table(argument: str, episode: _Episode) -> _Shown:
 
 
 def _unreadable(bank: QuestionBank, question: Question, result: SqlResult) -> DatabaseLoadError:
-    path = bank.database(question.database_name)
+    where = f"{bank.database(question.database_name)}, question {question.question_id}"
+    log.error("database %s fails: %s", where, result.error)  # the error itself crosses the wire, and names no path
     return DatabaseLoadError(
-        f"database {question.database_name} ({path}) fails for question {question.question_id}: {result.error}; "
+        f"database {question.database_name} fails for question {question.question_id}: {result.error}; "
         "build or import the data again"
     )

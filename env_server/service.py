@@ -29,7 +29,9 @@ RULES = {
         "__init__.py", "bags.py", "cells.py", "columns.py", "gold.py", "numbers.py", "order.py", "reading.py",
         "standards.py", "text.py", "typed.py",
     ),
-    "env_server.sql": ("catalogue.py", "connection.py", "run.py", "runner.py"),
+    "env_server.sql": (
+        "builtin.py", "catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py",
+    ),
     "shared": ("actions.py", "models.py"),
 }  # fmt: skip
 

@@ -91,6 +91,18 @@ def test_sql_imports_nothing_of_the_server_but_itself() -> None:
     assert broken == []
 
 
+def test_the_conformance_suite_imports_nothing_of_the_server_but_itself() -> None:
+    """It is for any server."""
+    broken = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if module.startswith("env_server.conformance")
+        for name in imports_of(module)
+        if name.split(".")[0] == "env_server" and not name.startswith("env_server.conformance")
+    ]
+    assert broken == []
+
+
 def test_no_cycle() -> None:
     """No module imports itself by way of others, imports inside functions aside (there to break a cycle)."""
     graph = {module: sorted(set(top_level_edges(module))) for module in MODULES}

@@ -114,7 +114,7 @@ def test_the_command_says_what_changed(recorded: Path, tmp_path: Path) -> None:
     arguments = ["rescore", str(recorded), "--rewards", "sparse", "--workers", "1", "--out", str(out)]
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
-    assert "by rewards sparse, standard strict" in result.output
+    assert "by rewards sparse, standard strict" in " ".join(result.output.split())  # its lines are wrapped
     assert json.loads(out.read_text())["rewards"] == "sparse"
     assert {phase["phase"] for phase in json.loads(out.read_text())["phases"]} == {
         "random", "before", "train", "eval", "after",

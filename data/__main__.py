@@ -1,15 +1,17 @@
-"""`python -m data`: build the shipped data, generate fresh data, import or fetch data of others."""
+"""`python -m data`: build the shipped data, audit any, generate fresh data, import or fetch data of others."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from data.audit.cli import audit_command
 from data.generate import command as generate_command
 from data.sources.cli import fail, fetch_app, import_app
 from shared.errors import SQLEnvError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, check and import data sets for SQLEnv.")
+app.command("audit")(audit_command)
 app.command("generate")(generate_command)
 app.add_typer(import_app, name="import")
 app.add_typer(fetch_app, name="fetch")

@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -67,11 +68,15 @@ def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
 
 
 def gives_itself_away(asked: Asked) -> bool:
-    """Whether the question's own text holds the answer: a scalar as a word, or every cell of a list or a table."""
-    answer = asked.gold.answer
+    """Whether the question's own text holds the answer."""
+    return text_holds(asked.draft.text, asked.gold.answer)
+
+
+def text_holds(text: str, answer: Any) -> bool:
+    """Whether `text` says `answer`: a scalar as a word, or every cell of a list or a table."""
     cells = answer if isinstance(answer, list) else [answer]
     flat = [cell for row in cells for cell in (row if isinstance(row, list) else [row])]
-    said = _words(asked.draft.text)
+    said = _words(text)
     return all(_words(str(cell)) <= said for cell in flat)
 
 

@@ -54,9 +54,10 @@ class Reason(StrEnum):
     EMPTY = "empty"  # no rows
     NULL = "null"  # nothing but NULL
     TIED = "tied"  # equal sort keys, so that more than one answer is right
+    ORDER = "order-dependent"  # a result that hangs on the order in which rows are scanned
     OVERSIZE = "oversize"  # more rows, or longer text, than an agent is shown
     RUNAWAY = "runaway"  # over MAX_VM_STEPS
-    UNSTABLE = "unstable"  # blobs, infinities, broken text, or a result that hangs on the clock or on the scan order
+    UNSTABLE = "unstable"  # blobs, infinities, broken text, or a result that hangs on the clock or on chance
 
 
 class GoldRejected(DataError):
@@ -115,9 +116,9 @@ def run_gold(connection: apsw.Connection, sql: str) -> Gold:
         if _ORDER_OR_LIMIT.search(sql) and (tie := find_tie(sql, lambda text: _stream(connection, text))):
             raise GoldRejected(Reason.TIED, tie)
         if open_columns := find_bare(sql, lambda text: _stream(connection, text)):
-            raise GoldRejected(Reason.UNSTABLE, open_columns)
+            raise GoldRejected(Reason.ORDER, open_columns)
         if _SCAN_ORDER_MATTERS.search(sql) and not _same_rows(rows, _fetch_reversed(connection, sql)):
-            raise GoldRejected(Reason.UNSTABLE, "the result changes with the order in which rows are scanned")
+            raise GoldRejected(Reason.ORDER, "the result changes with the order in which rows are scanned")
     answer, answer_type = type_answer(rows)
     return Gold(tuple(rows), answer, answer_type)
 

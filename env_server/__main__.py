@@ -1,4 +1,4 @@
-"""`python -m env_server`: the environment server as a process."""
+"""`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
 
 import gc
 import logging
@@ -14,7 +14,9 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from env_server import offline
 from env_server.app import create_app
+from env_server.conformance.command import conformance
 from env_server.http import http_error_bytes
 from env_server.questions import QuestionBank
 from env_server.service import Service
@@ -133,6 +135,7 @@ def show_settings(wanted: bool) -> None:
 
 
 def main(
+    context: typer.Context,
     host: Annotated[str | None, option("host", "--host")] = None,
     port: Annotated[int | None, option("port", "--port")] = None,
     data_dir: Annotated[Path | None, option("data_dir", "--data")] = None,
@@ -148,8 +151,10 @@ def main(
     """Serve SQL episodes over HTTP: POST /reset, POST /step; /docs describes the rest.
 
     Every setting can be given in the environment too (SQLENV_...); --settings lists them all. SIGTERM or Ctrl-C ends
-    the server once the requests in flight are answered.
+    the server once the requests in flight are answered. With a command it serves nothing.
     """
+    if context.invoked_subcommand is not None:
+        return
     given = {name: value for name, value in locals().items() if name in Settings.model_fields and value is not None}
     try:
         settings = Settings(**given)
@@ -170,7 +175,10 @@ def main(
     serve(settings, listener, bank)
 
 
+command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+command.callback(invoke_without_command=True)(main)
+command.command()(conformance)
+offline.register(command)
+
 if __name__ == "__main__":
-    command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    command.command()(main)
-    command()
+    command(prog_name="python -m env_server")

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from env_server import http
+from env_server.operator import operator
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
@@ -47,6 +48,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     app.state.service = None
     app.include_router(http.episodes)
     app.include_router(http.server)
+    app.include_router(operator)
     app.add_exception_handler(SQLEnvError, http.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, http.on_validation_error)
     app.add_exception_handler(HTTPException, http.on_http_error)

@@ -10,6 +10,7 @@ What is the agent's is in the observation's `error`, with `info.error_code` one 
 """
 
 import hashlib
+import logging
 import uuid
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -20,11 +21,20 @@ from env_server.render import render_columns, render_rows, render_schema, render
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, normalise, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import tables_hint
-from env_server.verifier import Gold, verify
+from env_server.verifier import (
+    STANDARDS,
+    TRAINING_STANDARD,
+    Gold,
+    TieQuery,
+    answer_verdicts,
+    bare_texts,
+    result_verdicts,
+)
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.dataset import Question
 from shared.errors import Conflict, DatabaseLoadError
 from shared.models import (
+    AnswerForm,
     Outcome,
     ResetRequest,
     ResetResult,
@@ -34,6 +44,8 @@ from shared.models import (
     StepInfo,
     StepResult,
 )
+
+log = logging.getLogger(__name__)
 
 DEFAULT_STEP_BUDGET = 15
 _ABOUT_TABLES = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
@@ -58,6 +70,7 @@ class _Shown:
     described: str | None = None  # a line for schema_info
     potential: float = 0.0
     correct: bool | None = None  # of ANSWER
+    verdicts: dict[str, bool] | None = None  # of ANSWER: standard -> is it right?
 
 
 @dataclass(slots=True)
@@ -68,12 +81,14 @@ class _Episode:
     gold_rows: list[tuple[Any, ...]]
     tables: list[str]
     step_budget: int
+    answer_form: AnswerForm
     described: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     actions_seen: set[str] = field(default_factory=set)  # normalised; only ever asked for membership, as is the next
     results_seen: set[bytes] = field(default_factory=set)
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
     outcome: Outcome | None = None
+    verdicts: dict[str, bool] | None = None  # for people, never for the agent
 
 
 class SQLEnvironment:
@@ -121,6 +136,11 @@ class SQLEnvironment:
             outcome=episode.outcome,
         )
 
+    @property
+    def verdicts(self) -> dict[str, bool] | None:
+        """Standard -> whether it calls the episode's ANSWER right; None before there is one. For people alone."""
+        return self._current().verdicts
+
     def _drive(self, jobs: Jobs[T]) -> T:
         if self.executor is None:
             raise RuntimeError("this SQLEnvironment has no executor: pass one, or drive reset_jobs and step_jobs")
@@ -143,9 +163,11 @@ class SQLEnvironment:
         question = self.bank.wanted(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         tables = yield from self._trusted(question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name)))
-        gold = self.bank.gold(question)
+        gold = self.bank.gold(question)  # first, since bad data must be refused before it is run
         job = SqlJob(JobKind.GOLD, self.bank.database(question.database_name), question.gold_sql)
         rows = (yield from self._trusted(question, job)).rows
+        if gold.ties is not None:
+            gold = yield from self._with_ties(question, gold.ties)
         self._episode = episode = _Episode(
             episode_id=episode_id,
             question=question,
@@ -153,6 +175,7 @@ class SQLEnvironment:
             gold_rows=rows,
             tables=[str(row[0]) for row in tables.rows],
             step_budget=request.step_budget or self.step_budget,
+            answer_form=request.answer_form,
         )
         last = self._result(episode, _Shown(), None)
         for action in actions:
@@ -211,8 +234,24 @@ class SQLEnvironment:
         return _Shown(render_rows(result, policy.shown_rows), potential=near)
 
     def _answer(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
-        return _Shown(correct=verify(argument, episode.gold))
-        yield  # makes this a generator, as its siblings are
+        if episode.answer_form == "sql":
+            return (yield from self._answer_sql(episode, argument))
+        verdicts = answer_verdicts(argument, episode.gold)
+        return _Shown(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
+
+    def _answer_sql(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
+        path = self.bank.database(episode.question.database_name)
+        result = yield SqlJob(JobKind.QUERY, path, bare_texts(argument)[-1], self.bank.policy.gold_rows)
+        if result.error_code == "db_error":
+            raise _unreadable(self.bank, episode.question, result)
+        if result.error is not None or result.truncated:
+            correct = None if result.error_code == "sql_killed" else False
+            no = dict.fromkeys(STANDARDS, False)
+            return _Shown(error=result.error, error_code=result.error_code, correct=correct, verdicts=no)
+        verdicts = result_verdicts(result.rows, episode.gold)
+        if not result.tables_read:  # a constant is a guess, however it is written
+            verdicts[TRAINING_STANDARD] = False
+        return _Shown(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
 
     # -- one step's end --------------------------------------------------------------------------------------------
 
@@ -236,6 +275,7 @@ class SQLEnvironment:
             episode.results_seen.add(seen)
         if shown.described is not None and shown.described not in episode.described:
             episode.described.append(shown.described)
+        episode.verdicts = shown.verdicts
         if shown.correct is not None:
             episode.outcome = Outcome.CORRECT if shown.correct else Outcome.WRONG
         elif shown.error_code == "sql_killed":
@@ -280,6 +320,13 @@ class SQLEnvironment:
             if result.error_code != "sql_killed":
                 self.bank.memo[job] = result
         return result
+
+    def _with_ties(self, question: Question, ties: TieQuery) -> Jobs[Gold]:
+        """The gold with its ties known; where the query for them fails, the gold's own order counts."""
+        result = yield SqlJob(JobKind.GOLD, self.bank.database(question.database_name), ties.sql)
+        if result.error is None or result.error_code in ("sql_budget", "sql_error"):  # the same on every replica
+            return self.bank.settle_ties(question, result.rows)
+        raise _unreadable(self.bank, question, result)
 
     def _current(self) -> _Episode:
         if self._episode is None:
@@ -331,8 +378,9 @@ def _no_such_table(argument: str, episode: _Episode) -> _Shown:
 
 
 def _unreadable(bank: QuestionBank, question: Question, result: SqlResult) -> DatabaseLoadError:
-    path = bank.database(question.database_name)
+    where = f"{bank.database(question.database_name)}, question {question.question_id}"
+    log.error("database %s fails: %s", where, result.error)  # the error itself crosses the wire, and names no path
     return DatabaseLoadError(
-        f"database {question.database_name} ({path}) fails for question {question.question_id}: {result.error}; "
+        f"database {question.database_name} fails for question {question.question_id}: {result.error}; "
         "build or import the data again"
     )

@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, get_args
 from uuid import uuid4
 
 from pydantic_core import to_json
@@ -22,6 +22,7 @@ from env_server.environment import SQLEnvironment, as_action
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlPool, SqlResult
+from env_server.verifier import STANDARDS, TRAINING_STANDARD
 from shared.actions import SQLAction, parse_action, render_action
 from shared.errors import (
     Behind,
@@ -32,7 +33,16 @@ from shared.errors import (
     NotReady,
     UnknownEpisode,
 )
-from shared.models import Outcome, ResetRequest, SQLState, StepRequest
+from shared.models import (
+    AnswerForm,
+    EpisodeVerdicts,
+    FormTotals,
+    Outcome,
+    ResetRequest,
+    SQLState,
+    StepRequest,
+    VerdictTotals,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,11 +56,13 @@ class Episode:
     episode_id: str
     question_id: str
     step_budget: int
+    answer_form: AnswerForm
     touched: float  # monotonic seconds, of the last request
     env: SQLEnvironment | None = None
     reply: bytes = b""
     actions: list[str] = field(default_factory=list)  # canonical texts, of the answered steps
     outcome: Outcome | None = None
+    verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
     users: int = 0  # requests that hold or await `turn`; such an episode is not idle
     gone: bool = False  # no longer in the pool
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -74,6 +86,8 @@ class EpisodePool:
         self.bank, self.sql, self.settings, self.digest, self.clock = bank, sql, settings, digest, clock
         self.draining = False  # no episode starts; those held go on
         self.ended: Counter[Outcome] = Counter()  # episodes by outcome; replays of an ended one count again
+        self.answered: Counter[AnswerForm] = Counter()  # episodes that ended with an ANSWER; replays again, as above
+        self.right: Counter[tuple[AnswerForm, str]] = Counter()  # of those, by the standard that calls them right
         self.evicted = 0  # finished ones forgotten before their lease ended
         self._active: OrderedDict[str, Episode] = OrderedDict()  # least recently used first, as is the next
         self._finished: OrderedDict[str, Episode] = OrderedDict()
@@ -95,14 +109,16 @@ class EpisodePool:
         question_id = self.bank.wanted(request, episode_id).question_id
         step_budget = request.step_budget or self.settings.step_budget
         while True:
-            episode = self._held(episode_id) or self._admit(episode_id, question_id, step_budget)
+            episode = self._held(episode_id) or self._admit(episode_id, question_id, step_budget, request.answer_form)
             async with self._turn(episode):
                 if episode.gone:  # the request before this one failed to start it, or closed it
                     continue
-                if (episode.question_id, episode.step_budget) != (question_id, step_budget):
+                held = (episode.question_id, episode.step_budget, episode.answer_form)
+                if held != (question_id, step_budget, request.answer_form):
                     raise Conflict(
-                        f"episode {episode_id} is held with question {episode.question_id} and a step budget of "
-                        f"{episode.step_budget}; close it first, or take another id"
+                        f"episode {episode_id} is held with question {episode.question_id}, a step budget of "
+                        f"{episode.step_budget} and answers as {episode.answer_form}; close it "
+                        "first, or take another id"
                     )
                 reply = await self._catch_up(episode, actions)
             return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
@@ -147,6 +163,33 @@ class EpisodePool:
             self._abandon(episode)
             return self._state(episode)
 
+    async def verdicts(self, episode_id: str) -> bytes:
+        """-> the JSON of an `EpisodeVerdicts`. `Conflict` before the episode's end."""
+        episode = self._get(episode_id)
+        async with self._turn(episode):
+            if episode.gone:
+                raise unknown(episode.episode_id)
+            if episode.outcome is None:
+                raise Conflict("the episode is not over; its verdicts are there after its last step")
+            return to_json(
+                EpisodeVerdicts(
+                    episode_id=episode.episode_id,
+                    question_id=episode.question_id,
+                    answer_form=episode.answer_form,
+                    outcome=episode.outcome,
+                    training_standard=TRAINING_STANDARD,
+                    verdicts=episode.verdicts,
+                )
+            )
+
+    def verdict_totals(self) -> VerdictTotals:
+        """The answers so far, by their form and the standards that call them right."""
+        forms = {
+            form: FormTotals(answered=self.answered[form], right={name: self.right[form, name] for name in STANDARDS})
+            for form in get_args(AnswerForm)
+        }
+        return VerdictTotals(training_standard=TRAINING_STANDARD, forms=forms)
+
     def sweep(self) -> int:
         """Abandon the episodes whose lease is over. -> how many, finished ones aside. Costs what it removes."""
         expired = 0
@@ -176,7 +219,7 @@ class EpisodePool:
             )
         if not episode.reply:
             try:
-                episode.env, episode.reply = await self._start(episode.question_id, episode.step_budget)
+                episode.env, episode.reply = await self._start(episode)
                 for action in actions:
                     await self._step(episode, parse_action(action))
             except BaseException:  # nobody has heard of it yet
@@ -198,21 +241,24 @@ class EpisodePool:
         episode.reply = to_json(result)
         episode.actions.append(render_action(action))
         if result.done:
-            self._finish(episode, result.info.outcome or Outcome.BUDGET)
+            self._finish(episode, result.info.outcome or Outcome.BUDGET, episode.env.verdicts)
         return episode.reply
 
     async def _reply_at(self, episode: Episode, answered: int) -> bytes:
         """The reply after `answered` steps; the last is stored, an older one is played again."""
         if answered == len(episode.actions):
             return episode.reply
-        env, reply = await self._start(episode.question_id, episode.step_budget)
+        env, reply = await self._start(episode)
         for action in episode.actions[:answered]:
             reply = to_json(await self._drive(env.step_jobs(parse_action(action))))
         return reply
 
-    async def _start(self, question_id: str, step_budget: int) -> tuple[SQLEnvironment, bytes]:
+    async def _start(self, episode: Episode) -> tuple[SQLEnvironment, bytes]:
         env = SQLEnvironment(self.bank)
-        result = await self._drive(env.reset_jobs(question_id=question_id, step_budget=step_budget))
+        request = ResetRequest(
+            question_id=episode.question_id, step_budget=episode.step_budget, answer_form=episode.answer_form
+        )
+        result = await self._drive(env.reset_jobs(request))
         return env, to_json(result, exclude={"episode_id"})
 
     async def _drive(self, logic: Generator[SqlJob, SqlResult, T]) -> T:
@@ -249,7 +295,7 @@ class EpisodePool:
             raise unknown(episode_id)
         return episode
 
-    def _admit(self, episode_id: str, question_id: str, step_budget: int) -> Episode:
+    def _admit(self, episode_id: str, question_id: str, step_budget: int, answer_form: AnswerForm) -> Episode:
         """Take a place for an episode, which its first turn starts."""
         if self.draining:
             raise NotReady("the server is shutting down and starts no episode; try another", retry_after_s=1)
@@ -262,7 +308,7 @@ class EpisodePool:
                 retry_after_s=max(1, min(math.ceil(soonest), MAX_RETRY_AFTER_S)),
                 capacity=self.settings.capacity,
             )
-        episode = Episode(episode_id, question_id, step_budget, self.clock())
+        episode = Episode(episode_id, question_id, step_budget, answer_form, self.clock())
         self._active[episode_id] = episode
         return episode
 
@@ -271,10 +317,14 @@ class EpisodePool:
             episode.touched = self.clock()
             (self._active if episode.outcome is None else self._finished).move_to_end(episode.episode_id)
 
-    def _finish(self, episode: Episode, outcome: Outcome) -> None:
+    def _finish(self, episode: Episode, outcome: Outcome, verdicts: dict[str, bool] | None) -> None:
         """From the active to the finished, which take no place and hold no environment."""
-        episode.env, episode.outcome = None, outcome
+        episode.env, episode.outcome, episode.verdicts = None, outcome, verdicts
         self.ended[outcome] += 1
+        if verdicts is not None:
+            form = episode.answer_form
+            self.answered[form] += 1
+            self.right.update((form, name) for name, right in verdicts.items() if right)
         del self._active[episode.episode_id]
         self._finished[episode.episode_id] = episode
         if len(self._finished) > self.settings.finished_capacity:

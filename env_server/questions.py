@@ -11,6 +11,7 @@ import apsw
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
 from env_server.sql import SqlJob, SqlPolicy, SqlResult
+from env_server.sql.jobs import Row
 from env_server.verifier import VERIFIER_VERSION, Gold, is_ordered
 from shared.dataset import Question, check_databases, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
@@ -117,10 +118,15 @@ class QuestionBank:
         gold = self._golds.get(question.question_id)
         if gold is None:
             try:
-                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql)
+                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql, question.question_text)
             except (ValueError, TypeError) as error:
                 raise QuestionLoadError(f"the gold answer of question {question.question_id!r} is {error}") from error
             self._golds[question.question_id] = gold
+        return gold
+
+    def settle_ties(self, question: Question, rows: Sequence[Row]) -> Gold:
+        """The question's gold, from now on with the ties that the rows of its `ties.sql` show."""
+        gold = self._golds[question.question_id] = self.gold(question).with_ties(rows)
         return gold
 
     def _fitting(self, split: str | None, levels: tuple[str, ...], db_id: str | None) -> list[Question]:

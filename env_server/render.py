@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
+from env_server.sql.policy import MAX_CELL_CHARS, MAX_RESULT_BYTES
 
 RENDER_VERSION = "1"
-MAX_CELL_CHARS = 200
-MAX_RESULT_BYTES = 4_000  # UTF-8, the closing remark included
 
 _CUT = "(cut: the result is too long)"
 

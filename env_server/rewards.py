@@ -6,17 +6,18 @@
 
 So a correct episode pays at least 0.75 and any other at most 0.20. All amounts are whole millionths, so sums are exact
 after rounding and replays are equal to the byte.
+
+The amounts are those of `REWARD_VERSION`. `VERSIONS` has others beside it, by which recorded episodes can be scored
+again (`python -m env_server rescore`); no server pays by them.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shared.models import RewardLedger
-
-REWARD_VERSION = "1"
 
 # The operational parts: name -> (amount, when a step earns it).
 OPERATIONAL: dict[str, tuple[float, str]] = {
@@ -25,10 +26,41 @@ OPERATIONAL: dict[str, tuple[float, str]] = {
     "repeat": (-0.03, "the same action was taken before in this episode, as `normalise` sees it"),
     "step_cost": (-0.02, "every step"),
 }
-STEP_BOUNDS = (-0.10, 0.15)
-SUM_BOUNDS = (-0.25, 0.05)
-PROGRESS_WEIGHT = 0.15
-CORRECT = 1.0
+
+
+@dataclass(frozen=True)
+class RewardRules:
+    """The amounts of one version, in reward units. `operational` pays by the names of `OPERATIONAL`."""
+
+    operational: Mapping[str, float] = field(
+        default_factory=lambda: {name: pay for name, (pay, _) in OPERATIONAL.items()}
+    )
+    step_bounds: tuple[float, float] = (-0.10, 0.15)
+    sum_bounds: tuple[float, float] = (-0.25, 0.05)
+    progress_weight: float = 0.15
+    correct: float = 1.0
+
+    @property
+    def least_correct(self) -> float:
+        """The least that a correct episode pays."""
+        return _round(self.sum_bounds[0] + self.correct)
+
+    @property
+    def most_incorrect(self) -> float:
+        """The most that any other episode pays."""
+        return _round(self.sum_bounds[1] + self.progress_weight)
+
+    def weighted(self, ledger: RewardLedger) -> float:
+        """The ledger's total as a trainer sums it, from correctness, final potential and operational, not rounded."""
+        return ledger.correctness + self.progress_weight * ledger.potential + ledger.operational
+
+
+REWARD_VERSION = "1"
+VERSIONS: dict[str, RewardRules] = {
+    REWARD_VERSION: RewardRules(),
+    "sparse": RewardRules(operational={}, sum_bounds=(0.0, 0.0), progress_weight=0.0),  # correctness alone
+}
+RULES = VERSIONS[REWARD_VERSION]
 
 CARDINALITY_WEIGHT, OVERLAP_WEIGHT, RANGE_WEIGHT = 0.25, 0.50, 0.25
 
@@ -49,26 +81,26 @@ class StepFacts:
 EMPTY_LEDGER = RewardLedger(step={}, operational=0.0, progress=0.0, correctness=0.0, potential=0.0, total=0.0)
 
 
-def settle(ledger: RewardLedger, facts: StepFacts) -> tuple[float, RewardLedger]:
+def settle(ledger: RewardLedger, facts: StepFacts, rules: RewardRules = RULES) -> tuple[float, RewardLedger]:
     """-> the step's reward and the ledger after it. `clamp` is the part that the bounds take back."""
     earned = {"exec_ok": facts.exec_ok, "new_info": facts.new_info, "repeat": facts.repeat, "step_cost": True}
-    parts = {name: OPERATIONAL[name][0] for name, is_earned in earned.items() if is_earned}
+    parts = {name: rules.operational[name] for name, so in earned.items() if so and name in rules.operational}
     wanted = _round(sum(parts.values()))
-    operational = _round(_clamp(ledger.operational + _clamp(wanted, STEP_BOUNDS), SUM_BOUNDS))
+    operational = _round(_clamp(ledger.operational + _clamp(wanted, rules.step_bounds), rules.sum_bounds))
     if clamped := _round(operational - ledger.operational - wanted):
         parts["clamp"] = clamped
     potential = max(ledger.potential, facts.potential)
-    progress = _round(PROGRESS_WEIGHT * potential)
+    progress = _round(rules.progress_weight * potential)
     if progress > ledger.progress:
         parts["progress"] = _round(progress - ledger.progress)
     if facts.correct:
-        parts["correctness"] = CORRECT
+        parts["correctness"] = rules.correct
     reward = _round(sum(parts.values()))
     return reward, RewardLedger(
         step=parts,
         operational=operational,
         progress=progress,
-        correctness=CORRECT if facts.correct else ledger.correctness,
+        correctness=rules.correct if facts.correct else ledger.correctness,
         potential=potential,
         total=_round(ledger.total + reward),
     )

@@ -24,10 +24,16 @@ NAME = "sqlenv"
 DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to answer a question in plain language"
 # The source that decides what bytes an action is answered with; hashed, because a version number is forgotten.
 RULES = {
-    "env_server": ("environment.py", "questions.py", "render.py", "rewards.py", "verifier.py"),
-    "env_server.sql": ("catalogue.py", "connection.py", "run.py", "runner.py"),
+    "env_server": ("environment.py", "questions.py", "render.py", "rewards.py"),
+    "env_server.verifier": (
+        "__init__.py", "bags.py", "cells.py", "columns.py", "gold.py", "numbers.py", "order.py", "reading.py",
+        "standards.py", "text.py", "typed.py",
+    ),
+    "env_server.sql": (
+        "builtin.py", "catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py",
+    ),
     "shared": ("actions.py", "models.py"),
-}
+}  # fmt: skip
 
 
 def package_version() -> str:
@@ -101,6 +107,10 @@ async def running(settings: Settings, bank: QuestionBank) -> AsyncIterator[Servi
         finally:
             sweeper.cancel()
             counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items()))
+            for form, totals in service.pool.verdict_totals().forms.items():
+                if totals.answered:
+                    right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
+                    log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
             log.info(
                 "episodes ended: %s; unfinished: %d, evicted: %d",
                 counts or "none",

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ValidationError
 from shared.actions import SQLAction, render_action
 from shared.errors import Behind, DigestMismatch, ServerUnreachable, SQLEnvError, UnknownEpisode, is_retryable
 from shared.in_process import ASGIApp, InProcessTransport
-from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
+from shared.models import AnswerForm, EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
 from shared.replicas import CONNECT_TIMEOUT_S, ClientLimits, ClientStats, Replica, encode, normalise_urls, pick_url
 from shared.retry import RetryPolicy
 
@@ -54,6 +54,7 @@ class _Episode:
     digest: str
     question_id: str
     step_budget: int | None
+    answer_form: str | None
     actions: list[str]
     order: asyncio.Lock = field(default_factory=asyncio.Lock)  # one step at a time
 
@@ -137,6 +138,7 @@ class SQLEnvClient:
         db_id: str | None = None,
         seed: int | None = None,
         step_budget: int | None = None,
+        answer_form: AnswerForm | None = None,
         episode_id: str | None = None,
         actions: Sequence[SQLAction | str] | None = None,
         digest: str | None = None,
@@ -157,6 +159,7 @@ class SQLEnvClient:
                 db_id=db_id,
                 seed=seed,
                 step_budget=step_budget,
+                answer_form=answer_form,
                 actions=played or None,
                 digest=digest,
             )
@@ -191,6 +194,11 @@ class SQLEnvClient:
         replica = self._replica(episode_id)
         return _parse(SQLState, await self._timed(self._mended(episode_id, lambda: replica.state(episode_id))))
 
+    async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
+        """An ended episode's answer by every standard. For people and reports, never for the agent."""
+        replica = self._replica(episode_id)
+        return _parse(EpisodeVerdicts, await self._timed(replica.verdicts(episode_id)))
+
     async def metadata(self) -> ServerMetadata:
         """What the servers are; `DigestMismatch` naming two that differ in data or rules."""
         replicas = list(self._replicas.values())
@@ -224,8 +232,10 @@ class SQLEnvClient:
         urls = self.urls
         return self._replicas[urls[0] if len(urls) == 1 else pick_url(urls, episode_id)]
 
-    async def _reset(self, *, episode_id: str, step_budget: int | None, **options: Any) -> ResetResult:
-        request = {"episode_id": episode_id, "step_budget": step_budget, **options}
+    async def _reset(
+        self, *, episode_id: str, step_budget: int | None, answer_form: str | None, **options: Any
+    ) -> ResetResult:
+        request = {"episode_id": episode_id, "step_budget": step_budget, "answer_form": answer_form, **options}
         item = encode({name: value for name, value in request.items() if value is not None})
         replica = self._replica(episode_id)
         digest = await replica.digest()
@@ -235,7 +245,8 @@ class SQLEnvClient:
         else:
             # Its canonical texts, which a rebuild is compared with.
             actions = list(result.observation.action_history)
-            self._episodes[episode_id] = _Episode(replica, digest, result.info.question_id, step_budget, actions)
+            question_id = result.info.question_id
+            self._episodes[episode_id] = _Episode(replica, digest, question_id, step_budget, answer_form, actions)
         return result
 
     async def _step(self, episode_id: str, action: str, step: int | None) -> StepResult:
@@ -274,6 +285,7 @@ class SQLEnvClient:
             "episode_id": episode_id,
             "question_id": episode.question_id,
             "step_budget": episode.step_budget,
+            "answer_form": episode.answer_form,
             "actions": episode.actions,
             "digest": episode.digest,
         }

@@ -4,6 +4,9 @@
     DIR/questions/questions_<split>.json      a JSON array of `Question`
 
 `split` is "train" or "eval". An eval question is `unseen` where no training question touches its database, else `seen`.
+
+An importer marks where a question is from in its id. Those that begin with one of `DEV_PREFIXES` are of a published
+development split, on which results are compared: they are for measuring, and training on them needs an explicit flag.
 """
 
 import hashlib
@@ -32,8 +35,16 @@ class Question(BaseModel):
     tables_involved: list[str]
 
 
+SPIDER_DEV_PREFIX = "spider-dev-"
+DEV_PREFIXES = (SPIDER_DEV_PREFIX,)
+
 _QUESTIONS = TypeAdapter(list[Question])
 _REMEDY = "make the shipped data with 'python -m data build', or name another directory with --data"
+
+
+def is_dev_question(question_id: str) -> bool:
+    """Whether a question is of a published development split."""
+    return question_id.startswith(DEV_PREFIXES)
 
 
 def questions_path(data_dir: Path, split: str) -> Path:

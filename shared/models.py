@@ -13,6 +13,7 @@ from shared.actions import SQLAction
 
 Difficulty = Literal["easy", "medium", "hard"]
 AnswerType = Literal["integer", "float", "string", "list", "table"]
+AnswerForm = Literal["text", "sql"]
 MAX_STEP_BUDGET = 100
 
 
@@ -91,6 +92,31 @@ class SQLState(BaseModel):
     outcome: Outcome | None = None
 
 
+class EpisodeVerdicts(BaseModel):
+    """`GET /operator/verdicts/{episode_id}`: an ended episode by every standard. For people, never for the agent."""
+
+    episode_id: str
+    question_id: str
+    answer_form: AnswerForm
+    outcome: Outcome
+    training_standard: str  # the one of `verdicts` that decided outcome and reward
+    verdicts: dict[str, bool] | None  # standard -> was the ANSWER right? None where there was none
+
+
+class FormTotals(BaseModel):
+    """Of the episodes that ended with an ANSWER of one form."""
+
+    answered: int
+    right: dict[str, int]  # standard -> how many of them it calls right
+
+
+class VerdictTotals(BaseModel):
+    """`GET /operator/verdicts`: all answers since the server started; a replayed episode counts again."""
+
+    training_standard: str
+    forms: dict[AnswerForm, FormTotals]
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -99,6 +125,8 @@ class ResetRequest(_Request):
     """Start, or rebuild, an episode. `question_id` wins over the filters; a `seed` picks the same question anywhere.
 
     `actions` are replayed in order. The request with a `digest` is refused by a server whose own differs.
+    `answer_form` "sql": ANSWER holds a statement, whose result is compared with the gold's. The driver must say so to
+    its agent; such episodes are another task than those of training, and are counted apart.
     """
 
     episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")  # '..' is no path
@@ -108,6 +136,7 @@ class ResetRequest(_Request):
     db_id: str | None = None
     seed: int | None = None
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
+    answer_form: AnswerForm = "text"
     actions: Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None = None
     digest: str | None = None  # of the server that the episode began on
 

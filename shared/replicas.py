@@ -117,6 +117,10 @@ class Replica:
         async with self._singles:
             return await self.call("GET", "/state", params={"episode_id": episode_id})
 
+    async def verdicts(self, episode_id: str) -> Any:
+        async with self._singles:
+            return await self.call("GET", f"/operator/verdicts/{quote(episode_id, safe='')}")
+
     async def digest(self) -> str:
         """The digest of this server's data and rules, asked at first contact and after a lost connection."""
         if self._digest is None:

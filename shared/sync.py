@@ -72,6 +72,7 @@ class SyncSQLEnvClient:
     step_many = _sync(SQLEnvClient.step_many)
     close_episode = _sync(SQLEnvClient.close_episode)
     state = _sync(SQLEnvClient.state)
+    verdicts = _sync(SQLEnvClient.verdicts)
     metadata = _sync(SQLEnvClient.metadata)
     health = _sync(SQLEnvClient.health)
     wait_ready = _sync(SQLEnvClient.wait_ready)

@@ -19,7 +19,7 @@ FORBIDDEN = {
 
 # Inside the server: a floor may import those below it, never one above. Modules not named here (settings, service, the
 # command line) serve any floor; that nobody climbs by way of them is for `test_no_cycle` to show.
-FLOORS = [("app",), ("http", "openenv", "mcp", "pages"), ("pool",), ("environment",),
+FLOORS = [("app",), ("http", "openenv", "mcp", "pages", "operator"), ("pool",), ("environment",),
           ("rewards", "verifier", "questions", "render"), ("sql",)]  # fmt: skip
 
 
@@ -87,6 +87,18 @@ def test_sql_imports_nothing_of_the_server_but_itself() -> None:
         if module.startswith("env_server.sql")
         for name in imports_of(module)
         if name.split(".")[0] == "env_server" and not name.startswith("env_server.sql")
+    ]
+    assert broken == []
+
+
+def test_the_conformance_suite_imports_nothing_of_the_server_but_itself() -> None:
+    """It is for any server."""
+    broken = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if module.startswith("env_server.conformance")
+        for name in imports_of(module)
+        if name.split(".")[0] == "env_server" and not name.startswith("env_server.conformance")
     ]
     assert broken == []
 

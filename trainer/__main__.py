@@ -141,6 +141,12 @@ def train(
         ),
     ] = None,
     eval_points: Annotated[int, typer.Option(min=1, help="Questions of one such point.")] = 32,
+    allow_dev_questions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dev-questions", help="Train on questions of a published development split, if given any."
+        ),
+    ] = False,
 ) -> None:
     """The main job: measure random actions and the untrained model, train with GRPO over HTTP, measure again.
 
@@ -149,6 +155,7 @@ def train(
     """
     overrides = _settings(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
+    named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {key: value for key, value in named.items() if value is not None}
     if resume is not None:  # refused by name, as those above are
         fixed = {"eval_limit": eval_limit, "eval_every": eval_every, "eval_points": eval_points, "out": out}

@@ -65,6 +65,7 @@ class GRPOConfig:
     scale_rewards: Literal["group", "batch", "none"] = "group"
     gradient_checkpointing: bool = False
     save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
+    allow_dev_questions: bool = False  # train on questions of a published development split (shared.dataset)
 
     def __post_init__(self) -> None:
         for name, kind in _HINTS.items():

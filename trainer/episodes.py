@@ -17,6 +17,7 @@ import numpy as np
 from shared.actions import SQLAction, render_action
 from shared.errors import DigestMismatch, InvalidRequest, SQLEnvError, UnknownQuestion
 from shared.models import Outcome, ResetResult, StepResult
+from shared.run_files import observation_digest
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.generators.base import Generator, Policy, Sample, StopReason, View
@@ -69,6 +70,8 @@ class Episode:
     episode_id: str = ""
     messages: list[dict[str, str]] = field(default_factory=list)
     latest: StepResult | None = None
+    rewards: list[float] = field(default_factory=list)  # of the answered steps
+    digests: list[str] = field(default_factory=list)  # of every observation
     outcome: Outcome | None = None
     parse_failures: int = 0
     env_errors: list[str] = field(default_factory=list)
@@ -103,6 +106,7 @@ class Batch:
                 continue
             episode.episode_id, episode.latest = reply.episode_id, reply
             episode.view.observations.append(reply.observation)
+            episode.digests.append(observation_digest(reply.observation))
             text = format_observation(reply.observation)
             episode.messages = [*map(_plain_message, episode.prompt[:-1]), {"role": "user", "content": text}]
             if self._codec is not None:
@@ -192,6 +196,8 @@ class Batch:
         self._stats.steps += 1
         episode.latest = reply
         episode.view.observations.append(observation)
+        episode.digests.append(observation_digest(observation))
+        episode.rewards.append(0.0 if reply.reward is None else reply.reward)
         if observation.error is not None:
             episode.env_errors.append(reply.info.error_code or "error")
         if reply.done:
@@ -238,6 +244,8 @@ class Batch:
             "env_errors": episode.env_errors,
             "context_overflow": episode.context_overflow,
             "actions": observation.action_history if observation else [],
+            "rewards": episode.rewards,
+            "observations": episode.digests,
             "texts": episode.view.actions,
             "transcript": episode.messages,
             "lost": episode.lost.message if episode.lost else None,

@@ -12,7 +12,7 @@ from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluate import PromptRow, choose
 from trainer.models import load_model_and_tokenizer
-from trainer.questions import load_question_prompts
+from trainer.questions import check_training_questions, load_question_prompts
 from trainer.records import Book
 from trainer.runs import Run, read_json, write_json
 from trainer.summary import model_digest
@@ -58,6 +58,7 @@ def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *,
     train_questions, eval_questions = load_questions(path), load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     train = load_question_prompts(config, "train") if training else []
+    check_training_questions((row["question_id"] for row in train), config)
     evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     model, tokenizer = load_model_and_tokenizer(config)
     return Inputs(
@@ -84,6 +85,7 @@ def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConf
 def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata) -> None:
     """config.json, from which `resumed_settings` goes on. The digests stay those of the run's first session."""
     digests = _digests(inputs, metadata)
+    run.checksums.unlink(missing_ok=True)  # a finished run that goes on
     if run.config.exists():
         first = read_json(run.config)
         digests = {name: first[name] for name in digests if name in first}
@@ -93,6 +95,7 @@ def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inp
             "preset": options.preset,
             "config": asdict(config),
             "options": {name: getattr(options, name) for name in ("eval_limit", "eval_every", "eval_points")},
+            "reward_version": metadata.reward_version,
             **digests,
         },
     )

@@ -287,6 +287,7 @@ class Job:
             server_restarts=self._clock.restarts(),
         )
         write_json(self._run.summary, summary)
+        self._run.seal()
         found = self._summaries()
         self._console.print(success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", found))
         trained = {phase: found[phase] for phase in ("before", "after")}

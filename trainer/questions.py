@@ -1,13 +1,13 @@
 """The prompts of a run: which questions are asked, as chat messages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.dataset import Question, load_questions
+from shared.dataset import Question, is_dev_question, load_questions
 from shared.errors import QuestionLoadError
 from trainer.config import GRPOConfig
-from trainer.errors import PromptError
+from trainer.errors import ConfigError, PromptError
 from trainer.prompts import get_system_prompt
 
 Prompt = list[dict[str, Any]]
@@ -50,6 +50,21 @@ def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict
             f"{', '.join(sorted({question.difficulty for question in questions}))}): change difficulty_filter"
         )
     return [_row(question, config) for question in kept]
+
+
+def check_training_questions(question_ids: Iterable[str], config: GRPOConfig) -> None:
+    """`ConfigError` where some are of a published development split, unless `config.allow_dev_questions`.
+
+    Results on such a split are compared with others', and a model that was trained on it has none to show.
+    """
+    found = [question_id for question_id in question_ids if is_dev_question(question_id)]
+    if found and not config.allow_dev_questions:
+        raise ConfigError(
+            f"{len(found)} of the training questions are of a published development split ({found[0]}, ...), which is "
+            "for measuring alone: take them out, or pass --allow-dev-questions (allow_dev_questions=true), and don't "
+            "compare the trained model's result on it",
+            field="allow_dev_questions",
+        )
 
 
 def _row(question: Question, config: GRPOConfig) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 from shared.dataset import Question
 from shared.models import Outcome
+from shared.run_files import sealed
 
 SEEN, UNSEEN = "seen", "unseen"
 
@@ -36,6 +39,11 @@ class Episode:
     env_errors: int  # actions that the environment answered with an error
     context_overflow: bool  # it ended because the model's context window was full
     turns: tuple[Turn, ...]
+    # What an audit replays and compares: of each answered step its canonical action and its reward, and the digests of
+    # the reset's observation and of each step's.
+    actions: tuple[str, ...] = ()
+    rewards: tuple[float, ...] = ()
+    observations: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -46,18 +54,21 @@ class Episode:
         return self.outcome == Outcome.CORRECT
 
     def as_line(self, phase: str, mode: str, step: int) -> dict[str, Any]:
-        """A row of episodes.jsonl: phase (train, random, before, eval, after), mode (greedy, sampled), the step that it
-        trained, or after which it was measured. Observations are left out: replaying the actions gives them again."""
+        """A row of episodes.jsonl (`shared.run_files`): phase (train, random, before, eval, after), mode (greedy,
+        sampled), the step that it trained, or after which it was measured. Observations are left out but for their
+        digests: replaying the actions gives them again."""
         line = {"phase": phase, "mode": mode, "step": step, **asdict(self)}
-        line["actions"] = [turn.action for turn in self.turns]
         del line["turns"]
-        return line
+        audited = {name: list(line.pop(name)) for name in ("actions", "rewards", "observations")}
+        taken = [*self.actions, *[None] * (len(self.turns) - len(self.actions))]
+        texts = [None if turn.action == text else turn.action for turn, text in zip(self.turns, taken, strict=True)]
+        return sealed({**line, "actions": audited.pop("actions"), "texts": texts, **audited})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Episode":
         """The episode that `dataclasses.asdict` wrote."""
-        turns = tuple(Turn(**turn) for turn in fields["turns"])
-        return cls(**{**fields, "turns": turns})
+        lists = {name: tuple(fields.get(name, ())) for name in ("actions", "rewards", "observations")}
+        return cls(**{**fields, "turns": tuple(Turn(**turn) for turn in fields["turns"]), **lists})
 
 
 def turns_of(transcript: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:
@@ -94,7 +105,8 @@ class Book:
         question = self._questions[row["question_id"]]
         parts = (row["correctness"], row["progress"], row["operational"])
         lost = any(part is None for part in parts)
-        reward = None if lost else sum(weight * part for weight, part in zip(self._weights, parts, strict=True))
+        products = [weight * part for weight, part in zip(self._weights, parts, strict=True) if part is not None]
+        reward = None if lost else reduce(add, products)  # sum() of floats depends on Python's version
         return Episode(
             question_id=question.question_id,
             database=question.database_name,
@@ -110,4 +122,7 @@ class Book:
             env_errors=len(row["env_errors"]),
             context_overflow=bool(row["context_overflow"]),
             turns=turns_of(row["transcript"]),
+            actions=tuple(row["actions"]),
+            rewards=tuple(row["rewards"]),
+            observations=tuple(row["observations"]),
         )

@@ -5,12 +5,13 @@ runs/<id>/
   summary.json        the result: rates, counts, times, versions, digests
   learning_curve.png  reward and success over the steps
   transcripts.md      the same questions: random, before, after
-  episodes.jsonl      one line an episode, of training and of every evaluation
+  episodes.jsonl      one line an episode, of training and of every evaluation (`shared.run_files`)
   metrics.jsonl       one line a log event
   server.log          what the environment server said, where the run started it
   model/              the trained model and its tokenizer
   evaluations/        what the measurements before and after gave, as JSON
   checkpoints/        what a resumed run continues from
+  SHA256SUMS          the digests of a finished run's files, for `sha256sum --check` and `python -m env_server verify`
 runs/latest           a relative link to the run that began last
 """
 
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared.run_files import CHECKSUMS, CONFIG, EPISODES, METRICS, SUMMARY, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -133,11 +135,11 @@ class Run:
 
     @property
     def config(self) -> Path:
-        return self.path / "config.json"
+        return self.path / CONFIG
 
     @property
     def summary(self) -> Path:
-        return self.path / "summary.json"
+        return self.path / SUMMARY
 
     @property
     def curve(self) -> Path:
@@ -149,15 +151,19 @@ class Run:
 
     @property
     def episodes(self) -> Path:
-        return self.path / "episodes.jsonl"
+        return self.path / EPISODES
 
     @property
     def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def server_log(self) -> Path:
         return self.path / "server.log"
+
+    @property
+    def checksums(self) -> Path:
+        return self.path / CHECKSUMS
 
     @property
     def model(self) -> Path:
@@ -170,6 +176,10 @@ class Run:
     def evaluation(self, phase: str, mode: str) -> Path:
         """Where the measurement `phase` (random, before, after) in `mode` (greedy, sampled) is kept."""
         return self.path / "evaluations" / f"{phase}_{mode}.json"
+
+    def seal(self) -> None:
+        """Write down the digests of what a finished run leaves."""
+        write_text(self.checksums, render_checksums(checksums(self.path)))
 
     def last_checkpoint(self) -> Path | None:
         """The checkpoint of the highest step that was written to its end, or None."""

@@ -18,6 +18,7 @@ from trainer.config import GRPOConfig
 from trainer.cores import usable_threads
 from trainer.errors import ConfigError, RunError
 from trainer.interrupt import Interrupted, Interrupts
+from trainer.questions import check_training_questions, question_id_of
 from trainer.rewards import REWARD_FUNCTIONS
 from trainer.rollout import EpisodeClient, RolloutStats, rollout_func
 from trainer.runs import checkpoint_step, read_json
@@ -50,13 +51,14 @@ def build_trainer(
 
     `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `reward_funcs` are the three that
     `config.to_trl` weights, in the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that win
-    over `config`'s. `ConfigError` where the questions don't fill one batch.
+    over `config`'s. `ConfigError` where the questions don't fill one batch, or may not be trained on.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
 
     from trainer.grpo import LengthSortedGRPOTrainer
 
+    check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     questions_per_step = config.rollouts_per_step // config.num_generations
     if len(prompts) < questions_per_step:
         raise ConfigError(

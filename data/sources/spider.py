@@ -23,10 +23,15 @@ from data.gold import GoldRejected, open_readonly, run_gold
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.landing import check_place, copy_database, landing
 from data.sources.report import Dropped, ImportReport, SplitCount
-from shared.dataset import Question, database_path, questions_path
+from shared.dataset import SPIDER_DEV_PREFIX, Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
-FILES = {"train_spider.json": ("train", "train"), "train_others.json": ("train", "others"), "dev.json": ("eval", "dev")}
+# file -> (split, how the ids of its rows begin)
+FILES = {
+    "train_spider.json": ("train", "spider-train-"),
+    "train_others.json": ("train", "spider-others-"),
+    "dev.json": ("eval", SPIDER_DEV_PREFIX),
+}
 OPTIONAL = {"train_others.json"}
 MAX_NAMED_ROWS = 1_000  # problems named one by one; beyond, the counts in the table tell
 DECLARES_DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")  # quick_check's own words
@@ -112,12 +117,12 @@ def _read_json(path: Path, report: ImportReport) -> list[Any]:
 
 
 def _read_questions(path: Path, report: ImportReport) -> list[SpiderRow]:
-    split, part = FILES[path.name]
+    split, prefix = FILES[path.name]
     count = report.splits.setdefault(split, SplitCount())
     rows = []
     for number, raw in enumerate(_read_json(path, report)):
         count.rows += 1
-        row_id = f"spider-{part}-{number:04}"
+        row_id = f"{prefix}{number:04}"
         if fault := _row_fault(raw):
             database = str(raw.get("db_id", "")) if isinstance(raw, dict) else ""
             report.drop(Dropped(row_id, split, database, "bad row", fault))

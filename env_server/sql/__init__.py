@@ -3,6 +3,9 @@
     policy.py       every limit, with its reason
     jobs.py         SqlJob and SqlResult, and how they cross a pipe
     connection.py   one connection: jailed for SQL that somebody wrote, or trusted
+    builtin.py      tables that are in no database
+    functions.py    trim() with two arguments, in one pass
+    deadline.py     CPU time
     run.py          a statement -> its result
     catalogue.py    DESCRIBE and SAMPLE
     runner.py       `SqlRunner`: a job -> its result, with connections kept open

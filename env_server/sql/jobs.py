@@ -6,7 +6,8 @@ JSON lacks is an object: `{"b": base64}` a blob, `{"f": "inf"}` a float that is 
 
 Beside the pipe, each worker shares a page with its parent, the marker: the number of the job that runs (0: none) and
 when it began, in seconds of the monotonic clock and of the worker's CPU time. So the parent knows which job to blame
-for a dead worker, however many of one frame are unanswered, and how long it has run.
+for a dead worker, however many of one frame are unanswered, and how long it has run. The other way it says up to which
+number the jobs sent are somebody else's by now: those the worker leaves out.
 """
 
 import base64
@@ -23,9 +24,10 @@ Cell = int | float | str | bytes | None
 Row = tuple[Cell, ...]
 
 LENGTH = struct.Struct("<I")
-MARKER = struct.Struct("<Qdd")
+MARKER = struct.Struct("@Qdd")  # native, so that each number is written at once; the other process may be reading
+LEFT_OUT = struct.Struct("@Q")
+LEFT_OUT_AT = MARKER.size
 MARKER_BYTES = mmap.PAGESIZE
-MAX_FRAME_BYTES = 256 * 1024 * 1024  # a batch's results; past it the stream is out of step
 
 
 class JobKind(StrEnum):

@@ -18,10 +18,11 @@ from pathlib import Path
 from types import TracebackType
 
 from env_server.sql.jobs import (
+    LEFT_OUT,
+    LEFT_OUT_AT,
     LENGTH,
     MARKER,
     MARKER_BYTES,
-    MAX_FRAME_BYTES,
     SqlJob,
     SqlResult,
     decode_results,
@@ -37,22 +38,23 @@ MAX_START_FAILURES = 3  # in a row; then waiting jobs fail rather than wait on
 RETRY_START_S = 1.0
 END_TIMEOUT_S = 2.0  # for a worker to leave by itself
 IMBALANCE = 16  # jobs by which a database's own worker may be busier than another before it loses one to it
-SLOW_S = 0.05  # a job that runs for so long turns its worker's other databases away
+SLOW_S = 0.03  # a job that runs for so long loses those that wait behind it to another worker
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    number: int
     job: SqlJob
     future: asyncio.Future[SqlResult]
+    number: int = 0  # of its last sending; each has its own, and they rise
     kills: int = 0
 
 
 class SqlPool:
     """`workers` processes that run `SqlJob`s. Start it, or use `async with`; it belongs to that event loop.
 
-    `counts` counts jobs, kills (a job ran past its time), losses (a worker died otherwise), retries and killed_jobs.
+    `counts` counts jobs, kills (a job ran past its time), losses (a worker died, by that or otherwise), retries (jobs
+    sent again after a loss), moved (jobs taken from behind a slow one) and killed_jobs.
     """
 
     def __init__(self, workers: int = 2, policy: SqlPolicy | None = None) -> None:
@@ -114,9 +116,8 @@ class SqlPool:
             job.sql.encode()
         except UnicodeEncodeError:
             return SqlResult(error="the query holds text that is not Unicode", error_code="sql_error")
-        self._last += 1
         self.counts["jobs"] += 1
-        task = _Task(self._last, job, asyncio.get_running_loop().create_future())
+        task = _Task(job, asyncio.get_running_loop().create_future())
         self._choose(job.db_path).submit(task)
         result = await task.future
         if result.error_code == "internal":
@@ -132,12 +133,22 @@ class SqlPool:
     def _choose(self, db_path: str) -> "_Worker":
         """A database has its own worker, where its connection is open; unless that one is much busier than another."""
         own = self._workers[zlib.crc32(db_path.encode(errors="replace")) % len(self._workers)]
-        if not own.load:
+        if own.up and not own.load:
             return own
         idlest = min(self._workers, key=lambda worker: (not worker.up, worker.load))
-        if own.load - idlest.load > IMBALANCE or (idlest.load < own.load and own.running_s() > SLOW_S):
+        if not own.up or own.load - idlest.load > IMBALANCE or (idlest.load < own.load and own.running_s() > SLOW_S):
             return idlest
         return own
+
+    def number(self) -> int:
+        """The next of the numbers that jobs are sent under."""
+        self._last += 1
+        return self._last
+
+    def free_worker(self, busy: "_Worker") -> "_Worker | None":
+        """The least loaded of the others that are up and at no slow job."""
+        free = [worker for worker in self._workers if worker is not busy and worker.up and worker.running_s() <= SLOW_S]
+        return min(free, key=lambda worker: worker.load, default=None)
 
     def _look(self) -> None:
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
@@ -158,6 +169,7 @@ class _Worker(asyncio.Protocol):
         self._marker: mmap.mmap | None = None
         self._buffer = bytearray()
         self._flush_due = False
+        self._patience: asyncio.TimerHandle | None = None  # runs while a job waits behind another
         self._heard = 0.0  # monotonic seconds, of the last frame either way
         self.failures = 0  # starts in a row that came to nothing
         self._starting: asyncio.Task[None] | None = None
@@ -200,9 +212,32 @@ class _Worker(asyncio.Protocol):
             return
         assert self._transport is not None
         batch, self.waiting = [task for task in self.waiting if not task.future.done()], []
-        self.sent.update((task.number, task) for task in batch)
+        for task in batch:
+            task.number = self.pool.number()
+            self.sent[task.number] = task
         self._heard = time.monotonic()
         self._transport.write(encode_jobs([(task.number, task.job) for task in batch]))
+        if self._patience is None and self.load > 1:
+            self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)
+
+    def _move_on(self) -> None:
+        """Where a job has run for `SLOW_S`, those behind it go to a worker that is at none such, if there is one."""
+        self._patience = None
+        if not self.up or self.load < 2:
+            return
+        number, began, _ = self._read_marker()
+        slow = number in self.sent and time.monotonic() - began > SLOW_S
+        if slow and (other := self.pool.free_worker(self)) is not None:
+            behind = [task for task in (*self.sent.values(), *self.waiting) if task.number != number]
+            assert self._marker is not None
+            LEFT_OUT.pack_into(self._marker, LEFT_OUT_AT, max(self.sent))
+            self.sent = {number: self.sent[number]}
+            self.waiting = []
+            self.pool.counts["moved"] += len(behind)
+            for task in behind:
+                other.submit(task)
+        else:
+            self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -210,7 +245,7 @@ class _Worker(asyncio.Protocol):
         start = 0
         while len(self._buffer) - start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(self._buffer, start)
-            if size > MAX_FRAME_BYTES:
+            if size > self.pool.policy.max_frame_bytes:
                 log.error("a SQL worker sent a frame of %d bytes; killing it", size)
                 self.kill()
                 return
@@ -248,8 +283,10 @@ class _Worker(asyncio.Protocol):
                 pass_fds=(theirs.fileno(), page.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Nothing of the parent's environment, where secrets are; UTC for the modifier 'localtime'.
-                env={"PYTHONPATH": str(_ROOT), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PATH": os.defpath},
+                # Nothing of the parent's environment, where secrets are; UTC for the modifier 'localtime'; one arena,
+                # since a second would reserve 64 MB of the address space.
+                env={"PYTHONPATH": str(_ROOT), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PATH": os.defpath,
+                     "MALLOC_ARENA_MAX": "1"},
             )  # fmt: skip
         self._heard = time.monotonic()
         ours.setblocking(False)
@@ -296,8 +333,11 @@ class _Worker(asyncio.Protocol):
                     SqlResult(error="the query takes too long or too much memory", error_code="sql_killed")
                 )
         self.pool.counts["retries"] += len(self.sent)
-        self.waiting = [*self.sent.values(), *self.waiting]
-        self.sent = {}
+        tasks = [*self.sent.values(), *self.waiting]
+        self.sent, self.waiting = {}, []
+        other = self.pool.free_worker(self)
+        for task in tasks:  # the one to blame waits for the next process; the innocent need not
+            (other if other is not None and task is not running else self).submit(task)
         if not was_up:
             self.failures += 1
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
@@ -331,6 +371,9 @@ class _Worker(asyncio.Protocol):
         self._reap()
 
     def _fail(self, why: str) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         for task in (*self.sent.values(), *self.waiting):
             if not task.future.done():
                 task.future.set_exception(NotReady(why, retry_after_s=1))

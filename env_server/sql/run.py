@@ -8,10 +8,8 @@ import apsw
 
 from env_server.sql.connection import Refused, SqlConnection
 from env_server.sql.jobs import Cell, Row, SqlResult
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.policy import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlPolicy
 
-MAX_ERROR_CHARS = 300
-MAX_TABLES_NAMED = 60
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
 
 _TOO_BIG = re.compile(
@@ -101,7 +99,7 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
     if connection.denied is not None:
         return connection.denied, "sql_denied"
     if connection.over is not None or isinstance(error, apsw.InterruptError):
-        return "the query takes too much work; make it simpler", "sql_budget"  # the same text for steps and CPU time
+        return "the query takes too much work; make it simpler", "sql_budget"  # the same text for all of them
     if isinstance(error, (MemoryError, apsw.NoMemError, apsw.FullError)):
         return OUT_OF_MEMORY, "sql_budget"
     if isinstance(error, apsw.TooBigError) and not text.startswith("a row"):

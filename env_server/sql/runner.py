@@ -6,6 +6,7 @@ import apsw
 
 from env_server.sql.catalogue import describe, sample
 from env_server.sql.connection import SqlConnection
+from env_server.sql.deadline import Deadline
 from env_server.sql.jobs import JobKind, SqlJob, SqlResult
 from env_server.sql.policy import SqlPolicy
 from env_server.sql.run import OUT_OF_MEMORY, out_of_memory, run_query, unreadable
@@ -19,13 +20,14 @@ class SqlRunner:
     """Runs jobs in this process, one at a time, keeping connections open. Not for several threads.
 
     The executor of a `SQLEnvironment` without a server, and the heart of a worker process. In a notebook's process the
-    CPU limit counts the whole process, and the modifier 'localtime' follows its time zone.
+    modifier 'localtime' follows the process's time zone.
     """
 
     def __init__(self, policy: SqlPolicy | None = None) -> None:
         """Limits SQLite's heap in this whole process, for connections that apsw opens."""
         self.policy = policy or SqlPolicy()
         apsw.hard_heap_limit(self.policy.max_heap_bytes)
+        self._deadline = Deadline(self.policy.max_cpu_s)
         self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
 
     def __enter__(self) -> "SqlRunner":
@@ -33,6 +35,7 @@ class SqlRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._deadline.close()
 
     def run(self, job: SqlJob) -> SqlResult:
         """The result of a job. An unknown kind is a ValueError; whatever else goes wrong is in the result."""
@@ -57,16 +60,21 @@ class SqlRunner:
             return SqlResult(error=unreadable(error), error_code="db_error")
         except MemoryError:
             return SqlResult(error=OUT_OF_MEMORY, error_code="sql_budget")
-        match kind:
-            case JobKind.TABLES:
-                return SqlResult(["name"], [(name,) for name in connection.tables])
-            case JobKind.DESCRIBE:
-                return describe(connection, job.sql)
-            case JobKind.SAMPLE:
-                return sample(connection, job.sql)
-            case _:
-                default = self.policy.gold_rows if kind == JobKind.GOLD else None
-                return run_query(connection, job.sql, self.policy, default if job.max_rows is None else job.max_rows)
+        if kind == JobKind.TABLES:
+            return SqlResult(["name"], [(name,) for name in connection.tables])
+        self._deadline.start(connection)
+        try:
+            match kind:
+                case JobKind.DESCRIBE:
+                    return describe(connection, job.sql)
+                case JobKind.SAMPLE:
+                    return sample(connection, job.sql)
+                case _:
+                    default = self.policy.gold_rows if kind == JobKind.GOLD else None
+                    max_rows = default if job.max_rows is None else job.max_rows
+                    return run_query(connection, job.sql, self.policy, max_rows)
+        finally:
+            self._deadline.stop()
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         jailed = kind in _JAILED

@@ -13,8 +13,18 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
-from env_server.sql.jobs import LENGTH, MARKER, MARKER_BYTES, SqlResult, decode_jobs, encode_results
+from env_server.sql.jobs import (
+    LEFT_OUT,
+    LEFT_OUT_AT,
+    LENGTH,
+    MARKER,
+    MARKER_BYTES,
+    SqlResult,
+    decode_jobs,
+    encode_results,
+)
 from env_server.sql.policy import SqlPolicy
 from env_server.sql.runner import SqlRunner
 
@@ -41,6 +51,8 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
             results: list[tuple[int, SqlResult]] = []
             flushed = time.monotonic()
             for number, job in decode_jobs(body):
+                if number <= LEFT_OUT.unpack_from(marker, LEFT_OUT_AT)[0]:
+                    continue
                 now = time.monotonic()
                 if results and now - flushed > FLUSH_AFTER_S:
                     channel.sendall(encode_results(results))
@@ -77,14 +89,23 @@ def _read(channel: socket.socket, size: int) -> bytes:
 
 def _limit(policy: SqlPolicy) -> None:
     for what, most in (
-        (resource.RLIMIT_AS, policy.max_address_space_bytes),
+        (resource.RLIMIT_AS, _address_space_bytes() + policy.max_address_space_growth_bytes),
         (resource.RLIMIT_NOFILE, policy.max_open_files),
-        (resource.RLIMIT_FSIZE, 0),  # it has nothing to write
-        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, policy.max_file_bytes),
+        (resource.RLIMIT_CORE, policy.max_core_bytes),
     ):
         hard = resource.getrlimit(what)[1]
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (limit, limit))
+
+
+def _address_space_bytes() -> int:
+    """What this process holds. A terabyte, so no limit, where the system has no /proc."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 2**40
+    return pages * mmap.PAGESIZE
 
 
 if __name__ == "__main__":

@@ -142,10 +142,10 @@ def test_an_order_that_decides_is_no_tie(connection: apsw.Connection, sql: str, 
         "SELECT group_concat(name) FROM person",
     ],
 )
-def test_what_hangs_on_the_scan_order_is_unstable(connection: apsw.Connection, sql: str) -> None:
+def test_what_hangs_on_the_scan_order_is_named_so(connection: apsw.Connection, sql: str) -> None:
     with pytest.raises(GoldRejected) as rejected:
         run_gold(connection, sql)
-    assert rejected.value.reason == Reason.UNSTABLE
+    assert rejected.value.reason == Reason.ORDER
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
 """Jobs and results survive the pipe."""
 
+import inspect
 import math
+import re
+import tomllib
+from pathlib import Path
 
+import apsw
 import pytest
 
 from env_server.sql.jobs import LENGTH, SqlJob, SqlResult, decode_jobs, decode_results, encode_jobs, encode_results
@@ -38,6 +43,26 @@ def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
 def test_errors_survive() -> None:
     result = SqlResult(error="no such column: x", error_code="sql_error", vm_steps=1000)
     assert decode_results(body(encode_results([(1, result), (2, SqlResult())]))) == [(1, result), (2, SqlResult())]
+
+
+def test_the_sqlite_version_is_pinned() -> None:
+    """Steps, plans and messages depend on it."""
+    root = Path(__file__).parents[2]
+    server = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["server"]
+    pin = next(requirement for requirement in server if requirement.startswith("apsw"))
+    assert pin in (root / "constraints.txt").read_text().splitlines()
+    assert pin == f"apsw=={apsw.apsw_version()}"
+    assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
+
+
+def test_every_limit_has_its_reason() -> None:
+    """On its line, or above it without a blank line between."""
+    source = inspect.getsource(SqlPolicy)
+    for group in source.split("\n\n"):
+        lines = group.splitlines()
+        for number, line in enumerate(lines):
+            if re.match(r"    \w+: (int|float) = ", line):
+                assert "#" in line or any(above.lstrip().startswith("#") for above in lines[:number]), line
 
 
 def test_the_policys_digest_is_of_what_decides_results() -> None:

@@ -104,6 +104,26 @@ def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
     in_pool(body, workers=2, **NO_LIMITS)
 
 
+def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str) -> None:
+    """Also those of the same frame. The worker that they were sent to first leaves them out."""
+
+    async def body(pool: SqlPool) -> None:
+        half = SqlJob(JobKind.QUERY, shop, slow(shop).sql.replace("6000000", "3000000"))
+        results = await asyncio.gather(*map(pool.run, (half, half, count(shop))))
+        assert [result.rows for result in results] == [[(3_000_000,)], [(3_000_000,)], [(6,)]]
+        assert pool.counts["moved"] >= 2
+        await asyncio.gather(*(pool.run(count(shop)) for _ in range(40)))  # both workers are done with what they had
+        mine, others = (cpu_s(pid) for pid in pool.pids)
+        assert max(mine, others) < 1.7 * min(mine, others)
+
+    in_pool(body, workers=2, **NO_LIMITS)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         jobs = [count(shop), SqlJob(JobKind.QUERY, shop, ENDLESS), *[count(shop)] * 5]
@@ -222,6 +242,33 @@ def test_a_worker_has_nothing_of_the_parents_environment(monkeypatch: pytest.Mon
         assert b"hunter2" not in Path(f"/proc/{pool.pids[0]}/environ").read_bytes()
 
     in_pool(body)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
+def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        lines = Path(f"/proc/{pool.pids[0]}/limits").read_text().splitlines()
+        hard = {line[:26].strip(): line[26:].split()[1] for line in lines[1:]}
+        policy = pool.policy
+        assert hard["Max file size"] == hard["Max core file size"] == "0"
+        assert hard["Max open files"] == str(policy.max_open_files)
+        growth = policy.max_address_space_growth_bytes
+        assert growth < int(hard["Max address space"]) < growth + 100 * 1024 * 1024
+
+    in_pool(body)
+
+
+def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop: str) -> None:
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)"
+    sort = SqlJob(JobKind.QUERY, shop, f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x")
+
+    async def body(pool: SqlPool) -> None:
+        before = pool.pids
+        assert (await pool.run(sort)).error_code == "sql_budget"
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.pids == before
+
+    in_pool(body, max_heap_bytes=2**32, max_address_space_growth_bytes=48 * 1024 * 1024)
 
 
 def test_a_worker_imports_no_web_framework() -> None:

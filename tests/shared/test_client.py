@@ -52,14 +52,15 @@ def test_every_reset_option_reaches_the_server() -> None:
         server.reset = lambda item: seen.append(item) or play(item)  # type: ignore[method-assign, func-returns-value]
         async with server.client() as client:
             await client.reset(
-                split="train", difficulty=("easy", "medium"), db_id="d", seed=0, step_budget=4, episode_id="e1"
-            )
+                split="train", difficulty=("easy", "medium"), db_id="d", seed=0, step_budget=4, answer_form="sql",
+                episode_id="e1",
+            )  # fmt: skip
             forked = await client.reset(
                 question_id="q", actions=["SAMPLE: t", SQLAction(action_type=ActionType.QUERY, argument="x")]
             )
         assert seen[0] == {
             "episode_id": "e1", "split": "train", "difficulty": ["easy", "medium"], "db_id": "d", "seed": 0,
-            "step_budget": 4,
+            "step_budget": 4, "answer_form": "sql",
         }  # fmt: skip
         assert seen[1]["actions"] == ["SAMPLE: t", "QUERY: x"]
         assert forked.observation.step_count == 2
@@ -76,6 +77,22 @@ def test_a_fork_goes_on_after_its_actions() -> None:
             server.restart()
             reply = await client.step(forked.episode_id, "QUERY: y")
             assert reply.observation.action_history == ["SAMPLE: t", "QUERY: x", "QUERY: y"]
+
+    drive(main())
+
+
+def test_a_rebuilt_episode_keeps_its_form_of_answers() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        seen: list[dict[str, Any]] = []
+        play = server.reset
+        server.reset = lambda item: seen.append(item) or play(item)  # type: ignore[method-assign, func-returns-value]
+        async with server.client() as client:
+            for form in ("sql", None):
+                reset = await client.reset(question_id="q", answer_form=form)
+                server.restart()
+                await client.step(reset.episode_id, "QUERY: x")
+        assert [item.get("answer_form") for item in seen] == ["sql", "sql", None, None]
 
     drive(main())
 

@@ -10,7 +10,7 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import SQLEnvClient, in_process
-from shared.errors import CapacityReached, InvalidAction, SQLEnvError, UnknownQuestion
+from shared.errors import CapacityReached, Conflict, InvalidAction, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, StepResult
 from tests.servers import running_server
 from tests.shared.fake_server import drive
@@ -66,6 +66,16 @@ def test_a_notebooks_cells(tiny_data: Path) -> None:
         assert last.done
         assert last.info.outcome is not None
         assert client.state(first.episode_id).done
+
+
+def test_verdicts_are_asked_for_by_people(tiny_data: Path) -> None:
+    with in_process(app(tiny_data)).sync() as client:
+        first = client.reset(question_id="shop-4", answer_form="sql")
+        with pytest.raises(Conflict, match="not over"):
+            client.verdicts(first.episode_id)
+        client.step(first.episode_id, "ANSWER: SELECT name FROM customers WHERE city = 'Oslo' ORDER BY 1 DESC")
+        seen = client.verdicts(first.episode_id)
+        assert (seen.answer_form, seen.verdicts) == ("sql", {"strict": True, "spider": True, "bird": True})
 
 
 def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:

@@ -56,6 +56,27 @@ def test_missing_questions_are_named(tmp_path: Path, base: Path) -> None:
     assert "python -m data build" in shown
 
 
+def test_a_development_split_is_trained_on_with_a_flag_alone(
+    tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.measure.SERVER_READY_S", 0.5)
+    path = data_dir / "questions" / "questions_train.json"
+    path.write_text(path.read_text().replace("train-shop-", "spider-dev-000"))
+    common = ("--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
+    code, shown = run("train", *common, "--out", tmp_path / "runs")
+    assert code == 1
+    assert "spider-dev-0000" in shown
+    assert "--allow-dev-questions" in shown
+    assert not (tmp_path / "runs").exists()
+    # with the flag it gets as far as the server, which is not there; so does measuring, which such a split is for
+    allowed = [("train", "--allow-dev-questions"), ("train", "--set", "allow_dev_questions=true")]
+    for command, *flag in [*allowed, ("evaluate", "--split", "train")]:
+        code, shown = run(command, *common, *flag, *(("--out", tmp_path / "runs") if command == "train" else ()))
+        assert code == 1
+        assert "spider-dev" not in shown
+        assert "can't reach" in shown or "http://127.0.0.1:9" in shown
+
+
 def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path) -> None:
     (data_dir / "databases" / "farm" / "farm.sqlite").unlink()
     code, shown = run("train", "--model", base, "--data", data_dir, "--out", tmp_path / "runs")

@@ -50,6 +50,9 @@ def row(question_id: str, outcome: str) -> dict[str, Any]:
         "env_errors": ["sql_error"],
         "context_overflow": False,
         "transcript": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "ANSWER: 1"}],
+        "actions": ["ANSWER: 1"],
+        "rewards": [0.0],
+        "observations": ["0" * 16, "1" * 16],
     }
 
 

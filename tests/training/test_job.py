@@ -1,5 +1,6 @@
 """The whole job, with a random tiny model: against a server that is a Python object, and against a real one."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,12 +15,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from env_server.verify import verify_run
 from tests.training.conftest import FakeClient
 from tests.training.small_job import begin, check_costs, check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.inputs import JobOptions, load_inputs
-from trainer.runs import read_json, read_lines
+from trainer.runs import Run, read_json, read_lines
 
 
 def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:
@@ -108,6 +110,23 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
     ]
 
 
+def check_audit(run: Run) -> None:
+    """Every episode replays to the byte, and a byte that changes is found and its line named."""
+    report = asyncio.run(verify_run(run.path, workers=1))
+    assert report.problems == []
+    assert report.notes == []
+    lines = list(read_lines(run.episodes))
+    assert sum(report.episodes.values()) == len(lines)
+    assert sum(report.observations.values()) == sum(line["steps"] + 1 for line in lines)
+    assert report.metrics_rows == len(list(read_lines(run.metrics)))
+    whole = run.episodes.read_bytes()
+    place = len(whole) // 2
+    run.episodes.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    told = {(problem.file, problem.line) for problem in asyncio.run(verify_run(run.path, workers=1)).problems}
+    run.episodes.write_bytes(whole)
+    assert ("episodes.jsonl", whole[:place].count(b"\n") + 1) in told
+
+
 def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
     process = command(*arguments(small, tmp_path, data_dir, 2))
     output, _ = process.communicate(timeout=200)
@@ -124,6 +143,8 @@ def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path
     assert "serves" in run.server_log.read_text()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
+
+    check_audit(run)
 
     # a finished run has nothing left to do, and loses nothing by being asked
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
@@ -174,3 +195,4 @@ def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
     assert resumed.returncode == 0, output
     assert read_json(run.summary)["train_steps"] == steps
     assert "before (greedy)" not in output  # kept, not measured again
+    check_audit(run)

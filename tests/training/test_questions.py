@@ -8,8 +8,8 @@ import pytest
 
 from shared.errors import QuestionLoadError
 from trainer.config import GRPOConfig
-from trainer.errors import PromptError
-from trainer.questions import load_question_prompts, question_id_of
+from trainer.errors import ConfigError, PromptError
+from trainer.questions import check_training_questions, load_question_prompts, question_id_of
 
 
 def question(question_id: str, difficulty: str) -> dict[str, Any]:
@@ -72,3 +72,11 @@ def test_a_missing_file_is_named(config: GRPOConfig) -> None:
 def test_a_prompt_without_an_id() -> None:
     with pytest.raises(PromptError, match="load_question_prompts"):
         question_id_of([{"role": "user", "content": "x", "question_id": None}])
+
+
+def test_a_published_development_split_is_not_trained_on_without_a_flag(config: GRPOConfig) -> None:
+    check_training_questions(["spider-train-0001", "my-spider-dev-1"], config)
+    ids = ["spider-train-0001", "spider-dev-0002", "spider-dev-0003"]
+    with pytest.raises(ConfigError, match=r"2 of the training questions .*spider-dev-0002.*--allow-dev-questions"):
+        check_training_questions(ids, config)
+    check_training_questions(ids, config.override(allow_dev_questions="true"))

@@ -56,6 +56,12 @@ def test_too_few_questions_for_a_step_are_refused(settings: GRPOConfig, model: A
         build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
 
 
+def test_a_published_development_split_is_refused(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    rows = [*prompts(settings), {"prompt": prompt_of("spider-dev-0001", "How many orders?", settings)}]
+    with pytest.raises(ConfigError, match="allow_dev_questions"):
+        build_trainer(model, tokenizer, settings, rows, client=FakeClient())
+
+
 def test_a_gradient_that_is_no_number_stops_before_the_update(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
     trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
     compute, calls = trainer._compute_loss, []

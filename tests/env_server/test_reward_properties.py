@@ -1,0 +1,110 @@
+"""What no way of playing can break, on real episodes and on every table of amounts: properties, not examples."""
+
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.rewards import EMPTY_LEDGER, RULES, VERSIONS, RewardRules, StepFacts, settle
+from env_server.sql import SqlRunner
+from shared.models import Outcome, RewardLedger, StepResult
+
+QUESTION, GOLD = "shop-3", "SELECT title FROM products ORDER BY price DESC LIMIT 1"
+LOOKS = [
+    "DESCRIBE: products", "DESCRIBE: orders", "SAMPLE: products", "SAMPLE: nowhere", "QUERY: SELECT 1",
+    "QUERY: SELECT title FROM products", "QUERY: SELECT title FROM products WHERE price > 100",
+    "QUERY: SELECT max(price) FROM products", "QUERY: SELECT nothing FROM products", f"QUERY: {GOLD}",
+    f"QUERY: {GOLD} -- again", "QUERY: SELECT count(*) FROM orders",
+]  # fmt: skip
+looks = st.lists(st.sampled_from(LOOKS), max_size=14)
+wrong_ends = st.sampled_from(["ANSWER: chair", "ANSWER: 120.25", "ANSWER: lamp, desk", "ANSWER: it is the desk", None])
+facts = st.builds(
+    StepFacts,
+    exec_ok=st.booleans(),
+    new_info=st.booleans(),
+    repeat=st.booleans(),
+    potential=st.integers(0, 10_000).map(lambda value: value / 10_000),
+)
+versions = pytest.mark.parametrize("rules", VERSIONS.values(), ids=list(VERSIONS))
+
+
+@pytest.fixture(scope="module")
+def env(tiny_data: Path) -> Iterator[SQLEnvironment]:
+    with SqlRunner() as runner:
+        yield SQLEnvironment(QuestionBank.load(tiny_data), runner)
+
+
+def play(env: SQLEnvironment, actions: list[str]) -> StepResult:
+    result: StepResult = env.reset(question_id=QUESTION, step_budget=15)
+    for action in actions:
+        result = env.step(action)
+    return result
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(right=looks, wrong=looks, end=wrong_ends)
+def test_every_correct_episode_outscores_every_incorrect_one(
+    env: SQLEnvironment, right: list[str], wrong: list[str], end: str | None
+) -> None:
+    correct = play(env, [*right, "ANSWER: desk"])
+    other = play(env, [*wrong, end] if end else wrong)
+    assert correct.info.outcome == Outcome.CORRECT
+    assert other.info.outcome != Outcome.CORRECT
+    assert correct.info.ledger.total >= RULES.least_correct > RULES.most_incorrect >= other.info.ledger.total
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(one=looks, data=st.data())
+def test_the_progress_layer_depends_on_the_final_potential_alone(
+    env: SQLEnvironment, one: list[str], data: st.DataObject
+) -> None:
+    """The same actions in another order come to the same potential, and so to the same progress."""
+    first = play(env, one).info.ledger
+    second = play(env, data.draw(st.permutations(one))).info.ledger
+    assert (first.potential, first.progress) == (second.potential, second.progress)
+    assert first.progress == round(RULES.progress_weight * first.potential, 6)
+
+
+def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], RewardLedger]:
+    ledgers = list(accumulate(steps, lambda ledger, step: settle(ledger, step, rules)[1], initial=EMPTY_LEDGER))
+    return [ledger.step.get("progress", 0.0) for ledger in ledgers[1:]], ledgers[-1]
+
+
+@versions
+@settings(deadline=None)
+@given(steps=st.lists(facts, max_size=30), data=st.data())
+def test_progress_is_paid_for_the_best_whatever_the_path(
+    rules: RewardRules, steps: list[StepFacts], data: st.DataObject
+) -> None:
+    paid, ledger = run(steps, rules)
+    again, shuffled = run(data.draw(st.permutations(steps)), rules)
+    best = max((step.potential for step in steps), default=0.0)
+    assert ledger.progress == shuffled.progress == round(rules.progress_weight * best, 6)
+    assert round(sum(paid), 6) == round(sum(again), 6) == ledger.progress
+    assert all(amount >= 0 for amount in paid)  # a worse query later takes nothing back
+
+
+@versions
+@settings(deadline=None)
+@given(right=st.lists(facts, max_size=30), wrong=st.lists(facts, max_size=30))
+def test_right_outscores_wrong_in_every_version(
+    rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]
+) -> None:
+    _, correct = run([*right, StepFacts(exec_ok=True, new_info=False, repeat=False, correct=True)], rules)
+    _, other = run(wrong, rules)
+    assert correct.total >= rules.least_correct > rules.most_incorrect >= other.total
+    assert rules.weighted(correct) > rules.weighted(other)
+
+
+def test_the_bounds_are_reached() -> None:
+    """So that they are no larger than they need be."""
+    worst = [StepFacts(exec_ok=False, new_info=False, repeat=True)] * 20
+    best = [StepFacts(exec_ok=True, new_info=True, repeat=False, potential=1.0)] * 20
+    _, low = run([*worst, StepFacts(exec_ok=False, new_info=False, repeat=True, correct=True)], RULES)
+    _, high = run(best, RULES)
+    assert (low.total, high.total) == (RULES.least_correct, RULES.most_incorrect) == (0.75, 0.2)

@@ -1,0 +1,254 @@
+"""Three standards: what each takes for right, of SQL results and of texts, and that training's is the strict one."""
+
+import random
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env_server.verifier import (
+    STANDARDS,
+    TRAINING_STANDARD,
+    Gold,
+    answer_verdicts,
+    column_order,
+    result_verdicts,
+    verify,
+)
+from env_server.verifier.order import Block
+from tests.env_server.verifier.timing import cpu_s
+
+ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
+SUBQUERY = "SELECT a, b FROM (SELECT * FROM t ORDER BY a)"  # 'order by' as a text, and no order of the whole
+ROWS = [("Ann", 1), ("Bob", 2), ("Bob", 2)]
+
+
+def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
+    """The standards that call a result right."""
+    found = result_verdicts(rows, Gold.of_rows(gold, sql, ties=False))
+    assert list(found) == ["strict", "spider", "bird"]
+    return " ".join(name for name, right in found.items() if right)
+
+
+def test_training_uses_the_strict_standard() -> None:
+    assert TRAINING_STANDARD == "strict"
+    assert STANDARDS[TRAINING_STANDARD].answer is verify
+    assert all(name == standard.name and standard.rule for name, standard in STANDARDS.items())
+
+
+@pytest.mark.parametrize(
+    ("rows", "sql", "right"),
+    [
+        (ROWS, UNORDERED, "strict spider bird"),
+        (ROWS[::-1], UNORDERED, "strict spider bird"),
+        (ROWS[::-1], ORDERED, "bird"),
+        (ROWS[::-1], SUBQUERY, "strict bird"),
+        ([(b, a) for a, b in ROWS], UNORDERED, "spider"),
+        ([(b, a) for a, b in ROWS], ORDERED, "spider"),
+        (ROWS[:2], UNORDERED, "bird"),
+        ([*ROWS, ROWS[0]], UNORDERED, "bird"),
+        ([("Ann", 1), ("Ann", 1), ("Bob", 2)], UNORDERED, "bird"),
+        ([("Ann", 1.0), ("Bob", 2.0), ("Bob", 2)], UNORDERED, "strict spider bird"),
+        ([("Ann", "1"), ("Bob", 2), ("Bob", 2)], UNORDERED, ""),
+        ([("ann", 1), ("Bob", 2), ("Bob", 2)], UNORDERED, ""),
+        ([("Ann", 1, 1), ("Bob", 2, 2), ("Bob", 2, 2)], UNORDERED, ""),
+        ([("Ann",), ("Bob",), ("Bob",)], UNORDERED, ""),
+        ([("Ann", None), ("Bob", 2), ("Bob", 2)], UNORDERED, ""),
+        ([], UNORDERED, ""),
+    ],
+)
+def test_results(rows: list[Any], sql: str, right: str) -> None:
+    assert verdicts(rows, ROWS, sql) == right
+
+
+def test_nothing_is_the_same_as_nothing() -> None:
+    assert verdicts([], []) == "strict spider bird"
+    assert verdicts([(None,)], []) == ""
+
+
+def test_null_is_null_and_no_other_value() -> None:
+    assert verdicts([(None, b"\0")], [(None, b"\0")]) == "strict spider bird"
+    for other in (0, "", "NULL", 0.0, b""):
+        assert verdicts([(other,)], [(None,)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "gold", "right"),
+    [
+        (0.1 + 0.2, 0.3, "strict"),  # sums differ in their last digits with the order of the scan
+        (1234567.0, 1234567.5, "strict"),
+        (1234567.0, 1234570.0, ""),
+        (1.00001, 1.0, ""),
+        (100, 100.00005, "strict"),
+        (1e-12, 0.0, "strict"),
+        (1e-6, 2e-6, ""),
+        (9007199254740992, 9007199254740993, ""),  # integers are exact
+        ("2021-03-01 00:00:00", "2021-03-01", "strict"),
+        ("2021-03-01", "1 March 2021", ""),
+        ("straße", "STRASSE", ""),
+        ("Zoe\u0308", "Zoë", ""),  # two queries of one database give the same bytes
+    ],
+)
+def test_values_of_results(value: Any, gold: Any, right: str) -> None:
+    assert verdicts([(value,)], [(gold,)]) == right
+    assert verdicts([("x", value), ("y", 1)], [("y", 1), ("x", gold)]) == right
+
+
+def test_many_sums_that_differ_in_their_last_digits() -> None:
+    gold = [(f"group {n % 7}", n / 7) for n in range(3_000)]
+    rows = [(name, value * (1 + 1e-15)) for name, value in reversed(gold)]
+    assert STANDARDS["strict"].result(rows, Gold.of_rows(gold, UNORDERED))
+    assert not STANDARDS["strict"].result([*rows[1:], ("group 0", -1.0)], Gold.of_rows(gold, UNORDERED))
+
+
+def test_ties_are_open_to_strict_alone() -> None:
+    gold = Gold.of_rows([("a", 2), ("b", 1)], "SELECT x, y FROM t ORDER BY y DESC LIMIT 2")
+    assert gold.ties is not None
+    known = gold.with_ties([("a", 2), ("b", 1), ("c", 1)])
+    assert known.blocks == (Block(1, (("a", 2),)), Block(1, (("b", 1), ("c", 1))))
+    assert result_verdicts([("a", 2), ("c", 1)], known) == {"strict": True, "spider": False, "bird": False}
+    assert not any(result_verdicts([("c", 1), ("a", 2)], known).values())
+    assert not any(result_verdicts([("a", 2), ("d", 1)], known).values())
+
+
+def test_verdicts_are_each_standards_own() -> None:
+    """`answer_verdicts` takes short ways where one verdict implies another."""
+    tied = Gold.of(["a", "b"], "list", "SELECT x FROM t ORDER BY y LIMIT 2").with_ties([("a", 1), ("b", 2), ("c", 2)])
+    golds = [tied, *(Gold.of(["a", "b"], "list", sql) for sql in (ORDERED, UNORDERED, SUBQUERY))]
+    golds.append(Gold.of(["a", "b"], "list", "SELECT x FROM t LIMIT 2").with_ties([("a",), ("b",), ("c",)]))
+    golds.append(Gold.of([["a", 1], ["b", 1]], "table", "SELECT x, y FROM t ORDER BY y"))
+    for gold in golds:
+        for text in ("a, b", "b, a", "a, c", "a, a, b", "a", "b | 1\na | 1", "a | 1\nb | 1", "1 | a\n1 | b"):
+            assert answer_verdicts(text, gold) == {name: one.answer(text, gold) for name, one in STANDARDS.items()}
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def by(text: str, answer: Any, kind: str, sql: str = UNORDERED) -> str:
+    found = answer_verdicts(text, Gold.of(answer, kind, sql, "How many singers?"))  # type: ignore[arg-type]
+    return " ".join(name for name, right in found.items() if right)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Ann | 1\nBob | 2\nBob | 2", "strict spider bird"),
+        ("Bob | 2\nBOB | 2.0\nAnn | 1 kg", "strict spider bird"),
+        ("1 | Ann\n2 | Bob\n2 | Bob", "spider"),
+        ("Ann | 1\nBob | 2", "bird"),
+        ("Ann | 1\nAnn | 1\nBob | 2\nBob | 2", "bird"),
+        ("Ann | 1\nBob | 2\nCy | 2", ""),
+        ("Ann | 1 | 1\nBob | 2 | 2\nBob | 2 | 2", ""),
+        ("Ann | 1\nBob", ""),
+        ('[["Ann", 1], ["Bob", 2], ["Bob", 2]]', "strict spider bird"),
+        ("", ""),
+    ],
+)
+def test_texts_of_tables(text: str, right: str) -> None:
+    assert by(text, list(map(list, ROWS)), "table") == right
+
+
+def test_texts_in_order() -> None:
+    assert by("Ann, Bob", ["Ann", "Bob"], "list", ORDERED) == "strict spider bird"
+    assert by("Bob, Ann", ["Ann", "Bob"], "list", ORDERED) == "bird"
+    assert by("Bob, Ann", ["Ann", "Bob"], "list", SUBQUERY) == "strict bird"
+    assert by("Bob, Ann, Ann", ["Ann", "Bob"], "list") == "bird"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "kind"),
+    [
+        ("7 singers", 7, "integer"), ("true", 1, "integer"), ("12.35", 12.3456, "float"),
+        ("ZOE\u0308.", "Zoë", "string"),
+        ("2021-03-01T00:00", "2021-03-01", "string"),
+        ("2021-03-01\n2021-03-01", ["2021-03-01 00:00", "2021-03-01"], "list"),
+        ("['a', None]", ["a", None], "list"), ("1,234", 1234, "integer"),
+        ("null | 12.3", [[None, 12.34]], "table"), ('"5"', "5", "string"),
+        ("5", "5", "string"), ("Inc", "Inc", "string"),
+    ],
+)  # fmt: skip
+def test_every_standard_reads_values_alike(text: str, answer: Any, kind: str) -> None:
+    gold = Gold.of(answer, kind, UNORDERED, "How many singers?")  # type: ignore[arg-type]
+    assert {name: one.answer(text, gold) for name, one in STANDARDS.items()} == dict.fromkeys(STANDARDS, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "kind"),
+    [("8", 7, "integer"), ("", 0, "integer"), ("null", "x", "string"), ("12.4", 12.3456, "float"),
+     ("1e999", 1.5, "float"),
+     ("7, 7", 7, "integer"), ("true", 2, "integer"), ("Bob", "Ann", "string"), ("5", 0.5, "float")],
+)  # fmt: skip
+def test_what_is_wrong_by_every_standard(text: str, answer: Any, kind: str) -> None:
+    assert by(text, answer, kind) == ""
+
+
+CELLS = st.sampled_from([None, 0, 1, 2, 12.345, -3.5, "a", "B", "é", "2021-03-01", "x y"])
+TABLES = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1, max_size=5)
+)
+
+
+@given(TABLES, st.randoms(use_true_random=False))
+def test_the_golds_own_rows_in_json_are_right_by_every_standard(rows: list[list[Any]], chance: random.Random) -> None:
+    import json
+
+    shuffled = rows[:]
+    chance.shuffle(shuffled)
+    gold = Gold.of(rows, "table", UNORDERED)
+    assert all(answer_verdicts(json.dumps(shuffled), gold).values())
+    assert all(result_verdicts(list(map(tuple, shuffled)), gold).values())
+    more = [*shuffled, ["other"] * len(rows[0])]
+    assert not any(answer_verdicts(json.dumps(more), gold).values())
+    assert not any(result_verdicts(more, gold).values())
+
+
+# -- the order of columns ---------------------------------------------------------------------------------------------
+
+SMALL = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.lists(st.integers(0, 2), min_size=width, max_size=width), min_size=1, max_size=5)
+)
+
+
+@given(SMALL, st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_an_order_of_columns_is_found_where_there_is_one(
+    gold: list[list[int]], chance: random.Random, ordered: bool, spoil: bool
+) -> None:
+    """As trying each order in turn does, which only small tables allow."""
+    width = len(gold[0])
+    order = chance.sample(range(width), width)
+    rows = [[row[place] for place in order] for row in gold]
+    if not ordered:
+        chance.shuffle(rows)
+    if spoil:
+        rows[0][0] = 1 - rows[0][0]
+    same = (lambda a, b: a == b) if ordered else (lambda a, b: sorted(a) == sorted(b))
+    possible = any(same([[row[i] for i in turn] for row in rows], gold) for turn in permutations(range(width)))
+    found = column_order(list(map(tuple, rows)), list(map(tuple, gold)), ordered)
+    assert (found is not None) == possible
+    if found is not None:
+        assert same([[row[place] for place in found] for row in rows], gold)
+
+
+def test_26_columns_are_no_matter() -> None:
+    chance = random.Random(1)
+    gold = [tuple(chance.randrange(3) for _ in range(26)) for _ in range(200)]
+    order = chance.sample(range(26), 26)
+    rows = [tuple(row[place] for place in order) for row in chance.sample(gold, len(gold))]
+    found = column_order(rows, gold, ordered=False)
+    assert (
+        cpu_s(lambda: column_order(rows, gold, ordered=False)) < 2
+    )  # 26! orders, tried in turn, would outlast the sun
+    assert found is not None
+    assert sorted(tuple(row[place] for place in found) for row in rows) == sorted(gold)
+
+
+def test_a_search_without_an_end_is_given_up() -> None:
+    """Columns of the same cells everywhere, and no order of them that fits."""
+    width = 12
+    gold = [tuple(int(row == column) for column in range(width)) for row in range(width)]
+    rows = [*gold[:-2], tuple(a | b for a, b in zip(*gold[-2:], strict=True)), (0,) * width]
+    assert column_order(rows, gold, ordered=False) is None
+    assert cpu_s(lambda: column_order(rows, gold, ordered=False)) < 2

@@ -1,0 +1,189 @@
+"""Rows of equal sort keys stand in any order, and any of them may fill the last place; all else is in its order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.sql import JobKind, SqlJob, SqlResult, SqlRunner
+from env_server.verifier import Gold, verify
+from env_server.verifier.order import Block, blocks_of, is_ordered, tie_query
+from shared.dataset import Question
+from shared.models import Outcome
+from tests.conftest import make_database
+
+PEOPLE = """
+CREATE TABLE people (name TEXT, age INTEGER, city TEXT);
+INSERT INTO people VALUES ('Ann', 30, 'Oslo'), ('Bob', 30, 'Bergen'), ('Cy', 20, 'Oslo'), ('Di', 30, 'Oslo'),
+    ('Ed', 40, NULL);
+"""
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(":memory:")
+    connection.execute(PEOPLE)
+    yield connection
+    connection.close()
+
+
+def gold_of(people: apsw.Connection, sql: str) -> Gold:
+    """The gold with its ties known, as the environment makes it."""
+    rows = people.execute(sql).fetchall()
+    kind = "table" if len(rows[0]) > 1 else "list" if len(rows) > 1 else "string"
+    answer: Any = {"table": list(map(list, rows)), "list": [row[0] for row in rows], "string": rows[0][0]}[kind]
+    gold = Gold.of(answer, kind, sql)  # type: ignore[arg-type]
+    return gold if gold.ties is None else gold.with_ties(people.execute(gold.ties.sql).fetchall())
+
+
+@pytest.mark.parametrize(
+    ("sql", "right", "wrong"),
+    [
+        ("SELECT name FROM people ORDER BY age",  # a hidden key
+         ["Cy, Ann, Bob, Di, Ed", "Cy, Di, Bob, Ann, Ed"],
+         ["Ann, Cy, Bob, Di, Ed", "Cy, Ann, Ann, Di, Ed", "Ed, Di, Bob, Ann, Cy"]),
+        ("SELECT name, age AS years FROM people ORDER BY years DESC, name LIMIT 2",  # no tie
+         ["Ed | 40\nAnn | 30"], ["Ed | 40\nBob | 30", "Ann | 30\nEd | 40"]),
+        ("SELECT name FROM people ORDER BY age DESC LIMIT 1", ["Ed"], ["Ann", "Cy"]),
+        ("SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 1",
+         ["Ann", "Bob", "Di"], ["Cy", "Ed", "Ann, Bob"]),
+        ("SELECT name FROM people ORDER BY age DESC LIMIT 3",
+         ["Ed, Ann, Bob", "Ed, Di, Bob", "Ed, Bob, Di"],
+         ["Ed, Ann, Ann", "Ed, Ann, Cy", "Ann, Ed, Bob", "Ed, Ann, Bob, Di"]),
+        ("SELECT name FROM people ORDER BY age DESC LIMIT 2 OFFSET 2",  # two of three equals, whichever are left out
+         ["Ann, Bob", "Di, Ann", "Bob, Di"], ["Ed, Ann", "Ann, Cy", "Ann, Ann"]),
+        ("SELECT name FROM people LIMIT 2", ["Ann, Bob", "Ed, Cy"], ["Ann, Ann", "Ann", "Ann, Fay"]),
+        ("SELECT city, count(*) FROM people GROUP BY city ORDER BY count(*) DESC",
+         ["Oslo | 3\nBergen | 1\nNULL | 1", "Oslo | 3\nNULL | 1\nBergen | 1"], ["Bergen | 1\nOslo | 3\nNULL | 1"]),
+        ("SELECT * FROM people ORDER BY 2 LIMIT 2",
+         ["Cy | 20 | Oslo\nAnn | 30 | Oslo", "Cy | 20 | Oslo\nBob | 30 | Bergen"], ["Ann | 30 | Oslo\nCy | 20 | Oslo"]),
+        ("SELECT name FROM people WHERE age > 35 UNION SELECT city FROM people WHERE age < 25 ORDER BY name",
+         ["Ed, Oslo"], ["Oslo, Ed"]),
+        ("SELECT age FROM people ORDER BY age DESC LIMIT 3", ["40, 30, 30"], ["30, 40, 30", "40, 30, 20"]),
+        ("SELECT DISTINCT city FROM people WHERE city NOT NULL ORDER BY city", ["Bergen, Oslo"], ["Oslo, Bergen"]),
+        ("WITH p AS (SELECT * FROM people) SELECT name FROM p ORDER BY age * 2 LIMIT 2",
+         ["Cy, Bob"], ["Bob, Cy", "Cy, Ed"]),
+        ("SELECT name, age * 2 AS n FROM people ORDER BY n % 40, name LIMIT 2",
+         ["Cy | 40\nEd | 80"], ["Ed | 80\nCy | 40"]),
+    ],
+)  # fmt: skip
+def test_what_ties_leave_open(people: apsw.Connection, sql: str, right: list[str], wrong: list[str]) -> None:
+    gold = gold_of(people, sql)
+    assert gold.ties is None
+    assert {text: verify(text, gold) for text in right} == dict.fromkeys(right, True)
+    assert {text: verify(text, gold) for text in wrong} == dict.fromkeys(wrong, False)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT DISTINCT name FROM people ORDER BY age",  # which of the equal rows' ages it sorts by, nobody knows
+        "SELECT name FROM people UNION SELECT city FROM people ORDER BY 1 COLLATE NOCASE || 'x'",
+        "SELECT name FROM people ORDER BY age !! name",
+        "SELECT name FROM people ORDER BY age LIMIT (SELECT 2)",
+        "SELECT name FROM people WHERE age = (SELECT age FROM people ORDER BY age LIMIT 1)",
+        "SELECT name FROM people",
+    ],
+)
+def test_what_can_not_be_told_has_no_query(sql: str) -> None:
+    assert tie_query(sql) is None
+
+
+def test_without_known_ties_the_golds_own_order_counts() -> None:
+    gold = Gold.of(["Cy", "Ann", "Bob"], "list", "SELECT name FROM people ORDER BY age")
+    assert gold.ties is not None
+    for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):  # failed; short; other data
+        told = gold.with_ties(rows)
+        assert (verify("Cy, Ann, Bob", told), verify("Cy, Bob, Ann", told)) == (True, False)
+    assert verify("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
+
+
+def test_visible_keys_need_no_query() -> None:
+    gold = Gold.of([["a", 2], ["b", 1], ["c", 1]], "table", "SELECT x, y FROM t ORDER BY y DESC")
+    assert gold.ties is None
+    assert gold.blocks == (Block(1, (("a", 2),)), Block(2, (("b", 1), ("c", 1))))
+
+
+def test_blocks_take_what_the_window_leaves() -> None:
+    query = tie_query("SELECT x FROM t ORDER BY y LIMIT 3 OFFSET 1")
+    assert query is not None
+    assert (query.hidden, query.keys, query.start, query.stop) == (1, (-1,), 1, 4)
+    rows = [("a", 1), ("b", 1), ("c", 2), ("d", 3), ("e", 3), ("f", 4)]
+    blocks = blocks_of(query, rows, [("b",), ("c",), ("d",)])
+    assert blocks == (Block(1, (("a",), ("b",))), Block(1, (("c",),)), Block(1, (("d",), ("e",))))
+    assert blocks_of(query, rows, [("b",), ("c",), ("f",)]) is None
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT a FROM t ORDER/* ! */BY a", "SELECT a FROM t ORDER\n--x\nBY a", "select 1 order by 1"]
+)
+def test_order_is_parsed_not_searched_for(sql: str) -> None:
+    assert is_ordered(sql)
+
+
+# -- in an episode ----------------------------------------------------------------------------------------------------
+
+TIED = "SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 2"
+
+
+class Counting(SqlRunner):
+    """A runner that keeps the gold statements that it ran, and fails those that it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.golds: list[str] = []
+        self.failing = ""
+
+    def run(self, job: SqlJob) -> SqlResult:
+        if job.kind == JobKind.GOLD:
+            self.golds.append(job.sql)
+            if self.failing and self.failing in job.sql:
+                return SqlResult(error="too much work", error_code="sql_budget")
+        return super().run(job)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[SQLEnvironment]:
+    make_database(tmp_path / "databases" / "p" / "p.sqlite", PEOPLE)
+    question = Question(
+        question_id="tied", question_text="Which two of the under-forties are the oldest?", database_name="p",
+        gold_sql=TIED, gold_answer=["Ann", "Bob"], answer_type="list", difficulty="easy", tables_involved=["people"],
+    )  # fmt: skip
+    with Counting() as runner:
+        yield SQLEnvironment(QuestionBank(tmp_path, {"train": [question]}), runner)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ("Ann, Bob", "correct"),
+        ("Di, Bob", "correct"),
+        ("Cy, Ann", "wrong"),
+        ("Ann, Ann", "wrong"),
+        ("Ann, Bob, Di", "wrong"),
+    ],
+)
+def test_an_episode_takes_every_answer_that_a_tie_leaves(env: SQLEnvironment, answer: str, outcome: str) -> None:
+    env.reset(question_id="tied")
+    assert env.step(f"ANSWER: {answer}").info.outcome == Outcome(outcome)
+
+
+def test_ties_are_looked_for_once(env: SQLEnvironment) -> None:
+    for _ in range(3):
+        env.reset(question_id="tied")
+    assert isinstance(env.executor, Counting)
+    assert len(env.executor.golds) == 2
+    assert "LIMIT" not in env.executor.golds[1]
+
+
+def test_where_ties_can_not_be_seen_the_golds_order_counts(env: SQLEnvironment) -> None:
+    assert isinstance(env.executor, Counting)
+    env.executor.failing = "sort_key"
+    env.reset(question_id="tied")
+    assert env.step("ANSWER: Di, Bob").info.outcome == Outcome.WRONG
+    env.reset(question_id="tied")
+    assert env.step("ANSWER: Ann, Bob").info.outcome == Outcome.CORRECT

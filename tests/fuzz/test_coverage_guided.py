@@ -1,0 +1,52 @@
+"""Coverage-guided: atheris finds no action and no statement that breaks a property."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("atheris", reason="atheris has no wheel for this system or Python; hypothesis fuzzes alone")
+
+ROOT = Path(__file__).parents[2]
+LONG_S = 300
+
+
+def fuzz(work: Path, *options: str, timeout_s: float) -> str:
+    """Run the target. -> its output; a broken property fails with it, and with the command that shows it again."""
+    work.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.coverage_guided", str(work), *options],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout_s,
+    )  # fmt: skip
+    found = sorted(path.name for path in work.glob("*-*") if path.is_file())
+    again = "".join(f"\npython -m tests.fuzz.coverage_guided WORK_DIR {work / name}" for name in found)
+    assert done.returncode == 0, f"{done.stdout[-4000:]}{again}"
+    assert found == []
+    return done.stdout
+
+
+def runs_of(output: str) -> int:
+    match = re.search(r"^Done (\d+) runs in", output, re.MULTILINE)
+    assert match, output[-2000:]
+    return int(match[1])
+
+
+def coverage_of(output: str) -> list[int]:
+    return [int(number) for number in re.findall(r" cov: (\d+) ", output)]
+
+
+def test_a_short_run(tmp_path: Path) -> None:
+    output = fuzz(tmp_path / "work", "-runs=1500", "-seed=1", timeout_s=250)
+    assert runs_of(output) >= 1500
+    coverage = coverage_of(output)
+    assert coverage[-1] > 300, "nothing of ours was instrumented"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LONG_S + 300)
+def test_a_long_run(tmp_path: Path) -> None:
+    output = fuzz(tmp_path / "work", f"-max_total_time={LONG_S}", timeout_s=LONG_S + 200)
+    coverage = coverage_of(output)
+    assert coverage[-1] > coverage[0], "the guide found nothing beyond the first inputs"

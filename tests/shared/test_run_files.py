@@ -1,0 +1,99 @@
+"""The format of a run's files: a line says by itself whether it is what was written."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.models import SQLObservation
+from shared.run_files import (
+    CHECKSUMS,
+    LineError,
+    check_seal,
+    checksums,
+    observation_digest,
+    read_checksums,
+    read_episode,
+    render_checksums,
+    sealed,
+)
+
+ROW: dict[str, Any] = {
+    "phase": "train", "mode": "sampled", "step": 1, "question_id": "q", "database": "shop", "difficulty": "easy",
+    "part": "seen", "outcome": "wrong", "steps": 1, "correctness": 0.0, "progress": 0.0, "operational": 0.02,
+    "reward": 0.02, "parse_failures": 0, "env_errors": 0, "context_overflow": False, "actions": ["ANSWER: Zoë"],
+    "texts": [None], "rewards": [0.0], "observations": ["0" * 16, "1" * 16],
+}  # fmt: skip
+
+
+def line_of(row: dict[str, Any]) -> bytes:
+    return json.dumps(sealed(row), ensure_ascii=False).encode() + b"\n"
+
+
+def test_a_sealed_line_is_read_back() -> None:
+    line = line_of(ROW)
+    check_seal(line)
+    assert read_episode(line).model_dump(mode="json") == ROW
+    # the seal is that of the line without it, so that other tools can check it
+    bare = json.dumps(ROW, ensure_ascii=False).encode()
+    assert json.loads(line)["sha256"] == hashlib.sha256(bare).hexdigest()
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(line_of(ROW)) - 1), st.integers(1, 255))
+def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
+    line = bytearray(line_of(ROW))
+    line[place] ^= change
+    with pytest.raises(LineError):
+        check_seal(bytes(line))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"steps": "1"}, "steps"), ({"outcome": "won"}, "outcome"), ({"rewards": None}, "rewards"), ({}, "actions")],
+)
+def test_a_line_of_another_form_is_named(change: dict[str, Any], named: str) -> None:
+    row = {**ROW, **change}
+    if not change:
+        del row["actions"]
+    with pytest.raises(LineError, match=named):
+        read_episode(line_of(row))
+    with pytest.raises(LineError, match="Invalid JSON"):
+        read_episode(b"{\n")
+
+
+def test_a_line_without_a_seal_or_an_end_is_none() -> None:
+    with pytest.raises(LineError, match="sha256"):
+        check_seal(json.dumps(ROW).encode() + b"\n")
+    with pytest.raises(LineError, match="cut short"):
+        check_seal(line_of(ROW)[:-1])
+
+
+def test_an_observations_digest_is_of_all_of_it() -> None:
+    seen = SQLObservation(
+        question="q", schema_info="Tables: t", result="1", step_count=1, budget_remaining=2, done=False, reward=0.01,
+        action_history=["SAMPLE: t"],
+    )  # fmt: skip
+    digests = {observation_digest(seen.model_copy(update=change)) for change in (
+        {}, {"result": "2"}, {"reward": 0.02}, {"error": "e"}, {"action_history": []}, {"done": True},
+    )}  # fmt: skip
+    assert len(digests) == 6
+    assert all(len(digest) == 16 for digest in digests)
+
+
+def test_checksums_are_those_of_the_standard_tool(tmp_path: Path) -> None:
+    for name in ("summary.json", "model/model.safetensors", "checkpoints/x", "server.log", "wall.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    sums = checksums(tmp_path)
+    assert list(sums) == ["model/model.safetensors", "summary.json"]
+    (tmp_path / CHECKSUMS).write_text(render_checksums(sums))
+    assert read_checksums((tmp_path / CHECKSUMS).read_text()) == sums == checksums(tmp_path)
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=tmp_path, check=True)
+    with pytest.raises(LineError, match="line 2"):
+        read_checksums(render_checksums(sums).replace("  summary.json", " summary.json"))

@@ -4,7 +4,8 @@
 takes one step after the other. The median of their times must be 100 ms or less. A query that holds the others up shows
 in the median, since they step one at a time and so wait most of that while; a hiccup of a busy machine does not. Where
 the median is higher (a query that is refused at once leaves time for one step alone) it is sent again, five times at
-most, and the best of its medians counts: a server that lets others wait does so each time.
+most, and one that is low will do: a server that lets others wait does so each time. And on a machine so busy that the
+same step takes long without any such query (the control, measured there and then), three times that is allowed.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from env_server.conformance.wire import Episode, Failed, Reply, Wire, brief, exp
 
 MAX_WAIT_S = 0.1  # of another episode's step, the median
 TRIES = 6
+CONTROLS = 5  # steps of a control
+CONTROL_TIMES = 3
 PROBES = 90  # steps of one probing episode
 TABLES = 12  # looked at for the one with the most rows
 
@@ -67,6 +70,12 @@ class Bystander:
         self.waits.append(took)
         return took
 
+    async def allowed_s(self, median: float) -> float:
+        """How high a median may be: `MAX_WAIT_S`, or three times the control's, which is measured if it is needed."""
+        if median <= MAX_WAIT_S:
+            return MAX_WAIT_S
+        return max(MAX_WAIT_S, CONTROL_TIMES * statistics.median([await self.step() for _ in range(CONTROLS)]))
+
     async def close(self) -> None:
         if self.episode is not None:
             await self.wire.end(self.episode)
@@ -109,10 +118,11 @@ def checks(queries: Iterable[Hostile], after: Watch | None = None) -> list[Check
     async def summary(wire: Wire) -> str:
         other = await bystander(wire)
         await other.step()
-        await other.close()
         waits = sorted(other.waits)
         at = {share: 1000 * waits[min(len(waits) - 1, int(share * len(waits)))] for share in (0.5, 0.95, 1.0)}
-        expect(at[0.5] <= 1000 * MAX_WAIT_S, f"half of another episode's steps took more than {at[0.5]:.0f} ms")
+        allowed_ms = 1000 * await other.allowed_s(at[0.5] / 1000)
+        await other.close()
+        expect(at[0.5] <= allowed_ms, f"half of another episode's steps took more than {at[0.5]:.0f} ms")
         return f"{len(waits)} steps: median {at[0.5]:.0f} ms, 95 % {at[0.95]:.0f} ms, longest {at[1.0]:.0f} ms"
 
     return [*map(check, queries), Check("hostile", "other episodes were answered all the while", summary)]
@@ -120,7 +130,7 @@ def checks(queries: Iterable[Hostile], after: Watch | None = None) -> list[Check
 
 async def attack(wire: Wire, query: Hostile, other: Bystander, after: Watch | None) -> str:
     """Send a query, see that its outcome is right and that `other` is answered. -> a remark."""
-    median = float("inf")
+    median = 0.0
     for attempt in range(TRIES):
         file = str(Path(tempfile.gettempdir()) / f"conformance-{uuid.uuid4().hex}")
         episode = await wire.begin(step_budget=3, question_id=other.place.question_id)
@@ -136,8 +146,8 @@ async def attack(wire: Wire, query: Hostile, other: Bystander, after: Watch | No
             ]
             expect(seen["result"] == "one\n1", f"the step after it was shown {brief(seen['result'] or seen['error'])}")
         await wire.end(episode)
-        median = min(median, statistics.median(waits))
-        if median <= MAX_WAIT_S:
+        median = statistics.median(waits)
+        if median <= await other.allowed_s(median):
             return f"{outcome}, by {query.defence}; others {1000 * median:.0f} ms"
     raise Failed(f"other episodes waited {1000 * median:.0f} ms (median), {TRIES} times")
 

@@ -22,7 +22,7 @@ Held out from pretraining (`data/domains/held_out.py`): every shipped database; 
 and the values in their cells; and pairs of a form of SQL and a word of the question, each of which occurs without the
 other.
 
-{success}
+{success}{untidy}
 It can't answer hard questions, write SQL outside the templates' forms, or chat.
 """
 SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen databases, with 95 % intervals:
@@ -30,7 +30,8 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 | after stage | greedy | sampled | any of 8 samples right (pass@8) |
 |---|---|---|---|
 {lines}
-
+"""
+UNTIDY = """
 Untidy demonstrators (`data/domains/demonstrations.py`) do as logs of people show: they guess columns, skip DESCRIBE,
 take a wrong aggregate, repeat themselves or answer without looking. In the last stage most do so. So the model explores
 badly and still knows how to explore well.
@@ -61,6 +62,7 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         processes=f"{processes} CPU cores" if processes > 1 else "one CPU core",
         stages="\n".join(lines),
         success=SUCCESS.format(n=measured[0]["success"]["n"], lines="\n".join(success)) if measured else "",
+        untidy=UNTIDY if len(stages) > 1 else "",
     )
 
 

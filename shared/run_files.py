@@ -56,9 +56,8 @@ class RecordedEpisode(BaseModel):
     env_errors: int
     context_overflow: bool
     actions: list[str]  # canonical texts, of the answered steps
-    texts: list[
-        str | None
-    ]  # as the model wrote them; null where that is the canonical text. One more where it got lost
+    # As the model wrote them, null where that is the canonical text; one more than actions where it got lost.
+    texts: list[str | None]
     rewards: list[float]  # of each answered step
     observations: list[str]  # `observation_digest` of the reset's and of each step's
 

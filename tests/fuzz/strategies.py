@@ -7,6 +7,12 @@ from env_server.sql.policy import FUNCTIONS
 
 TABLES = ["customers", "products", "orders", "t", "sqlite_master", "carray", "no_such", "main.orders", "x"]
 COLUMNS = ["name", "city", "price", "quantity", "note", "a", "b", "*", "rowid", "customer_id", "no_such", "i", '"it"']
+OWN_COLUMNS = {
+    "customers": ["customer_id", "name", "city", "joined_on"],
+    "products": ["product_id", "title", "price"],
+    "orders": ["order_id", "customer_id", "quantity", "note"],
+    "t": ["a", "b", "rowid"],
+}
 FORBIDDEN = ["random", "randomblob", "load_extension", "sqlite_version", "unhex", "zeroblob", "readfile", "changes"]
 WORDS = [
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION", "UNION ALL", "EXCEPT",
@@ -48,8 +54,22 @@ expressions = st.recursive(st.one_of(literals, names), _larger, max_leaves=8)
 
 
 @st.composite
+def lookups(draw: st.DrawFn) -> str:
+    """A SELECT that compiles: of one table and its own columns."""
+    table, columns = draw(st.sampled_from(sorted(OWN_COLUMNS.items())))
+    own = st.sampled_from(columns)
+    shown = draw(st.lists(st.one_of(own, own.map("count(DISTINCT {})".format), own.map("max({})".format)), min_size=1))
+    sql = f"SELECT {', '.join(shown[:4])} FROM {table}"
+    if draw(st.booleans()):
+        sql += f" WHERE {draw(own)} {draw(st.sampled_from(['=', '<', '>=', 'IS NOT', 'LIKE']))} {draw(literals)}"
+    if draw(st.booleans()):
+        sql += f" GROUP BY {draw(own)} ORDER BY {draw(own)} {draw(st.sampled_from(['', 'DESC', 'NULLS LAST']))}"
+    return sql
+
+
+@st.composite
 def selects(draw: st.DrawFn) -> str:
-    """A SELECT that mostly compiles."""
+    """A SELECT of anything from anything: about one in five compiles."""
     columns = ", ".join(draw(st.lists(expressions, min_size=1, max_size=4)))
     sql = f"SELECT {draw(st.sampled_from(['', 'DISTINCT ']))}{columns}"
     if draw(st.integers(0, 9)):
@@ -80,7 +100,7 @@ def changed(draw: st.DrawFn) -> str:
 
 
 word_salad = st.lists(st.one_of(st.sampled_from(WORDS + TABLES + COLUMNS), literals), max_size=25).map(" ".join)
-statements = st.one_of(selects(), selects(), changed(), word_salad, st.text(max_size=60))
+statements = st.one_of(lookups(), selects(), selects(), changed(), word_salad, st.text(max_size=60))
 
 actions = st.one_of(
     statements.map(lambda sql: f"QUERY: {sql}"),

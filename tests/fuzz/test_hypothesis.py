@@ -97,7 +97,7 @@ def test_the_strategies_reach_both_sides(world: World) -> None:
     for sql in STATEMENTS[:40]:
         code = world.query(sql).error_code
         seen[code] = seen.get(code, 0) + 1
-    assert seen[None] > 30, seen
+    assert seen[None] > 30, seen  # far below what it is: hypothesis draws otherwise wherever a constant of ours changes
     assert {"sql_error", "sql_denied", "no_such_table", "sql_budget"} <= set(seen), seen
 
 

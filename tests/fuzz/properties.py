@@ -13,7 +13,7 @@ from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import InvalidAction
 from tests.conftest import make_database, write_data
 
-# Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the dear calls can take:
+# Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the dear calls take:
 # close to it, the machine would decide.
 POLICY = SqlPolicy(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
 CODES = {"no_such_table", "sql_error", "sql_denied", "sql_budget"}

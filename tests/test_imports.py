@@ -80,25 +80,17 @@ def test_inside_the_server_nothing_imports_a_floor_above_it() -> None:
     assert broken == []
 
 
-def test_sql_imports_nothing_of_the_server_but_itself() -> None:
+@pytest.mark.parametrize(
+    "package",
+    ["env_server.sql", pytest.param("env_server.conformance", id="env_server.conformance, which is for any server")],
+)
+def test_some_packages_import_nothing_of_the_server_but_themselves(package: str) -> None:
     broken = [
         f"{module} imports {name}"
         for module in MODULES
-        if module.startswith("env_server.sql")
+        if module.startswith(package)
         for name in imports_of(module)
-        if name.split(".")[0] == "env_server" and not name.startswith("env_server.sql")
-    ]
-    assert broken == []
-
-
-def test_the_conformance_suite_imports_nothing_of_the_server_but_itself() -> None:
-    """It is for any server."""
-    broken = [
-        f"{module} imports {name}"
-        for module in MODULES
-        if module.startswith("env_server.conformance")
-        for name in imports_of(module)
-        if name.split(".")[0] == "env_server" and not name.startswith("env_server.conformance")
+        if name.split(".")[0] == "env_server" and not name.startswith(package)
     ]
     assert broken == []
 

@@ -82,6 +82,14 @@ def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
     assert name in {problem.file for problem in verify(run).problems}
 
 
+def test_a_file_that_came_later_is_noted_and_says_nothing_of_the_run(run: Path) -> None:
+    (run / "controls").mkdir()
+    (run / "controls" / "sft.json").write_text("{}")
+    report = verify(run)
+    assert report.passed
+    assert any("controls/sft.json" in note for note in report.notes)
+
+
 def test_no_byte_can_break_the_audit_itself(run: Path) -> None:
     """What is damaged is a problem, or an error of ours: never a crash, and never a pass."""
     rng = random.Random(5)

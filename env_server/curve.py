@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.actions import ActionType
 from shared.models import Outcome
 from shared.run_files import RecordedEpisode
 
@@ -19,13 +20,16 @@ LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
 PHASES = ("random", "before", "after")
 PARTS = ("overall", "seen", "unseen")
+UNCHECKED = ("ci95", "wall_s")  # of a rate and of a measurement: an interval follows from its rate and n
 
 Row = tuple[int, Mapping[str, Any]]  # (line number, object) of metrics.jsonl
 Difference = tuple[int, str]  # (line number, what differs)
 
 
-def metrics_differences(rows: Iterable[Row], episodes: Sequence[RecordedEpisode]) -> Iterator[Difference]:
-    """Where metrics.jsonl says other than the episodes do.
+def metrics_differences(
+    rows: Iterable[Row], episodes: Sequence[RecordedEpisode], finished: bool
+) -> Iterator[Difference]:
+    """Where metrics.jsonl says other than the episodes do. `finished`: every training episode must be in a row.
 
     A row with `episodes` is of the training episodes since the row before it; one with `eval_n` is a point of the eval
     curve. The points before and after training are of those questions of the whole evaluations that the others ask.
@@ -47,6 +51,8 @@ def metrics_differences(rows: Iterable[Row], episodes: Sequence[RecordedEpisode]
         else:
             continue
         yield from ((number, text) for text in _differences(row, found))
+    if finished and logged < last:
+        yield 0, f"no row has the training episodes after step {logged}"
 
 
 def training_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
@@ -68,42 +74,87 @@ def training_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
 def eval_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
     """What metrics.jsonl says of one point of the eval curve."""
     row: dict[str, Any] = {}
-    for mode in dict.fromkeys(one.mode for one in episodes):
+    for mode in _modes(episodes):
         finished = [one for one in episodes if one.mode == mode and not one.lost]
         row["eval_n"] = sum(one.mode == mode for one in episodes)
         row[f"eval_{mode}_success"] = _mean([one.outcome == Outcome.CORRECT for one in finished])
-        row[f"eval_{mode}_reward"] = _mean([one.reward for one in finished if one.reward is not None])
+        row[f"eval_{mode}_reward"] = _mean([one.reward for one in finished])
     return row
 
 
 def summary_differences(summary: Mapping[str, Any], episodes: Sequence[RecordedEpisode]) -> Iterator[str]:
-    """Where summary.json says other than the episodes do: success by phase, mode and part, and the counts."""
-    for phase in PHASES:
-        modes = summary.get(f"eval_success_{phase}")
-        if not isinstance(modes, dict):
-            yield f"eval_success_{phase} is {modes!r}"
-            continue
-        for mode, parts in modes.items():
-            played = [one for one in episodes if (one.phase, one.mode) == (phase, mode) and not one.lost]
-            for part in PARTS:
-                of_part = [one.outcome == Outcome.CORRECT for one in played if part in ("overall", one.part)]
-                found = {"rate": _mean(of_part), "n": len(of_part)}
-                said = parts.get(part) if isinstance(parts, dict) else None
-                yield from (
-                    f"eval_success_{phase}.{mode}.{part}: {text}"
-                    for text in _differences(said or {}, found, needed=True)
-                )
-    yield from _differences(summary, _counts(episodes), needed=True)
-
-
-def _counts(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
-    counts = Counter[str]()
+    """Where summary.json says other than the episodes do: rates, means and counts, but for `UNCHECKED`."""
+    by_phase: dict[str, list[RecordedEpisode]] = {}
     for one in episodes:
-        counts["episodes_lost"] += one.lost
-        counts["env_errors"] += one.env_errors
-        counts["parse_failures"] += one.parse_failures
-        counts["context_overflows"] += one.context_overflow
-    return {"episodes": len(episodes), **counts}
+        by_phase.setdefault(one.phase, []).append(one)
+    measured = {
+        phase: {mode: evaluation([one for one in played if one.mode == mode]) for mode in _modes(played)}
+        for phase in PHASES
+        if (played := by_phase.get(phase))
+    }
+    found: dict[str, Any] = {
+        **{
+            f"eval_success_{phase}": {
+                mode: {part: one[part] for part in PARTS} for mode, one in measured.get(phase, {}).items()
+            }
+            for phase in PHASES
+        },
+        **counts(episodes),
+        "by_phase": {phase: counts(played) for phase, played in by_phase.items()},
+        "evaluations": measured,
+    }
+    yield from _nested({key: summary[key] for key in found if key in summary}, found)
+
+
+def counts(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
+    """What summary.json counts, of all episodes and of each phase."""
+    return {
+        "episodes": len(episodes),
+        "episodes_lost": sum(one.lost for one in episodes),
+        "env_errors": sum(one.env_errors for one in episodes),
+        "parse_failures": sum(one.parse_failures for one in episodes),
+        "context_overflows": sum(one.context_overflow for one in episodes),
+    }
+
+
+def evaluation(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
+    """What summary.json says of one measurement: a phase in one mode."""
+    finished = [one for one in episodes if not one.lost]
+    parts = {part: [one for one in finished if part in ("overall", one.part)] for part in PARTS}
+    levels = sorted({one.difficulty for one in finished})
+    return {
+        **{part: _rate(played) for part, played in parts.items()},
+        "by_difficulty": {level: _rate([one for one in finished if one.difficulty == level]) for level in levels},
+        "behaviour": {part: behaviour(played) for part, played in parts.items()},
+        "mean_reward": _mean([one.reward for one in finished]),
+        "mean_steps": _mean([one.steps for one in finished]),
+        "outcomes": dict(Counter(str(one.outcome) for one in episodes)),
+        "episodes_lost": len(episodes) - len(finished),
+        "parse_failures": sum(one.parse_failures for one in episodes),
+    }
+
+
+def behaviour(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
+    """What the episodes of one part did, beside how often they were right."""
+    answered = [one for one in finished if one.outcome in (Outcome.CORRECT, Outcome.WRONG)]
+    return {
+        "n": len(finished),
+        "n_answered": len(answered),
+        "answered": _mean([one.outcome in (Outcome.CORRECT, Outcome.WRONG) for one in finished]),
+        "accuracy_when_answered": _mean([one.outcome == Outcome.CORRECT for one in answered]),
+        "describe_first": _mean(["".join(one.actions[:1]).startswith(f"{ActionType.DESCRIBE}: ") for one in finished]),
+        "steps": _mean([one.steps for one in finished]),
+        "repeats": _mean([len(one.actions) - len(set(one.actions)) for one in finished]),
+        "errors": _mean([one.env_errors for one in finished]),
+    }
+
+
+def _rate(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
+    return {"rate": _mean([one.outcome == Outcome.CORRECT for one in finished]), "n": len(finished)}
+
+
+def _modes(episodes: Sequence[RecordedEpisode]) -> list[str]:
+    return list(dict.fromkeys(one.mode for one in episodes))
 
 
 def _of_point(episodes: Sequence[RecordedEpisode], step: int, last: int, asked: set[str]) -> list[RecordedEpisode]:
@@ -114,13 +165,25 @@ def _of_point(episodes: Sequence[RecordedEpisode], step: int, last: int, asked: 
     return [one for one in episodes if one.phase == phase and one.question_id in asked]
 
 
-def _differences(said: Mapping[str, Any], found: Mapping[str, Any], needed: bool = False) -> Iterator[str]:
-    """`needed`: what is not said differs too."""
+def _differences(said: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     for key, value in found.items():
-        if key in said and not _same(key, said[key], value):
-            yield f"{key} is {said[key]!r}, and {value!r} by the episodes"
-        elif needed and key not in said:
+        if key not in said:
             yield f"{key} is missing, and {value!r} by the episodes"
+        elif not _same(key, said[key], value):
+            yield f"{key} is {said[key]!r}, and {value!r} by the episodes"
+
+
+def _nested(said: Any, found: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """`_differences` at every depth. What is said and not found differs too, but for `UNCHECKED`."""
+    if not isinstance(said, dict):
+        yield f"{path.removesuffix('.')} is {said!r}"
+        return
+    values = {key: value for key, value in found.items() if not isinstance(value, dict)}
+    yield from (path + text for text in _differences(said, values))
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _nested(said.get(key), value, f"{path}{key}.")
+    yield from (f"{path}{key} is of no episode" for key in said if key not in found and key not in UNCHECKED)
 
 
 def _same(key: str, said: Any, found: Any) -> bool:

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from env_server.rewards import REWARD_VERSION
+from env_server.verifier import TRAINING_STANDARD
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
 
 SHOWN_PROBLEMS = 20
-
 TABLE_WIDTH = 120  # narrower, a table breaks its cells
 
 _console = Console()
@@ -77,8 +78,8 @@ def rescore(
     file: Annotated[Path, typer.Argument(help="A run's episodes.jsonl, or its folder.")],
     rewards: Annotated[
         str, typer.Option(help="Reward version to score by; 'sparse' pays for a right answer alone.")
-    ] = "1",
-    standard: Annotated[str, typer.Option(help="Standard that an answer is compared by.")] = "strict",
+    ] = REWARD_VERSION,
+    standard: Annotated[str, typer.Option(help="Standard that an answer is compared by.")] = TRAINING_STANDARD,
     data: Data = None,
     step_budget: Annotated[
         int | None,

@@ -8,42 +8,40 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from env_server.questions import QuestionBank
-from env_server.rewards import REWARD_VERSION
 from shared.errors import DataError, DigestMismatch
 from shared.models import MAX_STEP_BUDGET
-from shared.run_files import CONFIG, EPISODES, METRICS, SUMMARY
+from shared.run_files import RunFiles
 
 
-class _Settings(BaseModel):
+class _TrainerConfig(BaseModel):
     step_budget: int = Field(ge=1, le=MAX_STEP_BUDGET)
     questions_path: Path
     db_dir: Path
 
 
-class _Config(BaseModel):
+class _Settings(BaseModel):
     """The part of config.json that a replay needs."""
 
-    config: _Settings
+    config: _TrainerConfig
     data_digest: str
-    server_digest: str | None = None
-    reward_version: str = REWARD_VERSION
+    server_digest: str
+    reward_version: str
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """One run. Paths may not exist."""
+class RunFolder(RunFiles):
+    """One run, with the settings that it was played by."""
 
-    path: Path
-    config: _Config
+    settings: _Settings
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """`DataError` where `path` is no run, or one whose settings can't be read."""
         if not path.is_dir():
             raise DataError(f"no run at {path}; name the folder of one, such as runs/latest")
-        config = path / CONFIG
+        config = RunFiles(path).config
         try:
-            return cls(path, _Config.model_validate_json(config.read_bytes()))
+            return cls(path, _Settings.model_validate_json(config.read_bytes()))
         except OSError as error:
             raise DataError(f"{path} is not a run: can't read {config}: {error.strerror}") from error
         except ValidationError as error:
@@ -52,26 +50,14 @@ class RunFolder:
             raise DataError(f"{config} is not a run's settings: {where}: {first['msg']}") from error
 
     @property
-    def episodes(self) -> Path:
-        return self.path / EPISODES
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / METRICS
-
-    @property
-    def summary(self) -> Path:
-        return self.path / SUMMARY
-
-    @property
     def data_dir(self) -> Path:
         """As the trainer was given it: relative to where that ran."""
-        return self.config.config.db_dir.parent
+        return self.settings.config.db_dir.parent
 
     @property
     def train_split(self) -> str:
         """The split that was trained on."""
-        return self.config.config.questions_path.stem.removeprefix("questions_")
+        return self.settings.config.questions_path.stem.removeprefix("questions_")
 
     def bank(self, data_dir: Path | None = None) -> QuestionBank:
         """The questions that it was played on, from `data_dir` where given. `DigestMismatch` where they are others."""
@@ -79,10 +65,10 @@ class RunFolder:
         if not place.is_dir():
             raise DataError(f"no data at {place}, where {self.path} had them: name their directory with --data")
         bank = QuestionBank.load(place)
-        if bank.data_digest != self.config.data_digest:
+        if bank.data_digest != self.settings.data_digest:
             raise DigestMismatch(
                 f"the data in {place} (digest {bank.data_digest[:12]}) are not those that {self.path} was played on "
-                f"(digest {self.config.data_digest[:12]}): name these with --data"
+                f"(digest {self.settings.data_digest[:12]}): name these with --data"
             )
         return bank
 

@@ -115,7 +115,7 @@ class Source:
             raise DataError(f"no file at {path}; name a run's {EPISODES}, such as runs/latest/{EPISODES}")
         if (path.parent / CONFIG).is_file():
             run = RunFolder.open(path.parent)
-            return cls(path, run.bank(data_dir), step_budget or run.config.config.step_budget)
+            return cls(path, run.bank(data_dir), step_budget or run.settings.config.step_budget)
         if data_dir is None or step_budget is None:
             raise DataError(f"{path} has no {CONFIG} beside it: give --data and --step-budget")
         return cls(path, QuestionBank.load(data_dir), step_budget)

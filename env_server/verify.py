@@ -115,13 +115,15 @@ async def verify_run(
     report = Report(str(path))
     _compare_rules(run, bank, report)
     lines = list(_read_lines(run, report))
-    unread = len(report.problems)
+    unread, train_databases = len(report.problems), run.train_databases(bank)
+    if not lines and not unread:
+        raise DataError(f"{run.episodes} holds no episode yet: there is nothing to verify")
     async with nullcontext(sql) if sql else SqlPool(workers, bank.policy) as running:
         async for number, episode, replies in _replayed(run, bank, running, lines):
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
-                differences = list(episode_differences(episode, replies, bank, run.train_databases(bank)))
+                differences = list(episode_differences(episode, replies, bank, train_databases))
             report.problems += [Problem(run.episodes.name, number, text) for text in differences]
             _count(report, episode)
             progress(sum(report.episodes.values()), len(lines))
@@ -214,7 +216,7 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedE
 async def _replayed(
     run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, RecordedEpisode]]
 ) -> AsyncIterator[tuple[int, RecordedEpisode, list[StepResult] | SQLEnvError]]:
-    budget = run.config.config.step_budget
+    budget = run.settings.config.step_budget
     played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
     waiting = iter(lines)
     async for replies in replay(bank, sql, played):
@@ -231,12 +233,12 @@ def _count(report: Report, episode: RecordedEpisode) -> None:
 
 
 def _compare_rules(run: RunFolder, bank: QuestionBank, report: Report) -> None:
-    if run.config.reward_version != REWARD_VERSION:
+    if run.settings.reward_version != REWARD_VERSION:
         raise DataError(
-            f"{run.path} was paid by reward version {run.config.reward_version!r}, and this code pays by "
+            f"{run.path} was paid by reward version {run.settings.reward_version!r}, and this code pays by "
             f"{REWARD_VERSION!r}: verify it with the code that it was made with, or compare by rescore"
         )
-    if run.config.server_digest != describe(bank, Settings()).digest:
+    if run.settings.server_digest != describe(bank, Settings()).digest:
         report.notes.append(
             "the server that played it had other rules, limits or another SQLite than this code: the replay says "
             "whether that changes anything"
@@ -245,10 +247,12 @@ def _compare_rules(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 
 def _compare_curve(run: RunFolder, episodes: Sequence[RecordedEpisode], report: Report) -> None:
     try:
+        finished = run.summary.exists()
         rows = read_rows(run.metrics) if run.metrics.exists() else []
         report.metrics_rows = len(rows)
-        found = [Problem(run.metrics.name, number, text) for number, text in metrics_differences(rows, episodes)]
-        if run.summary.exists():
+        differences = metrics_differences(rows, episodes, finished)
+        found = [Problem(run.metrics.name, number, text) for number, text in differences]
+        if finished:
             said = read_object(run.summary)
             found += [Problem(run.summary.name, 0, text) for text in summary_differences(said, episodes)]
         else:
@@ -261,9 +265,12 @@ def _compare_curve(run: RunFolder, episodes: Sequence[RecordedEpisode], report: 
 def _compare_files(run: RunFolder, report: Report) -> None:
     """Every file that SHA256SUMS names is there and has its digest. One that came later says nothing of the run."""
     try:
-        said = read_checksums((run.path / CHECKSUMS).read_text(encoding="utf-8"))
+        said = read_checksums(run.checksums.read_bytes())
     except FileNotFoundError:
-        report.notes.append(f"no {CHECKSUMS}: files that do not follow from the episodes are not compared")
+        if run.summary.exists():
+            report.problems.append(Problem(CHECKSUMS, 0, "it is not there, and the run is finished"))
+        else:
+            report.notes.append(f"no {CHECKSUMS}: files that do not follow from the episodes are not compared")
         return
     except (OSError, ValueError) as error:
         report.problems.append(Problem(CHECKSUMS, 0, str(error)))

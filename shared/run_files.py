@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,33 @@ _SUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 class LineError(ValueError):
     """A line that is not what was written."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run's folder that its writer and its auditor both know. They may not exist."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def episodes(self) -> Path:
+        return self.path / EPISODES
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / METRICS
+
+    @property
+    def summary(self) -> Path:
+        return self.path / SUMMARY
+
+    @property
+    def checksums(self) -> Path:
+        return self.path / CHECKSUMS
 
 
 class RecordedEpisode(BaseModel):
@@ -118,12 +146,17 @@ def render_checksums(sums: Mapping[str, str]) -> str:
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items())
 
 
-def read_checksums(text: str) -> dict[str, str]:
-    """Relative path -> SHA-256, or `LineError` naming the line that is none."""
-    found = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _SUM.fullmatch(line)
+def read_checksums(content: bytes) -> dict[str, str]:
+    """Relative path -> SHA-256, from the bytes of SHA256SUMS; `LineError` names the line that is none."""
+    *lines, rest = content.split(b"\n")  # a line ends in nothing else: no other byte may stand for it
+    if rest or not lines:
+        raise LineError("the last line is cut short")
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        match = _SUM.fullmatch(line.decode(errors="surrogateescape"))
         if match is None:
             raise LineError(f"line {number} is not '<sha256>  <path>'")
+        if match[2] in found:
+            raise LineError(f"line {number} names {match[2]} again")
         found[match[2]] = match[1]
     return found

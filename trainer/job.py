@@ -246,7 +246,7 @@ class Job:
         keep_lines(self._run.metrics, known)
         for mode in MODES:
             self._run.evaluation("after", mode).unlink(missing_ok=True)
-        for path in (self._run.summary, self._run.transcripts):
+        for path in (self._run.summary, self._run.transcripts, self._run.checksums):
             path.unlink(missing_ok=True)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:

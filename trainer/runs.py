@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import CHECKSUMS, CONFIG, EPISODES, METRICS, SUMMARY, checksums, render_checksums
+from shared.run_files import RunFiles, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -124,22 +124,12 @@ def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(RunFiles):
     """One run's folder. The attributes name its files, which may not exist yet."""
-
-    path: Path
 
     @property
     def id(self) -> str:
         return self.path.name
-
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def summary(self) -> Path:
-        return self.path / SUMMARY
 
     @property
     def curve(self) -> Path:
@@ -150,20 +140,8 @@ class Run:
         return self.path / "transcripts.md"
 
     @property
-    def episodes(self) -> Path:
-        return self.path / EPISODES
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / METRICS
-
-    @property
     def server_log(self) -> Path:
         return self.path / "server.log"
-
-    @property
-    def checksums(self) -> Path:
-        return self.path / CHECKSUMS
 
     @property
     def model(self) -> Path:

@@ -82,7 +82,7 @@ def build_summary(
     counts = totals(run)
     return {
         "run": run.id,
-        **{f"eval_success_{phase}": _rates(evaluations.get(phase, {})) for phase in PHASES},
+        **{f"eval_success_{phase}": rates(evaluations.get(phase, {})) for phase in PHASES},
         "train_steps": train_steps,
         **counts,
         "cost": cost(
@@ -101,6 +101,6 @@ def build_summary(
     }
 
 
-def _rates(modes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def rates(modes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """mode -> overall, seen, unseen -> {rate, n, ci95}: success alone."""
     return {mode: {part: result[part] for part in PARTS} for mode, result in modes.items()}

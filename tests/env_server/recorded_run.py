@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from env_server.curve import PHASES, eval_row, training_row
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import load_splits
-from shared.models import Outcome
 from shared.run_files import RecordedEpisode, checksums, numbered_lines, read_episode, render_checksums, sealed
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.evaluate import EvalResult, Mode
 from trainer.generators.base import View
 from trainer.generators.policies import RandomPolicy
 from trainer.questions import load_question_prompts
-from trainer.records import Book, Episode
+from trainer.records import Book, Episode, Turn
 from trainer.rollout import play_episodes
+from trainer.runs import Run
+from trainer.summary import rates, totals
 
 STEPS = 2  # of training
 GROUP = 3  # episodes of one question
@@ -85,30 +88,28 @@ def write_results(run: Path) -> None:
     rows += [{"step": step, "loss": 0.5, **training_row(of("train", step))} for step in range(1, STEPS + 1)]
     rows += [{"step": 1, **eval_row(of("eval", 1))}, {"step": STEPS, **eval_row(points[STEPS])}]
     write_lines(run / "metrics.jsonl", rows)
-    counts = {name: sum(int(getattr(one, name)) for one in episodes) for name in ("env_errors", "parse_failures")}
-    summary: dict[str, Any] = {
-        **{f"eval_success_{phase}": {} for phase in PHASES},
-        "episodes": len(episodes),
-        "episodes_lost": sum(one.lost for one in episodes),
-        "context_overflows": sum(one.context_overflow for one in episodes),
-        **counts,
-    }
+    measured: dict[str, dict[str, Any]] = {}
     for phase in PHASES:
-        for mode in {one.mode for one in episodes if one.phase == phase}:
-            played = [one for one in episodes if one.phase == phase]
-            summary[f"eval_success_{phase}"][mode] = {
-                part: rate([one for one in played if part in ("overall", one.part)])
-                for part in ("overall", "seen", "unseen")
-            }
-    write(run / "summary.json", summary)
+        modes = {one.mode for one in episodes if one.phase == phase}
+        measured[phase] = {mode: result_of(episodes, phase, mode).summary() for mode in modes}
+    results = {f"eval_success_{phase}": rates(modes) for phase, modes in measured.items()}
+    write(run / "summary.json", {**results, **totals(Run(run)), "evaluations": measured})
     (run / "model").mkdir(exist_ok=True)
     (run / "model" / "model.safetensors").write_bytes(bytes(range(256)))
     (run / "SHA256SUMS").write_text(render_checksums(checksums(run)))
 
 
-def rate(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    right = [one.outcome == Outcome.CORRECT for one in episodes]
-    return {"rate": sum(right) / len(right) if right else None, "n": len(right)}
+def result_of(episodes: Sequence[RecordedEpisode], phase: str, mode: Mode) -> EvalResult:
+    """What the trainer measured, from the lines of one phase in one mode."""
+    played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
+    return EvalResult(mode, tuple(map(as_played, played)), 1.0)
+
+
+def as_played(line: RecordedEpisode) -> Episode:
+    """The trainer's own record of an episode, without its observations' texts."""
+    texts = [text or action for text, action in zip_longest(line.texts[: len(line.actions)], line.actions)]
+    fields = line.model_dump(exclude={"phase", "mode", "step", "texts"})
+    return Episode(**fields, turns=tuple(Turn(text, "") for text in texts))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

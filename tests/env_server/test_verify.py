@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from env_server.__main__ import command
 from env_server.verify import Report, verify_run
 from shared.errors import DataError, DigestMismatch
-from shared.run_files import CHECKSUMS
+from shared.run_files import CHECKSUMS, checksums, render_checksums
 from tests.env_server.pool_driver import LocalSql
 from tests.env_server.recorded_run import forge, read, record, write, write_lines, write_results
 
@@ -72,14 +72,22 @@ def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run: Path
         assert (path.name, number) in {(problem.file, problem.line) for problem in problems}, place
 
 
-@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "config.json", "model/model.safetensors"])
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "config.json", "model/model.safetensors", CHECKSUMS])
 def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
     path = run / name
     content = bytearray(path.read_bytes())
     place = content.rindex(b'"') - 1 if name == "config.json" else len(content) // 2  # the server's digest, or anywhere
     content[place] ^= 1
     path.write_bytes(content)
-    assert name in {problem.file for problem in verify(run).problems}
+    told = {problem.file for problem in verify(run).problems}
+    assert told if name == CHECKSUMS else name in told  # a digest that is wrong is told of its file
+
+
+def test_a_finished_run_has_its_checksums(run: Path) -> None:
+    (run / CHECKSUMS).unlink()
+    assert [str(problem) for problem in verify(run).problems] == [
+        f"{CHECKSUMS}: it is not there, and the run is finished"
+    ]
 
 
 def test_a_file_that_came_later_is_noted_and_says_nothing_of_the_run(run: Path) -> None:
@@ -218,13 +226,56 @@ def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(run: P
         assert problems[0].message.startswith(said)
 
 
-def test_a_result_that_does_not_follow_from_the_episodes_is_found(run: Path) -> None:
+def test_what_a_learning_curve_leaves_out_is_found(run: Path) -> None:
+    rows = read(run / "metrics.jsonl")
+    trained = max(number for number, row in enumerate(rows, start=1) if "episodes" in row)
+    bare = {key: value for key, value in rows[trained - 1].items() if key != "success"}
+    for changed, said in (
+        ([*rows[: trained - 1], bare, *rows[trained:]], f"metrics.jsonl line {trained}: success is missing"),
+        ([*rows[: trained - 1], *rows[trained:]], "metrics.jsonl: no row has the training episodes after step 1"),
+    ):
+        write_lines(run / "metrics.jsonl", changed)
+        assert any(str(problem).startswith(said) for problem in verify(run).problems), said
+
+
+def result(*path: str, value: Any) -> Change:
+    """Sets a field of summary.json; `mode` is the one mode that there is."""
+
+    def change(summary: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            summary = summary[next(iter(summary)) if key == "mode" else key]
+        summary[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (result("eval_success_after", "mode", "unseen", "rate", value=0.99),
+         "eval_success_after.greedy.unseen.rate is 0.99"),
+        (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
+        (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled is of no episode"),
+        (result("env_errors", value=-1), "env_errors is -1, and "),
+        (result("by_phase", "train", "parse_failures", value=-1), "by_phase.train.parse_failures is -1"),
+        (result("by_phase", "more", value={"episodes": 9}), "by_phase.more is of no episode"),
+        (result("evaluations", "after", "mode", "by_difficulty", "easy", "n", value=99),
+         "evaluations.after.greedy.by_difficulty.easy.n is 99"),
+        (result("evaluations", "after", "mode", "behaviour", "seen", "repeats", value=-1.0),
+         "evaluations.after.greedy.behaviour.seen.repeats is -1.0"),
+        (result("evaluations", "random", "mode", "outcomes", "correct", value=99),
+         "evaluations.random.sampled.outcomes.correct is "),
+        (result("evaluations", "random", "mode", "mean_reward", value=9.0),
+         "evaluations.random.sampled.mean_reward is 9.0"),
+    ],
+)  # fmt: skip
+def test_a_result_that_does_not_follow_from_the_episodes_is_found(run: Path, change: Change, said: str) -> None:
     summary = json.loads((run / "summary.json").read_text())
-    (mode,) = summary["eval_success_after"]
-    summary["eval_success_after"][mode]["unseen"]["rate"] = 0.99
+    change(summary)
     write(run / "summary.json", summary)
-    told = [str(problem) for problem in verify(run).problems]
-    assert any(line.startswith(f"summary.json: eval_success_after.{mode}.unseen: rate is 0.99") for line in told)
+    (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
+    (problem,) = map(str, verify(run).problems)
+    assert problem.startswith(f"summary.json: {said}")
 
 
 def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
@@ -234,6 +285,9 @@ def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
     assert report.passed
     assert len(report.notes) == 2
     assert all(name in " ".join(report.notes) for name in ("summary.json", CHECKSUMS))
+    (run / "episodes.jsonl").write_bytes(b"")
+    with pytest.raises(DataError, match="no episode yet"):
+        verify(run)
 
 
 def test_other_data_are_refused_and_the_remedy_named(run: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -253,7 +307,7 @@ def test_other_data_are_refused_and_the_remedy_named(run: Path, tiny_data: Path,
 def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     write(run / "config.json", {**config, "server_digest": "other"})
-    (run / CHECKSUMS).unlink()
+    (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
     report = verify(run)
     assert report.passed
     assert "other rules" in report.notes[0]

@@ -93,7 +93,28 @@ def test_checksums_are_those_of_the_standard_tool(tmp_path: Path) -> None:
     sums = checksums(tmp_path)
     assert list(sums) == ["model/model.safetensors", "summary.json"]
     (tmp_path / CHECKSUMS).write_text(render_checksums(sums))
-    assert read_checksums((tmp_path / CHECKSUMS).read_text()) == sums == checksums(tmp_path)
+    assert read_checksums((tmp_path / CHECKSUMS).read_bytes()) == sums == checksums(tmp_path)
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=tmp_path, check=True)
-    with pytest.raises(LineError, match="line 2"):
-        read_checksums(render_checksums(sums).replace("  summary.json", " summary.json"))
+
+
+def test_no_byte_of_the_checksums_can_change() -> None:
+    sums = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("config.json", "model/é.bin")}
+    content = render_checksums(sums).encode()
+    assert read_checksums(content) == sums
+    for place in range(len(content)):
+        for byte in set(range(256)) - {content[place]}:
+            try:
+                found = read_checksums(content[:place] + bytes([byte]) + content[place + 1 :])
+            except LineError:
+                continue
+            assert found != sums, (place, byte)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [("{0}  a\n{0} b\n", "line 2 is not"), ("{0}  a\n{0}  a\n", "line 2 names a again"), ("{0}  a", "cut short"),
+     ("", "cut short"), ("\n", "line 1"), ("{0}  a\r\n{0}  \n", "line 2")],
+)  # fmt: skip
+def test_checksums_that_are_none_are_named(content: str, named: str) -> None:
+    with pytest.raises(LineError, match=named):
+        read_checksums(content.format("0" * 64).encode())

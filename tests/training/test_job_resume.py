@@ -72,6 +72,10 @@ def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
     begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
     run = latest(tmp_path)
     config, _ = resumed_settings(run, (), {"max_steps": "4"})
+    assert run.checksums.exists()
+    with pytest.raises(Interrupted):
+        begin(config, tmp_path, StoppingClient(2, Interrupted()), resume=run).run()
+    assert not run.checksums.exists()  # they were those of the shorter run
     assert begin(config, tmp_path, FakeClient(), resume=run).run()["train_steps"] == 4
     steps = [line["step"] for line in read_lines(run.metrics) if "success" in line]
     assert steps == [1, 2, 3, 4]

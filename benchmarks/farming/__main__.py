@@ -25,7 +25,7 @@ from shared.models import Outcome, StepResult
 SEED = 7
 STEP_BUDGET = 15
 KILLED_QUESTIONS = 2  # each costs two worker processes
-# The same nets as a server's, sooner: a worker that is killed after 15 s of CPU time is killed all the same.
+# The same nets as a server's, sooner: a worker that is killed after 10 s of CPU time is killed all the same.
 SHORT_NETS = SqlPolicy(max_vm_steps=10**15, max_cpu_s=1e6, kill_after_cpu_s=0.2)
 
 

@@ -171,9 +171,14 @@ def train(
     def job() -> None:
         from trainer.config import GRPOConfig
         from trainer.inputs import JobOptions, resumed_settings
+        from trainer.errors import ConfigError
         from trainer.ranks import launched
         from trainer.runs import open_run
 
+        if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
+            raise ConfigError(
+                f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: leave it out"
+            )
         if resume is not None:
             run = open_run(resume)
             config, options = resumed_settings(run, servers, overrides)
@@ -217,9 +222,13 @@ def evaluate(
 
     def job() -> None:
         from trainer.config import GRPOConfig
+        from trainer.errors import ConfigError
         from trainer.measure import evaluate_model
+        from trainer.ranks import launched
         from trainer.runs import check_writable, write_json
 
+        if launched():
+            raise ConfigError("evaluate plays in one process: start it without a launcher")
         if out is not None:
             check_writable(out)
         config = GRPOConfig.preset(preset, **overrides)

@@ -76,22 +76,28 @@ def _rng_states() -> dict[str, Any]:
     }
 
 
-def checkpoint_now(trainer: Any) -> Path | None:
+def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     """Write a checkpoint of the last whole step, in the middle of a rollout that will be played again. Its folder.
 
-    Steps that wait for their log event get it first, without a loss. None where training had not begun. Every process
-    calls it, and none waits for another: the first writes the model, each its own random generators. transformers has
-    no public way to save outside its own loop.
+    Steps that wait for their log event get it first, without a loss. None where training had not begun. All processes
+    call it: the first writes the model, each its own random generators. `alone`: another has gone, so nothing is asked
+    of the others. transformers has no public way to save outside its own loop.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     if trainer.optimizer is None or trainer.lr_scheduler is None:
         return None
-    if not trainer.is_world_process_zero() or not (folder / "trainer_state.json").is_file():
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, Guard):
-                callback.restore_rng()
+    guard = next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
+    ranks = guard.ranks if guard else Ranks()
+    there = (folder / "trainer_state.json").is_file()
+    if alone and not ranks.main:
+        return None
+    if not (there if alone else ranks.gather(there)[0]):
+        if guard:
+            guard.restore_rng()
         if trainer.state.global_step > max((row["step"] for row in trainer.state.log_history), default=0):
             trainer.log({})
+        if alone:
+            trainer.store_flos = lambda: None  # it would add up what every process counted
         trainer._save_checkpoint(trainer.model, None)
     return folder
 

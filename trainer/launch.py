@@ -20,13 +20,16 @@ def launch(processes: int, arguments: Sequence[str], say: Any = print) -> int:
 
     They say themselves what goes wrong; `say` hears of one that could not.
     """
+    import torch.distributed.run  # noqa: F401  its loggers are quietened below
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(STOP_S))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # long reports of the same
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):  # long reports of what the processes said themselves
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     options = ["--config_file", str(ONE_MACHINE), "--num_processes", str(processes), "-m", "trainer", *arguments]
     try:
         launch_command(launch_command_parser().parse_args(options))

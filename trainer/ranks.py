@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost
-from trainer.interrupt import Interrupted, Interrupts
+from trainer.interrupt import EXIT_CODE, Interrupted, Interrupts
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
 LONGEST_SHARE_S = 3600.0  # that a process may play while the others wait for it, beside its waits for lost servers
 SERVER_WAITS = 3  # for `config.server_wait_s` each
 CONNECTION = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe", re.IGNORECASE)
+SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # where in torch it happened
 PLAIN = (str, int, float, bool, type(None))
 
 
@@ -128,7 +129,7 @@ class Ranks:
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     """The place among the processes that a launcher started, connected with them, or the only one.
 
-    Where the job fails, process 0 alone raises what all of them know; the others end with exit code 1. `ConfigError`
+    Where the job ends early, process 0 alone raises what all of them know; the others exit as it does. `ConfigError`
     where the settings can't serve several processes.
     """
     if not launched():
@@ -151,10 +152,10 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     ranks = Ranks(interrupts, index=distributed.get_rank(), count=count, local_count=local_count, group=group)
     try:
         yield ranks
-    except SQLEnvError as error:
+    except (SQLEnvError, Interrupted) as error:
         if ranks.main or isinstance(error, RankLost):
             raise
-        raise SystemExit(1) from error
+        raise SystemExit(EXIT_CODE if isinstance(error, Interrupted) else 1) from error
     distributed.destroy_process_group()  # after an error it could wait for one that has gone
 
 
@@ -194,9 +195,10 @@ def rank_lost(error: BaseException) -> RankLost | None:
 
     if not (isinstance(error, DistError) or (isinstance(error, RuntimeError) and CONNECTION.search(str(error)))):
         return None
+    said = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     return RankLost(
-        "another process of this run ended, or no longer answers; what it said last stands above. Go on from the last "
-        f"checkpoint with --resume (torch: {str(error).strip().splitlines()[0]})"
+        "another process of this run ended, or no longer answers: see what it said last. The run stops with a "
+        f"checkpoint of its last whole step, if it had one; go on with --resume (torch: {said[0][:160]})"
     )
 
 

@@ -16,7 +16,7 @@ from shared.errors import SQLEnvError
 from trainer.callbacks import Guard, checkpoint_now
 from trainer.config import GRPOConfig
 from trainer.cores import usable_threads
-from trainer.errors import ConfigError, RunError
+from trainer.errors import ConfigError, RankLost, RunError
 from trainer.interrupt import Interrupted
 from trainer.questions import check_training_questions, question_id_of
 from trainer.ranks import Ranks, rank_lost
@@ -121,13 +121,13 @@ def run_training_with_metrics(trainer: Any, *, resume_from: Path | None = None) 
             if stop.clean:
                 checkpoint_now(trainer)
             raise
-        except SQLEnvError:
-            checkpoint_now(trainer)
+        except SQLEnvError as error:
+            checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
         except RuntimeError as error:
             if (lost := rank_lost(error)) is None:
                 raise
-            checkpoint_now(trainer)  # an update that broke off in a collective has not touched the weights
+            checkpoint_now(trainer, alone=True)  # an update that broke off in a collective has not touched the weights
             raise lost from error
     if ranks.anywhere(ranks.interrupts.requested):
         raise Interrupted

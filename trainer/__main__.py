@@ -170,8 +170,8 @@ def train(
 
     def job() -> None:
         from trainer.config import GRPOConfig
-        from trainer.inputs import JobOptions, resumed_settings
         from trainer.errors import ConfigError
+        from trainer.inputs import JobOptions, resumed_settings
         from trainer.ranks import launched
         from trainer.runs import open_run
 

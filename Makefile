@@ -6,10 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Options of `make train`, `make serve`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=colab SERVER=http://... RESUME=runs/...
+# PROCESSES=2 shares the training among that many processes, one a GPU or CPU core.
 PRESET ?= offline
 TRAIN_OPTIONS := --preset $(PRESET) \
 	$(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(DATA),--data "$(DATA)") \
-	$(if $(MODEL),--model "$(MODEL)") $(if $(SERVER),--server "$(SERVER)") $(if $(RESUME),--resume "$(RESUME)")
+	$(if $(MODEL),--model "$(MODEL)") $(if $(SERVER),--server "$(SERVER)") $(if $(RESUME),--resume "$(RESUME)") \
+	$(if $(PROCESSES),--processes $(PROCESSES))
 HOST ?= 127.0.0.1
 PORT ?= 8000
 

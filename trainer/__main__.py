@@ -130,6 +130,12 @@ def train(
         Path | None,
         typer.Option(help="Go on with an interrupted run's folder, for example runs/latest. Keeps its settings."),
     ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1, help="That share the training on this machine, one a GPU or CPU core; accelerate starts them."
+        ),
+    ] = 1,
     set_: SetOption = None,
     eval_limit: Annotated[int, typer.Option(min=0, help="Measure on this many eval questions; 0: on all.")] = 0,
     eval_every: Annotated[
@@ -164,9 +170,15 @@ def train(
 
     def job() -> None:
         from trainer.config import GRPOConfig
+        from trainer.errors import ConfigError
         from trainer.inputs import JobOptions, resumed_settings
+        from trainer.ranks import launched
         from trainer.runs import open_run
 
+        if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
+            raise ConfigError(
+                f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: leave it out"
+            )
         if resume is not None:
             run = open_run(resume)
             config, options = resumed_settings(run, servers, overrides)
@@ -174,6 +186,11 @@ def train(
             run = None
             config = GRPOConfig.preset(preset, **overrides)
             options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)
+        if processes > 1 and not launched():
+            from trainer.launch import launch
+
+            config.accumulation_steps(processes)  # refused once, before any of them begins
+            raise typer.Exit(launch(processes, sys.argv[1:], lambda line: errors.print(line, style="red")))
         from trainer.job import run_job
 
         run_job(config, options, resume=run, console=console)
@@ -205,9 +222,13 @@ def evaluate(
 
     def job() -> None:
         from trainer.config import GRPOConfig
+        from trainer.errors import ConfigError
         from trainer.measure import evaluate_model
+        from trainer.ranks import launched
         from trainer.runs import check_writable, write_json
 
+        if launched():
+            raise ConfigError("evaluate plays in one process: start it without a launcher")
         if out is not None:
             check_writable(out)
         config = GRPOConfig.preset(preset, **overrides)

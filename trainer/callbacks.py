@@ -13,10 +13,11 @@ from transformers import TrainerCallback
 
 from trainer.cost import UNKNOWN, Spent, known
 from trainer.errors import TrainingDiverged
-from trainer.interrupt import Interrupts
+from trainer.ranks import Ranks
 from trainer.records import Book, Episode
 from trainer.rollout import RolloutStats
 from trainer.runs import Run, append_lines, read_json
+from trainer.summary import RANK_WAIT
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
 SPENT = "sqlenv_spent"  # where a checkpoint's trainer_state.json keeps `Spent`, under stateful_callbacks
@@ -25,10 +26,11 @@ SHORTEST_INTERVAL = 5  # steps between two points of it
 
 
 class Guard(TrainerCallback):  # type: ignore[misc]
-    """Keeps training resumable: stops after the step in which a signal came, and before an update that is no number."""
+    """Keeps training resumable: stops after the step in which a signal came to any of its processes, and before an
+    update that is no number."""
 
-    def __init__(self, interrupts: Interrupts) -> None:
-        self.interrupts = interrupts
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
         self._rng: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -49,7 +51,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._rng = _rng_states()
-        if self.interrupts.requested:
+        if self.ranks.anywhere(self.ranks.interrupts.requested):
             control.should_save = control.should_training_stop = True
         if control.should_save or control.should_training_stop:
             control.should_log = True  # a resumed run has nothing of the steps since the last log event
@@ -74,21 +76,28 @@ def _rng_states() -> dict[str, Any]:
     }
 
 
-def checkpoint_now(trainer: Any) -> Path | None:
+def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     """Write a checkpoint of the last whole step, in the middle of a rollout that will be played again. Its folder.
 
-    Steps that wait for their log event get it first, without a loss. None where training had not begun. transformers
-    has no public way to save outside its own loop.
+    Steps that wait for their log event get it first, without a loss. None where training had not begun. All processes
+    call it: the first writes the model, each its own random generators. `alone`: another has gone, so nothing is asked
+    of the others. transformers has no public way to save outside its own loop.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     if trainer.optimizer is None or trainer.lr_scheduler is None:
         return None
-    if not (folder / "trainer_state.json").is_file():
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, Guard):
-                callback.restore_rng()
+    guard = next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
+    ranks = guard.ranks if guard else Ranks()
+    there = (folder / "trainer_state.json").is_file()
+    if alone and not ranks.main:
+        return None
+    if not (there if alone else ranks.gather(there)[0]):
+        if guard:
+            guard.restore_rng()
         if trainer.state.global_step > max((row["step"] for row in trainer.state.log_history), default=0):
             trainer.log({})
+        if alone:
+            trainer.store_flos = lambda: None  # it would add up what every process counted
         trainer._save_checkpoint(trainer.model, None)
     return folder
 
@@ -103,6 +112,7 @@ def spent_at(checkpoint: Path | None) -> Spent:
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes episodes.jsonl and metrics.jsonl: a row a log event, with trl's keys, `success` and the seconds spent.
 
+    Of several processes the first writes, what all of them did: the seconds are its own, but CPU-seconds their sum.
     `rows` is the rollout's `on_rows`. `on_progress(step, steps, row)` hears of every log event. `spent` is what the
     checkpoint that training goes on from had cost; it is counted on. `server_cpu` reads the CPU-seconds that the
     servers used so far, and NaN where nobody knows.
@@ -117,10 +127,13 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         *,
         spent: Spent | None = None,
         server_cpu: Callable[[], float] = lambda: UNKNOWN,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
+        self._times = TIMES if self._ranks.count == 1 else (*TIMES, RANK_WAIT)
         self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
         self._pending: list[Episode] = []  # since the last log event
-        self._spent = dict.fromkeys((*TIMES, "update_s"), 0.0)  # since the last log event
+        self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
         self.spent = spent or Spent()  # since the run began
         self._server_cpu = server_cpu
         self._step_began = 0.0
@@ -128,7 +141,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._at_step_begin: dict[str, Any] = {}
 
     def rows(self, rows: Sequence[Mapping[str, Any]], trainer: Any) -> None:
-        """Record one generation batch."""
+        """Record one generation batch, of all processes."""
+        if not self._ranks.main:
+            return
         episodes = [self._book.episode(row) for row in rows]
         self._pending += episodes
         step = trainer.state.global_step + 1
@@ -143,21 +158,24 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         wall, sums = time.perf_counter() - self._step_began, self._stats.as_dict()
-        times = {name: sums[name] - self._at_step_begin[name] for name in TIMES}
+        times = {name: sums[name] - self._at_step_begin[name] for name in self._times}
         for name, value in times.items():
             self._spent[name] += value
         self._spent["update_s"] += wall - times["rollout_s"]
+        times.pop(RANK_WAIT, None)
         cpu, server_cpu = self._cpu_at_step_begin
         served = self._server_cpu() - server_cpu
         self.spent.add(
             train_s=wall,
             **times,
-            cpu_s=time.process_time() - cpu,
+            cpu_s=sum(self._ranks.gather(time.process_time() - cpu)),
             server_cpu_s=served if math.isnan(served) else max(0.0, served),  # a restarted server begins at 0
         )
         state.stateful_callbacks[SPENT] = self.spent.as_dict()  # every checkpoint holds it
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        if not self._ranks.main:
+            return
         row: dict[str, Any] = {"step": state.global_step, **(logs or {})}
         if self._pending:
             finished = [episode for episode in self._pending if episode.finished]
@@ -185,14 +203,15 @@ class EvalCallback(TrainerCallback):  # type: ignore[misc]
     """Measures a few fixed questions every `every` steps, for the curve; 0: never; None: as `curve_interval` says.
 
     It runs at the start of a step, when the step before is logged and saved, so that a run may be stopped inside it and
-    resumed with the same measurement. `measure(step)` plays and writes; it leaves the global random generators alone.
+    resumed with the same measurement. `measure(step)` plays and writes, with several processes on all of them; it
+    leaves the global random generators alone.
     """
 
-    def __init__(self, every: int | None, interrupts: Interrupts, measure: Callable[[int], None]) -> None:
-        self._every, self._interrupts, self._measure = every, interrupts, measure
+    def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
+        self._every, self._ranks, self._measure = every, ranks, measure
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         every = curve_interval(state.max_steps) if self._every is None else self._every
         if every > 0 and state.global_step > 0 and state.global_step % every == 0:
-            with self._interrupts.interruptible():
+            with self._ranks.interruptible():
                 self._measure(state.global_step)

@@ -36,7 +36,7 @@ class GRPOConfig:
     max_new_tokens: int = 256  # sampled tokens per turn
     num_train_epochs: int = 1
     per_device_train_batch_size: int = 2  # rollouts
-    gradient_accumulation_steps: int = 4
+    gradient_accumulation_steps: int = 4  # micro-batches of a step; several processes share them
     learning_rate: float = 5e-6
     num_generations: int = 4  # rollouts of one question, which make a group
     questions_path: str = "data/questions/questions_train.json"
@@ -145,8 +145,20 @@ class GRPOConfig:
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts of one process in one optimiser step: one generation batch."""
+        """Rollouts of one optimiser step, one generation batch, however many processes share them."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    def accumulation_steps(self, processes: int) -> int:
+        """Micro-batches of one process, where `processes` share a step's. `ConfigError` where they don't divide."""
+        steps = self.gradient_accumulation_steps
+        _need(
+            steps % processes == 0,
+            "gradient_accumulation_steps",
+            f"({steps}) can't be shared by {processes} processes",
+            f"use a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
+            f"{self.rollouts_per_step} rollouts a step",
+        )
+        return steps // processes
 
     @property
     def data_dir(self) -> Path:
@@ -179,8 +191,8 @@ class GRPOConfig:
                 values[name] = _parse(name, value, _HINTS[name])
         return replace(self, **values)
 
-    def to_trl(self, **overrides: Any) -> Any:
-        """The `trl.GRPOConfig` of these settings; `overrides` are its own fields.
+    def to_trl(self, processes: int = 1, **overrides: Any) -> Any:
+        """The `trl.GRPOConfig` of these settings for one of `processes`; `overrides` are its own fields.
 
         One generation batch is one optimiser step, so every checkpoint falls on a whole generation window. TRL's bf16
         and gradient_checkpointing, which default to True, follow dtype and device here.
@@ -195,7 +207,8 @@ class GRPOConfig:
             "num_train_epochs": self.num_train_epochs,
             "max_steps": self.max_steps,
             "per_device_train_batch_size": self.per_device_train_batch_size,
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "gradient_accumulation_steps": self.accumulation_steps(processes),
+            "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
             "learning_rate": self.learning_rate,
             "lr_scheduler_type": self.lr_scheduler,
             "warmup_steps": self.warmup_steps,

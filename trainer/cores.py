@@ -18,9 +18,10 @@ def usable_cores() -> int:
     return cores
 
 
-def usable_threads(threads: int) -> int:
-    """Of torch's own choice of threads, as many as there are cores: in a container it counts the whole machine's.
+def usable_threads(threads: int, processes: int = 1) -> int:
+    """Of torch's own choice of threads, as many as a process's share of the cores: in a container torch counts the
+    whole machine's.
 
     OMP_NUM_THREADS, which decides that choice, wins.
     """
-    return threads if "OMP_NUM_THREADS" in os.environ else min(threads, usable_cores())
+    return threads if "OMP_NUM_THREADS" in os.environ else max(1, min(threads, usable_cores() // processes))

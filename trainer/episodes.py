@@ -54,6 +54,7 @@ class RolloutStats:
     rollout_s: float = 0.0  # all of it
     generate_s: float = 0.0  # sampling, or a policy's thinking
     env_wait_s: float = 0.0  # waiting for the servers
+    rank_wait_s: float = 0.0  # waiting for the other processes' episodes
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,8 +91,9 @@ class Batch:
         config: GRPOConfig,
         client: EpisodeClient,
         stats: RolloutStats,
+        before: Mapping[str, int] | None = None,
     ) -> None:
-        self.episodes = _begin(prompts, seed)
+        self.episodes = _begin(prompts, seed, before or {})
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
 
     def reset(self) -> None:
@@ -266,14 +268,8 @@ class Batch:
     def check_lost(self) -> None:
         """`RolloutError` where more episodes were lost than `config.max_lost_fraction` allows."""
         lost = [episode.lost for episode in self.episodes if episode.lost is not None]
-        if len(lost) > self._config.max_lost_fraction * len(self.episodes):
-            raise RolloutError(
-                f"{len(lost)} of {len(self.episodes)} episodes were lost to infrastructure, more than "
-                f"{self._config.max_lost_fraction:.0%}: check the servers at {', '.join(self._config.server_urls)}, "
-                f"then resume from the last checkpoint. The first error: {lost[0].message}",
-                lost=len(lost),
-                episodes=len(self.episodes),
-            ) from lost[0]
+        if error := too_many_lost([one.message for one in lost], len(self.episodes), self._config):
+            raise error from lost[0]
 
     @contextmanager
     def _generating(self) -> Iterator[None]:
@@ -292,9 +288,25 @@ class Batch:
             self._stats.env_wait_s += time.perf_counter() - started
 
 
-def _begin(prompts: Sequence[Prompt], seed: int) -> list[Episode]:
-    """The episodes of a batch, each with a random stream of its own: (seed, question, how often it came before)."""
-    seen: Counter[str] = Counter()
+def too_many_lost(lost: Sequence[str], episodes: int, config: GRPOConfig) -> RolloutError | None:
+    """The error of a batch of which more episodes were `lost`, for these reasons, than `config` allows, else None."""
+    if len(lost) <= config.max_lost_fraction * episodes:
+        return None
+    return RolloutError(
+        f"{len(lost)} of {episodes} episodes were lost to infrastructure, more than {config.max_lost_fraction:.0%}: "
+        f"check the servers at {', '.join(config.server_urls)}, then resume from the last checkpoint. "
+        f"The first error: {lost[0]}",
+        lost=len(lost),
+        episodes=episodes,
+    )
+
+
+def _begin(prompts: Sequence[Prompt], seed: int, before: Mapping[str, int]) -> list[Episode]:
+    """The episodes of a batch, each with a random stream of its own: (seed, question, how often it came before).
+
+    `before` is how often a question came in the parts of the batch that other processes play.
+    """
+    seen = Counter(before)
     episodes = []
     for prompt in prompts:
         question_id = question_id_of(prompt)

@@ -4,6 +4,7 @@
     ├── ConfigError            a setting that can't work: names the field and the remedy (also a ValueError)
     ├── PromptError            a prompt that names no question, or a chat template that the rollout can't use
     ├── ModelLoadError         a model or tokenizer that can't be loaded: names the path and the remedy
+    ├── RankLost               another process of a run of several is gone: the others stop
     ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
     ├── RunError               a run's folder that can't be made, read or resumed
     ├── ServerStartError       the environment server that a run starts for itself did not come up
@@ -25,6 +26,10 @@ class PromptError(SQLEnvError, ValueError):
 
 class ModelLoadError(SQLEnvError):
     code = "model_load"
+
+
+class RankLost(SQLEnvError):
+    code = "rank_lost"
 
 
 class RolloutError(SQLEnvError):

@@ -8,6 +8,7 @@ import math
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
 from trainer.config import GRPOConfig
 from trainer.cost import known
 from trainer.display import bar, behaviour_table, cost_lines, number, success_table
-from trainer.errors import RunError
+from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
 from trainer.interrupt import Interrupted, Interrupts
-from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play
+from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play, shared_play
 from trainer.plots import learning_curve
+from trainer.ranks import Ranks, joined
 from trainer.rollout import RolloutStats
 from trainer.runs import (
     Run,
@@ -38,46 +40,74 @@ from trainer.runs import (
     write_json,
     write_text,
 )
-from trainer.summary import build_summary, model_digest, versions
+from trainer.summary import RANK_WAIT, build_summary, model_digest, versions, waited_s
 from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics
 from trainer.transcripts import transcripts
 
 
 def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console) -> dict[str, Any]:
-    """Do the whole job and return what summary.json holds. Raises `Interrupted`, or a `SQLEnvError` with a remedy."""
-    with Interrupts() as interrupts:
-        threads = limit_threads()
-        inputs = load_inputs(config, options)
-        if resume is not None:
-            check_resumed_data(resume, inputs, config)
-            if resume.summary.exists() and _done(resume, config):
-                _say(console, f"{_shown(resume.path)} is finished; a larger --steps goes on with it")
-                return dict(read_json(resume.summary))
-        run = resume or create_run(options.out, f"{options.preset}-seed{config.seed}")
+    """Do the whole job and return what summary.json holds. Raises `Interrupted`, or a `SQLEnvError` with a remedy.
+
+    Where a launcher started several processes, each calls this; the first writes the run's folder and speaks.
+    """
+    with Interrupts() as interrupts, joined(config, interrupts) as ranks, ranks.deferred():
+        if not ranks.main:
+            console = Console(quiet=True)
+        threads = limit_threads(ranks.local_count)
+        check_servers(options.servers, ranks)
+        inputs = ranks.together(lambda: load_inputs(config, options))
+        if resume is not None and (result := ranks.first(lambda: _result_of(resume, inputs, config))) is not None:
+            _say(console, f"{_shown(resume.path)} is finished; a larger --steps goes on with it")
+            return result
+        run = resume or ranks.first(lambda: create_run(options.out, f"{options.preset}-seed{config.seed}"))
         _say(console, f"run {run.path}")
         _say(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training questions, "
-            f"{len(inputs.evaluation)} eval questions; torch {torch.__version__} on {threads} threads",
+            f"{len(inputs.evaluation)} eval questions; torch {torch.__version__} on {threads} threads"
+            + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
         try:
-            with connected(config, options.servers, inputs, run.server_log) as there:
-                if resume is not None:
-                    check_resumed_data(run, inputs, there.config, there.metadata)
-                save_settings(run, there.config, options, inputs, there.metadata)
-                if resume is None:
-                    point_latest(run)
-                return Job(run, there, options, inputs, console, interrupts).run()
+            with connected(config, options.servers, inputs, run.server_log, ranks) as there:
+                ranks.first(lambda: _begin(run, there, options, inputs, resumed=resume is not None))
+                return Job(run, there, options, inputs, console, ranks).run()
         except Interrupted:
             if run.config.exists():
-                _say(console, f"stopped. Go on with:  {resume_command(run, options.servers)}")
+                _say(console, f"stopped. Go on with:  {resume_command(run, options.servers, ranks)}")
             raise
 
 
-def resume_command(run: Run, servers: Sequence[str]) -> str:
+def _result_of(run: Run, inputs: Inputs, config: GRPOConfig) -> dict[str, Any] | None:
+    """The result of a run that has nothing left to train, None of one that goes on. `RunError` where it can't."""
+    check_resumed_data(run, inputs, config)
+    return dict(read_json(run.summary)) if run.summary.exists() and _done(run, config) else None
+
+
+def _begin(run: Run, there: Connection, options: JobOptions, inputs: Inputs, *, resumed: bool) -> None:
+    """Write the run's settings before anything is played."""
+    if resumed:
+        check_resumed_data(run, inputs, there.config, there.metadata)
+    save_settings(run, there.config, options, inputs, there.metadata)
+    if not resumed:
+        point_latest(run)
+
+
+def resume_command(run: Run, servers: Sequence[str], ranks: Ranks) -> str:
     """What to type to go on with a run, on the same servers where it did not start its own."""
     options = ["--resume", _shown(run.path), *(word for url in servers for word in ("--server", url))]
-    return shlex.join(["python", "-m", "trainer", "train", *options])
+    if ranks.count == ranks.local_count > 1:
+        options += ["--processes", str(ranks.count)]
+    launcher = ["accelerate", "launch", "..."] if ranks.count > ranks.local_count else ["python"]
+    return shlex.join([*launcher, "-m", "trainer", "train", *options])
+
+
+def check_servers(servers: Sequence[str], ranks: Ranks) -> None:
+    """`ConfigError` where processes on several machines would need a server that only one of them reaches."""
+    if not servers and ranks.count > ranks.local_count:
+        raise ConfigError(
+            f"{ranks.count} processes, {ranks.local_count} of them on this machine, need an environment server that "
+            "all can reach: start one with 'python -m env_server --host 0.0.0.0' and pass --server http://ITS-NAME:8000"
+        )
 
 
 def _done(run: Run, config: GRPOConfig) -> bool:
@@ -111,19 +141,20 @@ class Job:
         options: JobOptions,
         inputs: Inputs,
         console: Console,
-        interrupts: Interrupts,
+        ranks: Ranks,
     ) -> None:
         self._run, self._options, self._inputs, self._there = run, options, inputs, there
         self._config, self._client, self._metadata = there.config, there.client, there.metadata
-        self._console, self._interrupts = console, interrupts
+        self._console, self._ranks = console, ranks
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
         self._clock = _Clock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
-        self._spent = spent_at(run.last_checkpoint())
+        self._checkpoint = self._known_checkpoint()
+        self._spent = spent_at(self._checkpoint)
 
     def run(self) -> dict[str, Any]:
-        """All phases; what summary.json holds."""
-        with self._clock:
+        """All phases; what summary.json holds. Every process does them, and the first one writes."""
+        with self._clock if self._ranks.main else nullcontext():
             digests = {
                 "data": self._inputs.data_digest,
                 "server": self._metadata.digest,
@@ -133,25 +164,43 @@ class Job:
             for mode in MODES:
                 self._measure_whole("before", mode, 0, self._play(self._inputs.model, mode))
             model, steps = self._train()
-            digests["trained_model"] = model_digest(model)
+            digests["trained_model"] = self._same_everywhere(model)
             for mode in MODES:
                 self._measure_whole("after", mode, steps, self._play(model, mode))
             self._curve_point(steps, {mode: self._few_of("after", mode) for mode in MODES})
-            return self._finish(steps, digests)
+            return self._ranks.first(lambda: self._finish(steps, digests))
+
+    def _known_checkpoint(self) -> Path | None:
+        """The checkpoint that the first process goes on from. `RunError` where another one can't see it."""
+        path = self._ranks.first(self._run.last_checkpoint)
+
+        def check() -> None:
+            if path is not None and not (path / "trainer_state.json").is_file():
+                raise RunError(f"can't see {path}: put --out on a file system that all machines share")
+
+        self._ranks.together(check)
+        return path
+
+    def _same_everywhere(self, model: Any) -> str:
+        """The model's digest. `RunError` where the processes' weights have come apart."""
+        digests = self._ranks.each(lambda: model_digest(model))
+        if len(set(digests)) > 1:
+            raise RunError(f"the {len(digests)} processes hold different weights: the run's result would be none's")
+        return digests[0]
 
     def _measure_whole(self, phase: str, mode: Mode, step: int, play: Play) -> None:
         """Measure the whole eval set, or read back what an earlier session of this run measured."""
         path = self._run.evaluation(phase, mode)
-        if path.exists():
-            result = EvalResult.read(path)
-        else:
-            keep_lines(self._run.episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
+        result = self._ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
+        if result is None:
             prompts, book = self._inputs.evaluation, self._inputs.book
-            title, batch = f"{phase} ({mode})", batch_of(self._inputs.model, self._config)
-            limit = self._config.max_lost_fraction
+            title, batch = f"{phase} ({mode})", batch_of(self._inputs.model, self._config, self._ranks)
+            limit, play = self._config.max_lost_fraction, shared_play(play, self._ranks)
             result = measure(self._console, title, mode, play, prompts, book, batch=batch, max_lost_fraction=limit)
-            append_lines(self._run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
-            result.write(path)
+            if self._ranks.main:
+                keep_lines(self._run.episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
+                append_lines(self._run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
+                result.write(path)
         self._results.setdefault(phase, {})[mode] = result
 
     def _play(self, model: Any, mode: Mode) -> Play:
@@ -166,6 +215,8 @@ class Job:
 
         Step 0 and the last step take theirs from the evaluations of the whole set.
         """
+        if not self._ranks.main:
+            return
         train_s = known(self._spent.train_s) if step else 0.0
         row: dict[str, Any] = {"step": step, "eval_n": len(self._few), "train_s": train_s, "eval_s": round(seconds, 4)}
         for mode, result in results.items():
@@ -175,9 +226,10 @@ class Job:
 
     def _train(self) -> tuple[Any, int]:
         """Train, or go on, and save the model. The trained model and its number of steps."""
-        checkpoint = self._run.last_checkpoint()
+        checkpoint = self._checkpoint
         done = checkpoint_step(checkpoint) if checkpoint else 0
-        self._forget_after(done)
+        if self._ranks.main:
+            self._forget_after(done)
         stats = RolloutStats()
         with bar(self._console, "GRPO") as shown:
 
@@ -195,6 +247,7 @@ class Job:
                 on_progress,
                 spent=self._spent,
                 server_cpu=own.cpu_s if own else lambda: math.nan,
+                ranks=self._ranks,
             )
             trainer = build_trainer(
                 self._inputs.model,
@@ -204,15 +257,15 @@ class Job:
                 client=self._client,
                 stats=stats,
                 on_rows=log.rows,
-                interrupts=self._interrupts,
-                callbacks=[EvalCallback(self._options.eval_every, self._interrupts, self._small_eval), log],
+                ranks=self._ranks,
+                callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), log],
                 output_dir=str(self._run.checkpoints),
             )
             self._curve_point(0, {mode: self._few_of("before", mode) for mode in MODES})
             if finished(checkpoint, self._config.max_steps):
                 trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
             else:
-                run_training_with_metrics(trainer, resume_from=checkpoint, interrupts=self._interrupts)
+                run_training_with_metrics(trainer, resume_from=checkpoint)
                 done = int(trainer.state.global_step)
         trainer.save_model(str(self._run.model))
         return trainer.accelerator.unwrap_model(trainer.model_wrapped), done
@@ -220,13 +273,15 @@ class Job:
     def _small_eval(self, step: int) -> None:
         """One point of the eval curve, in the middle of training."""
         began, results = time.monotonic(), dict[str, EvalResult]()
-        batch, limit = batch_of(self._inputs.model, self._config), self._config.max_lost_fraction
+        batch, limit = batch_of(self._inputs.model, self._config, self._ranks), self._config.max_lost_fraction
         for mode in MODES:
-            play = self._play(self._inputs.model, mode)
+            play = shared_play(self._play(self._inputs.model, mode), self._ranks)
             results[mode] = evaluate(
                 play, self._few, self._inputs.book, mode=mode, batch=batch, max_lost_fraction=limit
             )
-            append_lines(self._run.episodes, (one.as_line("eval", mode, step) for one in results[mode].episodes))
+            if self._ranks.main:
+                lines = (one.as_line("eval", mode, step) for one in results[mode].episodes)
+                append_lines(self._run.episodes, lines)
         self._curve_point(step, results, seconds=time.monotonic() - began)
 
     def _forget_after(self, done: int) -> None:
@@ -285,6 +340,8 @@ class Job:
             digests=digests,
             sessions=self._clock.sessions,
             server_restarts=self._clock.restarts(),
+            processes=self._ranks.count,
+            **({RANK_WAIT: waited_s(self._run)} if self._ranks.count > 1 else {}),
         )
         write_json(self._run.summary, summary)
         self._run.seal()

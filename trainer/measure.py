@@ -1,8 +1,8 @@
 """Playing whole sets of questions with a model or at random: the servers, the client and the seeds of a measurement."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +21,9 @@ from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
 from trainer.interrupt import Interrupts
 from trainer.precision import precision
+from trainer.ranks import Ranks
 from trainer.records import Book, Episode
-from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline
+from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline, without_ids
 from trainer.server import ServerProcess
 from trainer.summary import versions
 from trainer.train import limit_threads
@@ -44,20 +45,34 @@ class Connection:
 
 
 @contextmanager
-def connected(config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_path: Path) -> Iterator[Connection]:
+def connected(
+    config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_path: Path, ranks: Ranks | None = None
+) -> Iterator[Connection]:
     """An open client of `servers`, or of a server that lives as long as the block and logs to `log_path`.
 
+    Of several processes the first starts the server, and each has a client of its own; `own` is None in the others.
     `ServerUnreachable` names a URL that doesn't answer, `DigestMismatch` a server of other data.
     """
-    with nullcontext() if servers else ServerProcess(config.data_dir, log_path) as own:
-        urls = [own.url] if own else list(servers)
-        config = replace(config, server_urls=urls)
-        with SQLEnvClient(urls).sync() as probe:
-            probe.wait_ready(SERVER_READY_S)
-            metadata = probe.metadata()
-        check_server_data(metadata, inputs, config)
-        with last_words(own), open_client(config) as client:
-            yield Connection(config, client, metadata, own)
+    ranks, own = ranks or Ranks(), None
+    with ExitStack() as stack:
+
+        def start() -> list[str]:
+            nonlocal own
+            own = stack.enter_context(ServerProcess(config.data_dir, log_path))
+            return [own.url]
+
+        def ask() -> ServerMetadata:
+            with SQLEnvClient(urls).sync() as probe:
+                probe.wait_ready(SERVER_READY_S)
+                metadata = probe.metadata()
+            check_server_data(metadata, inputs, here)
+            return metadata
+
+        urls = list(servers) or ranks.first(start)
+        here = replace(config, server_urls=urls)
+        metadata = ranks.together(ask)
+        stack.enter_context(last_words(own))
+        yield Connection(here, stack.enter_context(open_client(here)), metadata, own)
 
 
 @contextmanager
@@ -108,6 +123,18 @@ def model_play(
     return play
 
 
+def shared_play(play: Play, ranks: Ranks) -> Play:
+    """`play` by all processes, each its share of the questions. Every one gets all rows, in order and without ids."""
+
+    def played(prompts: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        if ranks.count == 1:
+            return ranks.together(lambda: play(prompts))
+        own = ranks.deal(prompts)
+        return ranks.collect(ranks.each(lambda: without_ids(play(own)) if own else []))
+
+    return played
+
+
 def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
     """How many episodes may be played at once: up to `BATCH`, as full contexts fit in half of the memory; at least 1.
 
@@ -121,10 +148,15 @@ def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
     return max(1, min(BATCH, memory_bytes // 2 // row_bytes))
 
 
-def batch_of(model: Any, config: GRPOConfig) -> int:
-    """`cache_rows` for the memory that is free at this moment."""
+def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
+    """`cache_rows` for the memory that is free at this moment, of all processes; those of a machine share its memory.
+
+    The process with the least decides, so that all play the same batches.
+    """
     device, _ = precision(config.device, config.dtype)
-    return cache_rows(model, config, free_memory_bytes(device))
+    ranks = ranks or Ranks()
+    share = ranks.local_count if device == "cpu" else 1
+    return ranks.count * min(ranks.gather(cache_rows(model, config, free_memory_bytes(device) // share)))
 
 
 def free_memory_bytes(device: str) -> int:

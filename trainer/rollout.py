@@ -7,6 +7,7 @@
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,11 +16,12 @@ import numpy as np
 
 from shared.client import SQLEnvClient
 from trainer.config import GRPOConfig
-from trainer.episodes import Batch, EpisodeClient, RolloutStats
+from trainer.episodes import Batch, EpisodeClient, RolloutStats, too_many_lost
 from trainer.generators.base import Generator, Policy
 from trainer.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.parsing import ParsedAction, parse_model_output
-from trainer.questions import Prompt, load_question_prompts, prompt_of
+from trainer.questions import Prompt, load_question_prompts, prompt_of, question_id_of
+from trainer.ranks import Ranks
 from trainer.tokens import ChatCodec, codec_of
 
 __all__ = [
@@ -39,6 +41,7 @@ SCRIPTED_BATCH = 512  # episodes in flight while demonstrations are made
 LONGEST_WAIT_S = 10.0  # between two attempts to reach a server
 MEAN_WAIT_S = 0.75 * LONGEST_WAIT_S  # the client's jitter takes up to half of a wait away
 FIRST_ATTEMPTS = 6  # until the waits have doubled to the longest
+IDS = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what training needs of a row, and nothing else does
 # What TRL hands on to the reward functions. Full lists: it would hand another kind whole to every row.
 EXTRAS = ("env_mask", "question_id", "correctness", "progress", "operational", "outcome", "steps", "parse_failures")
 
@@ -56,6 +59,7 @@ def play_episodes(
     stats: RolloutStats | None = None,
     generator: Generator | None = None,
     check_lost: bool = True,
+    before: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Play one episode for each prompt, all at once, and return a row for each, in order.
 
@@ -63,7 +67,7 @@ def play_episodes(
     its device and in eval mode; a `generator` of your own replaces it. With `policy` it may be None, and then
     `tokenizer` may be too (the rows then hold no ids). `client` is an open `SQLEnvClient(...).sync()`; None opens one
     on `config.server_urls`. The random streams follow from `seed` (default `config.seed`), the question and how often
-    it came before in `prompts`, never from the rest of the batch.
+    it came before in `prompts`, never from the rest of the batch. `before` counts questions that other processes play.
 
     A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome, correctness, progress
     (the final potential), operational, reward (the ledger's total), steps, parse_failures, env_errors (error codes),
@@ -88,10 +92,11 @@ def play_episodes(
                 stats=stats,
                 generator=generator,
                 check_lost=check_lost,
+                before=before,
             )
     stats = RolloutStats() if stats is None else stats
     codec = None if tokenizer is None else codec_of(tokenizer)
-    batch = Batch(prompts, config.seed if seed is None else seed, codec, config, client, stats)
+    batch = Batch(prompts, config.seed if seed is None else seed, codec, config, client, stats, before)
     started = time.perf_counter()
     if policy is not None:
         batch.reset()
@@ -117,29 +122,57 @@ def rollout_func(
     client: EpisodeClient | None = None,
     stats: RolloutStats | None = None,
     on_rows: Callable[[list[dict[str, Any]], Any], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, list[Any]]:
     """TRL's rollout function: bind `config` and the rest with functools.partial.
 
-    TRL's prompts come already repeated, num_generations times each. Every optimiser step and every process draws from
-    random streams of its own. `on_rows(rows, trainer)` sees each batch's rows.
+    TRL's prompts come already repeated, num_generations times each; with several processes each gets its part of the
+    batch. Every episode of an optimiser step draws from a random stream of its own, the same on however many
+    processes. `on_rows(rows, trainer)` sees the whole batch's rows, those of other processes without their ids.
     """
     from trl.models import unwrap_model_for_generation
 
-    seed = _stream_seed(config.seed, trainer.state.global_step, trainer.accelerator.process_index)
+    ranks, stats = ranks or Ranks(), stats or RolloutStats()
+    seed = _stream_seed(config.seed, trainer.state.global_step)
+    parts = ranks.each(lambda: [question_id_of(prompt) for prompt in prompts])
+    before = Counter(question_id for part in parts[: ranks.index] for question_id in part)
     was_training = trainer.model.training
-    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-        model.eval()
-        try:
-            # under the trainer's own autocast, so that both compute the same log-probabilities
-            with trainer.accelerator.autocast():
-                rows = play_episodes(
-                    prompts, model, trainer.processing_class, config, client=client, seed=seed, stats=stats
-                )
-        finally:
-            model.train(was_training)
+
+    def play() -> list[dict[str, Any]]:
+        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+            model.eval()
+            try:
+                # under the trainer's own autocast, so that both compute the same log-probabilities
+                with trainer.accelerator.autocast():
+                    return play_episodes(
+                        prompts,
+                        model,
+                        trainer.processing_class,
+                        config,
+                        client=client,
+                        seed=seed,
+                        stats=stats,
+                        check_lost=False,
+                        before=before,
+                    )
+            finally:
+                model.train(was_training)
+
+    own, played = ranks.together(lambda: (play(), time.perf_counter()))
+    rows = [row for part in ranks.gather(own if ranks.count == 1 else without_ids(own)) for row in part]
+    waited = time.perf_counter() - played if ranks.count > 1 else 0.0
+    stats.rank_wait_s += waited
+    stats.rollout_s += waited
+    if error := too_many_lost([row["lost"] for row in rows if row["lost"] is not None], len(rows), config):
+        raise error
     if on_rows is not None:
         on_rows(rows, trainer)
-    return {key: [row[key] for row in rows] for key in ("prompt_ids", "completion_ids", "logprobs", *EXTRAS)}
+    return {key: [row[key] for row in own] for key in ("prompt_ids", "completion_ids", "logprobs", *EXTRAS)}
+
+
+def without_ids(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as other processes need them."""
+    return [{name: value for name, value in row.items() if name not in IDS} for row in rows]
 
 
 def play_scripted(
@@ -204,6 +237,6 @@ def local_generator(model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy:
     )
 
 
-def _stream_seed(seed: int, step: int, process: int) -> int:
-    """One number for (run, optimiser step, process)."""
-    return int(np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)[0])
+def _stream_seed(seed: int, step: int) -> int:
+    """One number for (run, optimiser step)."""
+    return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0])

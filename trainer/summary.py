@@ -16,6 +16,7 @@ from trainer.runs import Run, read_lines
 PACKAGES = ("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy", "httpx")
 PHASES = ("random", "before", "after")
 PARTS = ("overall", "seen", "unseen")
+RANK_WAIT = "rank_wait_s"  # a part of rollout_s, in runs of several processes
 TIMES = ("rollout_s", "env_wait_s", "generate_s", "update_s")
 
 
@@ -61,6 +62,11 @@ def totals(run: Run) -> dict[str, Any]:
         "by_phase": {phase: {name: counter[name] for name in names} for phase, counter in by_phase.items()},
         **{name: round(value, 3) for name, value in seconds.items()},
     }
+
+
+def waited_s(run: Run) -> float:
+    """Seconds that the first of several processes waited for the others' episodes, over the whole training."""
+    return round(sum(row.get(RANK_WAIT) or 0.0 for row in read_lines(run.metrics)), 3)
 
 
 def build_summary(

@@ -16,9 +16,10 @@ from shared.errors import SQLEnvError
 from trainer.callbacks import Guard, checkpoint_now
 from trainer.config import GRPOConfig
 from trainer.cores import usable_threads
-from trainer.errors import ConfigError, RunError
-from trainer.interrupt import Interrupted, Interrupts
+from trainer.errors import ConfigError, RankLost, RunError
+from trainer.interrupt import Interrupted
 from trainer.questions import check_training_questions, question_id_of
+from trainer.ranks import Ranks, rank_lost
 from trainer.rewards import REWARD_FUNCTIONS
 from trainer.rollout import EpisodeClient, RolloutStats, rollout_func
 from trainer.runs import checkpoint_step, read_json
@@ -27,9 +28,9 @@ NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
 CHECKPOINTS_KEPT = 2
 
 
-def limit_threads() -> int:
-    """Keep torch at the cores that there are. The number of its threads."""
-    torch.set_num_threads(usable_threads(torch.get_num_threads()))
+def limit_threads(processes: int = 1) -> int:
+    """Keep torch at the cores that there are, shared by this machine's `processes`. The number of its threads."""
+    torch.set_num_threads(usable_threads(torch.get_num_threads(), processes))
     return torch.get_num_threads()
 
 
@@ -42,16 +43,17 @@ def build_trainer(
     client: EpisodeClient | None = None,
     stats: RolloutStats | None = None,
     on_rows: Any = None,
-    interrupts: Interrupts | None = None,
+    ranks: Ranks | None = None,
     callbacks: Sequence[Any] = (),
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
     **trl_options: Any,
 ) -> Any:
     """A `trl.GRPOTrainer` over `prompts` (rows of `load_question_prompts`) that plays its episodes with `client`.
 
-    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `reward_funcs` are the three that
-    `config.to_trl` weights, in the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that win
-    over `config`'s. `ConfigError` where the questions don't fill one batch, or may not be trained on.
+    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `ranks` are the processes that share
+    them, and the signals that may stop them; `reward_funcs` are the three that `config.to_trl` weights, in the order of
+    `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that win over `config`'s. `ConfigError` where the
+    questions don't fill one batch, or may not be trained on.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -74,23 +76,18 @@ def build_trainer(
         "disable_tqdm": True,  # the job shows its own progress
         **trl_options,
     }
-    interrupts = interrupts or Interrupts()
-    play = functools.partial(rollout_func, config=config, client=client, stats=stats, on_rows=on_rows)
-
-    def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        with interrupts.interruptible():
-            return play(prompts, trainer)
-
+    ranks = ranks or Ranks()
+    rollout = functools.partial(rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks)
     # transformers' own use of a name that it renamed
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-    guard = Guard(interrupts)
+    guard = Guard(ranks)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
         trainer = LengthSortedGRPOTrainer(
             model=model,
             processing_class=tokenizer,
             reward_funcs=list(reward_funcs),
-            args=config.to_trl(**options),
+            args=config.to_trl(ranks.count, **options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,
             callbacks=[guard, *callbacks],
@@ -107,31 +104,31 @@ def finished(checkpoint: Path | None, max_steps: int) -> bool:
     return checkpoint_step(checkpoint) >= planned
 
 
-def run_training_with_metrics(
-    trainer: Any, *, resume_from: Path | None = None, interrupts: Interrupts | None = None
-) -> tuple[Any, list[dict[str, Any]]]:
+def run_training_with_metrics(trainer: Any, *, resume_from: Path | None = None) -> tuple[Any, list[dict[str, Any]]]:
     """Train to the end. trl's output, and a dict for each log event.
 
-    `resume_from` is a checkpoint folder of the same settings. Training that a signal (`Interrupted`), lost servers or a
-    diverging loss (`SQLEnvError`) ends leaves a checkpoint of the last whole step, and the exception goes on.
+    `trainer` is `build_trainer`'s. `resume_from` is a checkpoint folder of the same settings. Training that a signal
+    (`Interrupted`), lost servers, a lost process or a diverging loss (`SQLEnvError`) ends leaves a checkpoint of the
+    last whole step, and the exception goes on.
     """
     if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
         raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
-    interrupts = interrupts or next((one.interrupts for one in _guards(trainer)), Interrupts())
-    with interrupts.deferred():
+    ranks = next((one.ranks for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), Ranks())
+    with ranks.interrupts.deferred():
         try:
             output = trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except Interrupted as stop:
             if stop.clean:
                 checkpoint_now(trainer)
             raise
-        except SQLEnvError:
-            checkpoint_now(trainer)
+        except SQLEnvError as error:
+            checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
-    if interrupts.requested:
+        except RuntimeError as error:
+            if (lost := rank_lost(error)) is None:
+                raise
+            checkpoint_now(trainer, alone=True)  # an update that broke off in a collective has not touched the weights
+            raise lost from error
+    if ranks.anywhere(ranks.interrupts.requested):
         raise Interrupted
     return output, [dict(row) for row in trainer.state.log_history]
-
-
-def _guards(trainer: Any) -> list[Guard]:
-    return [one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)]

@@ -17,6 +17,7 @@ from trainer.display import bar, number
 from trainer.evaluate import choose, evaluate
 from trainer.measure import MODES, batch_of, model_play
 from trainer.models import load_model_and_tokenizer
+from trainer.ranks import Ranks
 from trainer.rewards import REWARD_FUNCTIONS, Reward
 from trainer.rollout import RolloutStats
 from trainer.runs import Run, append_lines, checkpoint_step, keep_lines
@@ -84,7 +85,7 @@ def control(bench: Bench, folder: Run) -> Result:
                 shown.to(step, f"success {number(row['success'], '.1%')}", steps)
 
         log = MetricsCallback(folder, bench.inputs.book, stats, on_progress, spent=spent_at(checkpoint))
-        every = max(1, config.max_steps // (POINTS + 1))
+        every, ranks = max(1, config.max_steps // (POINTS + 1)), Ranks(bench.interrupts)
         trainer = build_trainer(
             model,
             tokenizer,
@@ -93,15 +94,15 @@ def control(bench: Bench, folder: Run) -> Result:
             client=bench.there.client,
             stats=stats,
             on_rows=log.rows,
-            interrupts=bench.interrupts,
-            callbacks=[EvalCallback(every, bench.interrupts, small_eval), log],
+            ranks=ranks,
+            callbacks=[EvalCallback(every, ranks, small_eval), log],
             reward_funcs=shuffled(REWARD_FUNCTIONS, config.seed),
             output_dir=str(folder.checkpoints),
         )
         if finished(checkpoint, config.max_steps):
             trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
         else:
-            run_training_with_metrics(trainer, resume_from=checkpoint, interrupts=bench.interrupts)
+            run_training_with_metrics(trainer, resume_from=checkpoint)
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
     return Result({"shuffled": modes}, training_seconds(folder), {"steps": config.max_steps, "seed": config.seed})

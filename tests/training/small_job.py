@@ -15,9 +15,10 @@ from tests.training.conftest import FakeClient
 from tests.training.small_data import TRAIN_DATABASES
 from trainer.config import GRPOConfig
 from trainer.inputs import Inputs, JobOptions, load_inputs, save_settings
-from trainer.interrupt import Interrupted, Interrupts
+from trainer.interrupt import Interrupted
 from trainer.job import Job, run_job
 from trainer.measure import Connection
+from trainer.ranks import Ranks
 from trainer.runs import Run, create_run, open_run, point_latest, read_json, read_lines
 
 
@@ -38,7 +39,7 @@ def begin(
     save_settings(run, config, settings, inputs, metadata)
     point_latest(run)
     console = Console(file=(tmp_path / "out.txt").open("a"), width=200)
-    return Job(run, Connection(config, client, metadata, own), settings, inputs, console, Interrupts())
+    return Job(run, Connection(config, client, metadata, own), settings, inputs, console, Ranks())
 
 
 def served(inputs: Inputs, digest: str = "server-digest") -> ServerMetadata:
@@ -70,7 +71,9 @@ def run_here(
     """`run_job` over the fake server, up to its end or to `Interrupted`; what it printed. `error`: on connecting."""
 
     @contextmanager
-    def connected(config: GRPOConfig, servers: Any, inputs: Inputs, log_path: Path) -> Iterator[Connection]:
+    def connected(
+        config: GRPOConfig, servers: Any, inputs: Inputs, log_path: Path, ranks: Ranks
+    ) -> Iterator[Connection]:
         if error is not None:
             raise error
         yield Connection(config, client, served(inputs, digest))

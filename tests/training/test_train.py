@@ -16,6 +16,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.questions import prompt_of
+from trainer.ranks import Ranks
 from trainer.train import build_trainer, finished, run_training_with_metrics
 
 
@@ -97,7 +98,7 @@ def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
 ) -> None:
     with Interrupts() as interrupts:
         trainer = build_trainer(
-            model, tokenizer, settings, prompts(settings), client=SignallingClient(2), interrupts=interrupts
+            model, tokenizer, settings, prompts(settings), client=SignallingClient(2), ranks=Ranks(interrupts)
         )
         with pytest.raises(Interrupted):
             run_training_with_metrics(trainer)
@@ -108,7 +109,7 @@ def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
 def test_a_signal_in_an_update_waits_for_the_steps_end(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
     with Interrupts() as interrupts:
         trainer = build_trainer(
-            model, tokenizer, settings, prompts(settings), client=FakeClient(), interrupts=interrupts
+            model, tokenizer, settings, prompts(settings), client=FakeClient(), ranks=Ranks(interrupts)
         )
         compute = trainer._compute_loss
 
@@ -180,7 +181,7 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
     class Settings:
         fp16, learning_rate = True, 1e-3
 
-    guard = Guard(Interrupts())
+    guard = Guard(Ranks())
     guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
     Settings.fp16 = False
     with pytest.raises(TrainingDiverged, match="step 4"):

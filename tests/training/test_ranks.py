@@ -1,13 +1,16 @@
 """What the processes of a run tell each other, with threads for processes."""
 
+import copy
 import os
 import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from torch.distributed import DistNetworkError
 
@@ -19,7 +22,7 @@ from trainer.errors import ConfigError, RankLost, RolloutError
 from trainer.interrupt import Interrupted
 from trainer.measure import batch_of, shared_play
 from trainer.ranks import Ranks, check_settings, joined, launched, rank_lost
-from trainer.rollout import play_episodes
+from trainer.rollout import play_episodes, rollout_func
 
 FILES = Path(__file__).parents[2] / "trainer" / "accelerate"
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -165,6 +168,45 @@ def test_a_part_of_a_batch_draws_what_it_draws_in_the_whole(config: GRPOConfig, 
     whole = ids(batch, {})
     assert len({tuple(one) for one in whole}) == 8
     assert ids(batch[:3], {}) + ids(batch[3:], {"q0": 3}) == whole
+
+
+@pytest.mark.parametrize("allowed", [0.5, 0.4])
+def test_what_may_be_lost_is_of_the_whole_batch(config: GRPOConfig, model: Any, tokenizer: Any, allowed: float) -> None:
+    """One of two ranks loses all of its episodes, half of the batch; both see all rows, in the batch's order."""
+    settings, accelerator = config.override(max_lost_fraction=allowed), Accelerator(cpu=True)
+    seen: dict[int, list[dict[str, Any]]] = {}
+    models = [copy.deepcopy(model) for _ in range(2)]
+
+    def work(ranks: Ranks) -> Any:
+        own = models[ranks.index]
+        trainer = SimpleNamespace(
+            state=SimpleNamespace(global_step=0),
+            accelerator=accelerator,
+            model=own,
+            model_wrapped=own,
+            processing_class=tokenizer,
+        )
+        return rollout_func(
+            [prompts(config, 2)[ranks.index]["prompt"]] * 4,
+            trainer,
+            config=settings,
+            client=FakeClient(failing={"q1": 1}),
+            on_rows=lambda rows, trainer: seen.update({ranks.index: rows}),
+            ranks=ranks,
+        )
+
+    found = on_each(2, work)
+    if allowed < 0.5:
+        assert [type(one) for one in found] == [RolloutError] * 2
+        assert found[0].details == found[1].details == {"lost": 4, "episodes": 8}
+        assert not seen  # a batch that is played again is not recorded
+        return
+    for rows in seen.values():
+        assert [(row["question_id"], row["lost"] is None) for row in rows] == [("q0", True)] * 4 + [("q1", False)] * 4
+    assert len(seen) == 2
+    assert [set(one["question_id"]) for one in found] == [{"q0"}, {"q1"}]
+    assert all(ids for one in found for ids in one["completion_ids"])
+    assert found[1]["correctness"] == [None] * 4
 
 
 def test_a_broken_connection_is_told_from_other_errors() -> None:

@@ -1,7 +1,9 @@
 """The asynchronous client of the environment servers: its public calls. `shared.client` has what users import."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import perf_counter
@@ -22,7 +24,9 @@ from shared.retry import RetryPolicy
 
 T = TypeVar("T")
 
+ENDED_KEPT = 10_000  # episodes of which it is known where they ended; any other is asked for by its id
 KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that no request meets a connection that the server is about to close
+API_KEY_VARIABLE = "SQLENV_API_KEY"
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
 
@@ -38,7 +42,8 @@ class AsyncClient:
     waits that begin near `backoff_s` seconds and double up to `longest_wait_s`. A server that hangs is left for another
     after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and `batches_in_flight` such
     requests of each kind per server. With `digest`, servers whose data or rules differ from it start no episode.
-    Use it inside `async with`, in one event loop.
+    `api_key` is what servers with a key ask for, by default the environment's SQLENV_API_KEY. Use the client inside
+    `async with`, in one event loop.
     """
 
     def __init__(
@@ -57,7 +62,9 @@ class AsyncClient:
         digest: str | None = None,
         resolve: Resolve | None = system_addresses,
         refresh_s: float = 10.0,
+        api_key: str | None = None,
     ) -> None:
+        api_key = api_key or os.environ.get(API_KEY_VARIABLE)
         limits = ClientLimits(timeout_s, stall_s, max_batch, batches_in_flight=batches_in_flight)
         retry = RetryPolicy(max_attempts, backoff_s, longest_wait_s, patience_s)
         if transport is not None and resolve is system_addresses:
@@ -65,6 +72,7 @@ class AsyncClient:
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
             transport=transport,
+            headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),  # the rest: one deadline a request
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S),
             # A gateway's cookie would tie every episode to one server.
@@ -74,6 +82,7 @@ class AsyncClient:
         self._carrier = Carrier(self._fleet, retry, self.stats)
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
+        self._ended: OrderedDict[str, Replica] = OrderedDict()
         self._waiting = 0  # calls under way
         self._waiting_since = 0.0
 
@@ -103,6 +112,7 @@ class AsyncClient:
         """Ends what is under way and the connections. Open episodes stay on their servers until their leases end."""
         await self._fleet.close()
         self._episodes.clear()
+        self._ended.clear()
         await self._http.aclose()
 
     async def reset(
@@ -164,7 +174,7 @@ class AsyncClient:
         episode = self._episodes.pop(episode_id, None)
         with suppress(UnknownEpisode):
             if episode is None:
-                await self._timed(self._carrier.find(episode_id, lambda server: server.close_episode(episode_id)))
+                await self._timed(self._find(episode_id, lambda server: server.close_episode(episode_id)))
             elif episode.replica.lost is None:
                 await self._timed(episode.replica.close_episode(episode_id))
 
@@ -174,7 +184,7 @@ class AsyncClient:
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
         """An ended episode's answer by every standard. For people and reports, never for the agent."""
-        found = await self._timed(self._carrier.find(episode_id, lambda server: server.verdicts(episode_id)))
+        found = await self._timed(self._find(episode_id, lambda server: server.verdicts(episode_id)))
         return parse(EpisodeVerdicts, found)
 
     async def metadata(self) -> ServerMetadata:
@@ -231,7 +241,7 @@ class AsyncClient:
         episode = self._episodes.get(episode_id)
         if episode is None:
             item = encode({"episode_id": episode_id, "action": action} | ({} if step is None else {"step": step}))
-            reply = await self._carrier.find(episode_id, lambda server: server.step(episode_id, item))
+            reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
             result = parse(StepResult, reply)
         else:
             async with episode.order:
@@ -245,15 +255,22 @@ class AsyncClient:
                     episode.latest = result
                 if result.done and self._episodes.get(episode_id) is episode:
                     del self._episodes[episode_id]
+                    self._ended[episode_id] = episode.replica
+                    if len(self._ended) > ENDED_KEPT:
+                        self._ended.popitem(last=False)
         self.stats.steps += 1
         return result
 
     async def _state(self, episode_id: str) -> SQLState:
         episode = self._episodes.get(episode_id)
         if episode is None:
-            return parse(SQLState, await self._carrier.find(episode_id, lambda server: server.state(episode_id)))
+            return parse(SQLState, await self._find(episode_id, lambda server: server.state(episode_id)))
         async with episode.order:
             return parse(SQLState, await self._carrier.go_on(episode, lambda server: server.state(episode_id)))
+
+    async def _find(self, episode_id: str, call: Callable[[Replica], Awaitable[T]]) -> T:
+        """`call` for an episode that is not open here."""
+        return await self._carrier.find(episode_id, call, self._ended.get(episode_id))
 
     async def _timed(self, call: Awaitable[T]) -> T:
         """`call`, with its time in `stats.wait_s`; calls that wait at once are counted once."""

@@ -88,11 +88,13 @@ class Carrier:
                 await self._fleet.pause(self._retry.backoff(losses))
             losses += 1
 
-    async def find(self, episode_id: str, call: Callable[[Replica], Awaitable[T]]) -> T:
-        """`call` on the first server that knows the episode, from the one that its id places it on."""
+    async def find(
+        self, episode_id: str, call: Callable[[Replica], Awaitable[T]], likeliest: Replica | None = None
+    ) -> T:
+        """`call` on the first server that knows the episode, from the likeliest or the one that its id places it on."""
         await self._fleet.open()
         unknown: UnknownEpisode | None = None
-        for replica in self._fleet.ranked(episode_id):
+        for replica in dict.fromkeys([*([likeliest] if likeliest else []), *self._fleet.ranked(episode_id)]):
             if unknown is not None and replica.lost is not None:
                 continue
             try:

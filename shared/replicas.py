@@ -83,7 +83,8 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 def is_loss(error: SQLEnvError) -> bool:
     """Whether `error` says that the server does not serve at all, rather than what is wrong with one request."""
-    return isinstance(error, ServerUnreachable | NotReady) or error.details.get("status") in (502, 503, 504)
+    from_a_gateway = "code" not in error.details and error.details.get("status") in (502, 503, 504)
+    return isinstance(error, ServerUnreachable | NotReady) or from_a_gateway
 
 
 def lane_of(episode_id: str, lanes: int) -> int:

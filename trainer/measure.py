@@ -56,7 +56,7 @@ def connected(config: GRPOConfig, servers: Sequence[str], inputs: Inputs, log_pa
             probe.wait_ready(SERVER_READY_S)
             metadata = probe.metadata()
         check_server_data(metadata, inputs, config)
-        with last_words(own), open_client(config) as client:
+        with last_words(own), open_client(config, metadata.digest) as client:
             yield Connection(config, client, metadata, own)
 
 

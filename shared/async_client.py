@@ -1,7 +1,6 @@
 """The asynchronous client of the environment servers: its public calls. `shared.client` has what users import."""
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from shared.actions import SQLAction, render_action
 from shared.carrier import Carrier, OpenEpisode, parse
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError, UnknownEpisode, is_retryable
 from shared.fleet import Fleet
+from shared.keys import bearer
 from shared.models import AnswerForm, EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
 from shared.replicas import CONNECT_TIMEOUT_S, ClientLimits, ClientStats, Replica, encode
 from shared.resolver import Resolve, system_addresses
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 ENDED_KEPT = 10_000  # episodes of which it is known where they ended; any other is asked for by its id
 KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that no request meets a connection that the server is about to close
-API_KEY_VARIABLE = "SQLENV_API_KEY"
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
 
@@ -42,8 +41,8 @@ class AsyncClient:
     waits that begin near `backoff_s` seconds and double up to `longest_wait_s`. A server that hangs is left for another
     after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and `batches_in_flight` such
     requests of each kind per server. With `digest`, servers whose data or rules differ from it start no episode.
-    `api_key` is what servers with a key ask for, by default the environment's SQLENV_API_KEY. Use the client inside
-    `async with`, in one event loop.
+    `api_key`, or else the environment's SQLENV_API_KEY, is shown to every server. Use the client inside `async with`,
+    in one event loop.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class AsyncClient:
         refresh_s: float = 10.0,
         api_key: str | None = None,
     ) -> None:
-        api_key = api_key or os.environ.get(API_KEY_VARIABLE)
         limits = ClientLimits(timeout_s, stall_s, max_batch, batches_in_flight=batches_in_flight)
         retry = RetryPolicy(max_attempts, backoff_s, longest_wait_s, patience_s)
         if transport is not None and resolve is system_addresses:
@@ -72,7 +70,7 @@ class AsyncClient:
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
             transport=transport,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
+            headers=bearer(api_key),
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),  # the rest: one deadline a request
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S),
             # A gateway's cookie would tie every episode to one server.

@@ -307,8 +307,8 @@ def test_a_key_is_sent_and_comes_from_the_environment_too(monkeypatch: pytest.Mo
     monkeypatch.delenv("SQLENV_API_KEY", raising=False)
     assert drive(sent()) == {None}
     assert drive(sent(api_key="given")) == {"Bearer given"}
-    monkeypatch.setenv("SQLENV_API_KEY", "of the environment")
-    assert drive(sent()) == {"Bearer of the environment"}
+    monkeypatch.setenv("SQLENV_API_KEY", "of-the-environment")
+    assert drive(sent()) == {"Bearer of-the-environment"}
 
 
 # -- closing -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Does a fault ever lose an episode, charge it twice or change a byte of it? Real servers, killed and cut off on purpose.
+"""Does a fault ever lose an episode, charge it twice or change a byte of it? Real servers, killed and cut off.
 
-500 episodes on 3 servers, directly and behind HAProxy, and a training of `python -m trainer`, each first undisturbed and
-then under 21 faults or more: SIGKILL, SIGSTOP for 10 s, restarts, connections cut, packets held back, replies lost, all
+500 episodes on 3 servers, directly and behind HAProxy, and a training of `python -m trainer`, each first undisturbed
+and then under 28 faults: SIGKILL, SIGSTOP for 10 s, restarts, connections cut, packets held back, replies lost, all
 servers gone at once. Exit status 1 where anything was lost, charged twice or different.
 
     python benchmarks/faults.py --data data --out runs/faults.json

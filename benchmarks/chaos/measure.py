@@ -61,17 +61,14 @@ def soak(
     *,
     stall_s: float = 3.0,
 ) -> Finding:
-    """Play `episodes` on one server that nobody disturbs, then on `urls` under `faults`, spread over all their steps."""
+    """Play `episodes` on one server that nobody disturbs, then on `urls` under `faults`, spread over their steps."""
     right = answers(data_dir)
 
     async def play(run: str, urls: Sequence[str], chaos: Chaos | None) -> tuple[list[Played], SQLEnvClient, float]:
         began = time.monotonic()
         async with client_of(urls, stall_s) as client:
-            return (
-                await play_all(client, f"{way}-{run}", episodes, right, chaos=chaos),
-                client,
-                time.monotonic() - began,
-            )
+            played = await play_all(client, f"{way}-{run}", episodes, right, chaos=chaos)
+        return played, client, time.monotonic() - began
 
     calm, _, calm_s = asyncio.run(play("calm", cluster.direct_urls[:1], None))
     steps = sum(one.steps for one in calm)
@@ -112,9 +109,9 @@ def training(data_dir: Path, cluster: Cluster, scratch: Path, faults: Sequence[F
                 process.kill()
                 process.wait()
         if process.returncode:
-            raise RuntimeError(
-                f"the training ended with {process.returncode}:\n{(scratch / f'{name}.log').read_text()}"
-            )
+            said = (scratch / f"{name}.log").read_text()
+            raise RuntimeError(f"the training ended with {process.returncode}:
+{said}")
         return run, done, time.monotonic() - began
 
     calm, _, calm_s = train("calm", [])

@@ -1,4 +1,4 @@
-"""Episodes on real servers that are killed, stopped, restarted and cut off: none lost, none charged twice, none changed.
+"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none charged twice, none changed.
 
 The long version is of the size that the benchmark reports: `python benchmarks/faults.py`.
 """

@@ -9,7 +9,6 @@ from benchmarks.chaos.faults import Chaos, Fault
 from benchmarks.chaos.measure import client_of
 from shared.replicas import ClientStats
 from shared.sync import SyncSQLEnvClient
-from tests.training.conftest import config, model, tokenizer  # noqa: F401 - fixtures
 from trainer.config import GRPOConfig
 from trainer.questions import load_question_prompts
 from trainer.rollout import RolloutStats
@@ -69,7 +68,7 @@ def test_training_goes_through_the_death_and_return_of_every_server(
     tokenizer: Any,
     config: GRPOConfig,
     tiny_data: Path,
-    tmp_path: Path,  # noqa: F811
+    tmp_path: Path,
 ) -> None:
     config = config.override(data_dir=tiny_data, max_steps=2, logging_steps=1, learning_rate=1e-3)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}

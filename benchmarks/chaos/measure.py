@@ -110,8 +110,7 @@ def training(data_dir: Path, cluster: Cluster, scratch: Path, faults: Sequence[F
                 process.wait()
         if process.returncode:
             said = (scratch / f"{name}.log").read_text()
-            raise RuntimeError(f"the training ended with {process.returncode}:
-{said}")
+            raise RuntimeError(f"the training ended with {process.returncode}:\n{said}")
         return run, done, time.monotonic() - began
 
     calm, _, calm_s = train("calm", [])

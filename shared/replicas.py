@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Protocol
 from urllib.parse import quote
 
+import anyio
 import httpx
 from pydantic_core import from_json
 
@@ -26,6 +27,8 @@ MAX_LANES = 64
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
 ATTEMPTS_BEFORE_LOST = 2  # one broken connection is no lost server
 
+# What httpx raises where a connection breaks, and what now and then comes through from below it.
+_BROKEN = (httpx.RequestError, httpx.StreamError, OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))  # made once: half of dumps' cost
 
 
@@ -232,7 +235,7 @@ class Replica:
                 )
         except TimeoutError as error:
             raise self._unreachable(f"no reply within {perf_counter() - began:.3g} s") from error
-        except httpx.RequestError as error:
+        except _BROKEN as error:
             raise self._unreachable(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
         finally:
             self._under_way.pop(scope, None)

@@ -32,7 +32,7 @@ def reply(status: int, body: Any = None, headers: dict[str, str] | None = None) 
     return lambda: (status, body, headers or {})
 
 
-def dropped(error: type[httpx.RequestError] = httpx.ReadError) -> Callable[[], tuple[int, Any, Any]]:
+def dropped(error: type[Exception] = httpx.ReadError) -> Callable[[], tuple[int, Any, Any]]:
     """A fault: the connection ends before the request is looked at."""
 
     def fault() -> tuple[int, Any, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
@@ -39,6 +40,9 @@ pytestmark = pytest.mark.filterwarnings("error")
         dropped(httpx.ReadError),
         dropped(httpx.RemoteProtocolError),
         dropped(httpx.WriteError),
+        dropped(httpx.StreamError),
+        dropped(ConnectionResetError),
+        dropped(anyio.ClosedResourceError),
     ],
 )
 def test_a_passing_failure_is_retried(fault: Any) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from time import time
+from time import monotonic, time
 from typing import TypeVar
 
 from shared.errors import SQLEnvError, is_retryable
@@ -23,50 +23,85 @@ LONGEST_RETRY_AFTER_S = 60.0  # a server's Retry-After is honoured up to here, s
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Exponential backoff with jitter: waits of about `backoff_s`, twice it, four times it, up to `longest_wait_s`."""
+    """Exponential backoff with jitter: waits of about `backoff_s`, twice it, four times it, up to `longest_wait_s`.
+
+    Gives up after `max_attempts`, but not until `patience_s` seconds have passed since the first.
+    """
 
     max_attempts: int = 8
     backoff_s: float = 0.25
     longest_wait_s: float = 10.0
+    patience_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1")
 
-    def wait_s(self, attempt: int, error: SQLEnvError) -> float | None:
-        """Seconds to wait after `attempt` (1 for the first) failed with `error`; None to give up.
+    def spent(self, attempt: int, elapsed_s: float = 0.0) -> bool:
+        """Whether `attempt` (1 for the first), `elapsed_s` seconds after the first began, was the last."""
+        return attempt >= self.max_attempts and elapsed_s >= self.patience_s
 
-        The jitter, half of the wait, keeps clients that failed together from coming back together.
-        """
-        if "attempts" in error.details or attempt >= self.max_attempts or not is_retryable(error):
+    def backoff(self, attempt: int) -> float:
+        """Seconds to wait after `attempt`. The jitter, half of it, keeps clients that failed together from coming back
+        together."""
+        return min(self.longest_wait_s, self.backoff_s * 2.0 ** min(attempt - 1, 60)) * random.uniform(0.5, 1.0)
+
+    def wait_s(self, attempt: int, error: SQLEnvError, elapsed_s: float = 0.0) -> float | None:
+        """Seconds to wait after `attempt` failed with `error`, a stated Retry-After among them; None to give up."""
+        if "attempts" in error.details or self.spent(attempt, elapsed_s) or not is_retryable(error):
             return None
-        wait_s = min(self.longest_wait_s, self.backoff_s * 2.0 ** min(attempt - 1, 60)) * random.uniform(0.5, 1.0)
+        wait_s = self.backoff(attempt)
         retry_after_s = error.details.get("retry_after_s")
         if isinstance(retry_after_s, int | float) and retry_after_s > 0:
             wait_s += min(float(retry_after_s), LONGEST_RETRY_AFTER_S)
         return wait_s
 
 
-async def with_retries(call: Callable[[], Awaitable[T]], policy: RetryPolicy, on_retry: Callable[[], None]) -> T:
+class Attempts:
+    """One operation's attempts under a policy, counted and timed from its first."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self.policy, self.count, self._began = policy, 1, monotonic()
+
+    def wait_s(self, error: SQLEnvError) -> float | None:
+        """`RetryPolicy.wait_s` of the attempt that failed with `error`."""
+        return self.policy.wait_s(self.count, error, monotonic() - self._began)
+
+    def spent(self) -> bool:
+        return self.policy.spent(self.count, monotonic() - self._began)
+
+
+async def with_retries(
+    call: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    on_retry: Callable[[], None],
+    *,
+    gives_way: Callable[[int, SQLEnvError], bool] = lambda attempt, error: False,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
     """What `call()` returns, tried as often as `policy` allows; `on_retry` is called before each further attempt.
 
     An error that outlasts its retries has their number in `details["attempts"]`, and is not retried by an outer layer.
+    One of which `gives_way(attempt, error)` says so is raised at once, without that number: somebody else can serve.
+    `pause` waits, or less where it knows better.
     """
-    attempt = 1
+    attempts = Attempts(policy)
     while True:
         try:
             return await call()
         except SQLEnvError as error:
-            wait_s = policy.wait_s(attempt, error)
+            if gives_way(attempts.count, error):
+                raise
+            wait_s = attempts.wait_s(error)
             if wait_s is None:
                 if is_retryable(error):
-                    error.details.setdefault("attempts", attempt)
+                    error.details.setdefault("attempts", attempts.count)
                 raise
-            level = logging.WARNING if attempt > 1 else logging.INFO  # one lost connection is everyday
-            logger.log(level, "%s; attempt %d of %d in %.2f s", error, attempt + 1, policy.max_attempts, wait_s)
+            level = logging.WARNING if attempts.count > 1 else logging.INFO  # one lost connection is everyday
+            logger.log(level, "%s; attempt %d in %.2f s", error, attempts.count + 1, wait_s)
         on_retry()
-        await asyncio.sleep(wait_s)
-        attempt += 1
+        await pause(wait_s)
+        attempts.count += 1
 
 
 def parse_retry_after(value: str | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from shared.client import SQLEnvClient
+from shared.async_client import AsyncClient
 from shared.replicas import ClientStats
 
 P = ParamSpec("P")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def _sync(
-    method: Callable[Concatenate[SQLEnvClient, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncSQLEnvClient", P], T]:
     @wraps(method)
     def call(self: "SyncSQLEnvClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -26,13 +26,13 @@ def _sync(
 
 
 class SyncSQLEnvClient:
-    """`SQLEnvClient` for code without an event loop, and for notebooks, whose loop is already running.
+    """`shared.client.SQLEnvClient` for code without an event loop, and for notebooks, whose loop is already running.
 
     Made by `SQLEnvClient.sync()` and used inside `with`. May be called from several threads; calls that run at once are
     gathered as the asynchronous client's are.
     """
 
-    def __init__(self, client: SQLEnvClient) -> None:
+    def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
@@ -66,16 +66,16 @@ class SyncSQLEnvClient:
     def stats(self) -> ClientStats:
         return self._client.stats
 
-    reset = _sync(SQLEnvClient.reset)
-    step = _sync(SQLEnvClient.step)
-    reset_many = _sync(SQLEnvClient.reset_many)
-    step_many = _sync(SQLEnvClient.step_many)
-    close_episode = _sync(SQLEnvClient.close_episode)
-    state = _sync(SQLEnvClient.state)
-    verdicts = _sync(SQLEnvClient.verdicts)
-    metadata = _sync(SQLEnvClient.metadata)
-    health = _sync(SQLEnvClient.health)
-    wait_ready = _sync(SQLEnvClient.wait_ready)
+    reset = _sync(AsyncClient.reset)
+    step = _sync(AsyncClient.step)
+    reset_many = _sync(AsyncClient.reset_many)
+    step_many = _sync(AsyncClient.step_many)
+    close_episode = _sync(AsyncClient.close_episode)
+    state = _sync(AsyncClient.state)
+    verdicts = _sync(AsyncClient.verdicts)
+    metadata = _sync(AsyncClient.metadata)
+    health = _sync(AsyncClient.health)
+    wait_ready = _sync(AsyncClient.wait_ready)
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._portal is None:

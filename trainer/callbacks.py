@@ -136,6 +136,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
         self.spent = spent or Spent()  # since the run began
         self._server_cpu = server_cpu
+        self._rebuilds = stats.rebuilds  # when the last log event was written
         self._step_began = 0.0
         self._cpu_at_step_begin = (0.0, 0.0)  # of this process, of the servers
         self._at_step_begin: dict[str, Any] = {}
@@ -185,6 +186,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             row["steps_per_episode"] = sum(one.steps for one in finished) / len(finished) if finished else None
             row["parse_failures"] = sum(one.parse_failures for one in self._pending)
             row["env_errors"] = sum(one.env_errors for one in self._pending)
+            row["rebuilds"], self._rebuilds = self._stats.rebuilds - self._rebuilds, self._stats.rebuilds
             row.update({name: round(value, 4) for name, value in self._spent.items()})
             for name in ("train_s", "cpu_s", "server_cpu_s"):  # so far, where the others are of this row
                 row[name] = known(getattr(self.spent, name))

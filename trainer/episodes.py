@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 from shared.actions import SQLAction, render_action
 from shared.errors import DigestMismatch, InvalidRequest, SQLEnvError, UnknownQuestion
 from shared.models import Outcome, ResetResult, StepResult
+from shared.replicas import ClientStats
 from shared.run_files import observation_digest
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
@@ -39,6 +40,9 @@ class EpisodeClient(Protocol):
 
     def close_episode(self, episode_id: str) -> None: ...
 
+    @property
+    def stats(self) -> ClientStats: ...
+
 
 @dataclass(slots=True)
 class RolloutStats:
@@ -50,6 +54,8 @@ class RolloutStats:
     parse_failures: int = 0  # texts that were no action and stood as a QUERY
     env_errors: int = 0  # actions that the environment answered with an error
     context_overflows: int = 0  # episodes that ended because the context window was full
+    rebuilds: int = 0  # times that an episode was rebuilt by replay, its server or its place on it lost
+    retries: int = 0  # requests to the servers sent again
     sampled_tokens: int = 0
     rollout_s: float = 0.0  # all of it
     generate_s: float = 0.0  # sampling, or a policy's thinking
@@ -95,6 +101,7 @@ class Batch:
     ) -> None:
         self.episodes = _begin(prompts, seed, before or {})
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
+        self._closing = True  # episodes that end on this side; not once a server did not answer to that
 
     def reset(self) -> None:
         """Begin every episode on its server; those that can't be begun are lost."""
@@ -210,8 +217,13 @@ class Batch:
     def _abandon(self, episode: Episode) -> None:
         """End an episode from this side. What it earned so far stays; it gave no answer."""
         episode.outcome = Outcome.ABANDONED
-        with suppress(SQLEnvError), self._waiting():  # where it fails, the lease ends the episode
-            self._client.close_episode(episode.episode_id)
+        if not self._closing:
+            return
+        try:
+            with self._waiting():
+                self._client.close_episode(episode.episode_id)
+        except SQLEnvError:
+            self._closing = False  # its lease ends it, as it will the others: they don't wait for the server one by one
 
     @staticmethod
     def _lose(episode: Episode, error: SQLEnvError) -> None:
@@ -281,11 +293,14 @@ class Batch:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        started = time.perf_counter()
+        started, client = time.perf_counter(), self._client.stats
+        rebuilds, retries = client.rebuilds, client.retries
         try:
             yield
         finally:
             self._stats.env_wait_s += time.perf_counter() - started
+            self._stats.rebuilds += client.rebuilds - rebuilds
+            self._stats.retries += client.retries - retries
 
 
 def too_many_lost(lost: Sequence[str], episodes: int, config: GRPOConfig) -> RolloutError | None:

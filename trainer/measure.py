@@ -72,7 +72,7 @@ def connected(
         here = replace(config, server_urls=urls)
         metadata = ranks.together(ask)
         stack.enter_context(last_words(own))
-        yield Connection(here, stack.enter_context(open_client(here)), metadata, own)
+        yield Connection(here, stack.enter_context(open_client(here, metadata.digest)), metadata, own)
 
 
 @contextmanager

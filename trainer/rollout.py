@@ -39,8 +39,7 @@ __all__ = [
 
 SCRIPTED_BATCH = 512  # episodes in flight while demonstrations are made
 LONGEST_WAIT_S = 10.0  # between two attempts to reach a server
-MEAN_WAIT_S = 0.75 * LONGEST_WAIT_S  # the client's jitter takes up to half of a wait away
-FIRST_ATTEMPTS = 6  # until the waits have doubled to the longest
+LEAST_ATTEMPTS = 6  # even where server_wait_s is 0: about 5 s, for a connection that breaks
 IDS = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what training needs of a row, and nothing else does
 # What TRL hands on to the reward functions. Full lists: it would hand another kind whole to every row.
 EXTRAS = ("env_mask", "question_id", "correctness", "progress", "operational", "outcome", "steps", "parse_failures")
@@ -214,10 +213,19 @@ def sample_random_baseline(
 
 
 @contextmanager
-def open_client(config: GRPOConfig) -> Iterator[EpisodeClient]:
-    """A client of the config's servers, which are awaited for about `config.server_wait_s` when they are lost."""
-    attempts = FIRST_ATTEMPTS + round(config.server_wait_s / MEAN_WAIT_S)
-    with SQLEnvClient(config.server_urls, max_attempts=attempts, longest_wait_s=LONGEST_WAIT_S).sync() as client:
+def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[EpisodeClient]:
+    """A client of the config's servers, which are awaited for `config.server_wait_s` when all of them are lost.
+
+    With `digest`, the one of the run's servers, an episode that only servers of other data or rules could play is a
+    `DigestMismatch`.
+    """
+    with SQLEnvClient(
+        config.server_urls,
+        max_attempts=LEAST_ATTEMPTS,
+        patience_s=config.server_wait_s,
+        longest_wait_s=LONGEST_WAIT_S,
+        digest=digest,
+    ).sync() as client:
         yield client
 
 

@@ -32,7 +32,7 @@ def reply(status: int, body: Any = None, headers: dict[str, str] | None = None) 
     return lambda: (status, body, headers or {})
 
 
-def dropped(error: type[httpx.RequestError] = httpx.ReadError) -> Callable[[], tuple[int, Any, Any]]:
+def dropped(error: type[Exception] = httpx.ReadError) -> Callable[[], tuple[int, Any, Any]]:
     """A fault: the connection ends before the request is looked at."""
 
     def fault() -> tuple[int, Any, Any]:
@@ -45,7 +45,9 @@ class FakeServer:
     """Plays episodes whose observations echo the action; an ANSWER, or the budget's end, ends one.
 
     `faults` are used up one a request to /step_batch or /reset_batch; `lose_replies` requests are played and their
-    replies lost; `item_errors` (episode id -> errors) are used up one an item; each reply takes `delay_s`.
+    replies lost; `item_errors` (episode id -> errors) are used up one an item; each reply takes `delay_s`. Nobody
+    reaches it while it is `down`; while it is not `awake` it accepts requests and does nothing. `lanes`: it says that
+    it is a gateway with so many.
     """
 
     def __init__(self, digest: str = "d1") -> None:
@@ -62,6 +64,10 @@ class FakeServer:
         self.in_flight = 0
         self.most_in_flight = 0
         self.ready = True
+        self.down = False
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.lanes: int | None = None
 
     def client(self, **options: Any) -> SQLEnvClient:
         quick = {"backoff_s": 0.001, "longest_wait_s": 0.01, "timeout_s": 5.0, "max_attempts": 4}
@@ -80,6 +86,9 @@ class FakeServer:
         body = b""
         while (message := await receive()).get("more_body", False) or message.get("body"):
             body += message["body"]
+        if self.down:
+            raise httpx.ConnectError("refused")
+        await self.awake.wait()
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
@@ -122,7 +131,8 @@ class FakeServer:
         if path == "/metadata":
             names = {"name": "fake", "description": "", "version": "0", "reward_version": "0", "sqlite_version": "0"}
             counts = {"questions": {}, "databases": 0, "step_budget": 15, "capacity": 1}
-            return 200, names | counts | {"digest": self.digest, "data_digest": ""}, {}
+            lanes = {} if self.lanes is None else {"X-Affinity-Lanes": str(self.lanes)}
+            return 200, names | counts | {"digest": self.digest, "data_digest": ""}, lanes
         if path == "/health":
             return 200, {"status": "healthy"}, {}
         if path == "/ready":
@@ -200,6 +210,19 @@ class FakeServer:
         }
         info = {"question_id": episode["question_id"], "reward_version": "0", "ledger": ledger}
         return {"observation": observation, "reward": reward, "done": done, "info": info}
+
+
+class Routes(httpx.AsyncBaseTransport):
+    """Routes by host name to one fake server each; there is nothing at any other."""
+
+    def __init__(self, servers: dict[str, FakeServer]) -> None:
+        self.servers = servers
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        server = self.servers.get(request.url.host)
+        if server is None:
+            raise httpx.ConnectError("no such host")
+        return await httpx.ASGITransport(server).handle_async_request(request)
 
 
 def capacity(retry_after_s: float = 0.0) -> CapacityReached:

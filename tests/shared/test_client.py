@@ -297,6 +297,20 @@ def test_a_gateways_cookie_is_not_sent_back() -> None:
     drive(main())
 
 
+def test_a_key_is_sent_and_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sent(**options: Any) -> set[str | None]:
+        server = FakeServer()
+        async with server.client(**options) as client:
+            await client.step((await client.reset()).episode_id, "QUERY: 0")
+        return {headers.get("authorization") for headers in server.headers}
+
+    monkeypatch.delenv("SQLENV_API_KEY", raising=False)
+    assert drive(sent()) == {None}
+    assert drive(sent(api_key="given")) == {"Bearer given"}
+    monkeypatch.setenv("SQLENV_API_KEY", "of-the-environment")
+    assert drive(sent()) == {"Bearer of-the-environment"}
+
+
 # -- closing -------------------------------------------------------------------------------------------------------
 
 

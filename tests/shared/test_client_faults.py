@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
@@ -39,6 +40,9 @@ pytestmark = pytest.mark.filterwarnings("error")
         dropped(httpx.ReadError),
         dropped(httpx.RemoteProtocolError),
         dropped(httpx.WriteError),
+        dropped(httpx.StreamError),
+        dropped(ConnectionResetError),
+        dropped(anyio.ClosedResourceError),
     ],
 )
 def test_a_passing_failure_is_retried(fault: Any) -> None:
@@ -226,7 +230,7 @@ def test_state_rebuilds_too() -> None:
     drive(main())
 
 
-def test_an_episode_is_rebuilt_once_a_call() -> None:
+def test_a_server_that_keeps_losing_an_episode_is_given_up() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -234,7 +238,39 @@ def test_an_episode_is_rebuilt_once_a_call() -> None:
             server.step = lambda item: (_ for _ in ()).throw(UnknownEpisode("lost"))  # type: ignore[method-assign]
             with pytest.raises(UnknownEpisode):
                 await client.step("e", "QUERY: 0")
-            assert client.stats.rebuilds == 1
+            assert client.stats.rebuilds == 4  # as often as a request is tried
+
+    drive(main())
+
+
+def test_an_episode_that_is_lost_between_its_rebuild_and_its_step_is_rebuilt_again() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+            await client.reset(episode_id="e")
+            await client.step("e", "QUERY: 0")
+            server.item_errors["e"] = [UnknownEpisode("lost")]
+            server.restart()
+            play, crashes = server.step, iter([True, True, False])
+            server.step = lambda item: (server.restart() if next(crashes) else None) or play(item)  # type: ignore[func-returns-value, method-assign]
+            reply = await client.step("e", "QUERY: 1")
+            assert reply.observation.action_history == ["QUERY: 0", "QUERY: 1"]
+            assert client.stats.rebuilds == 3
+
+    drive(main())
+
+
+def test_a_replay_to_another_reply_is_an_error_and_no_episode() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+            await client.reset(episode_id="e")
+            await client.step("e", "QUERY: 0")
+            server.restart()
+            play = server.result
+            server.result = lambda episode, text: play(episode, text + ", but otherwise")  # type: ignore[method-assign]
+            with pytest.raises(SQLEnvError, match="replays episode e to another reply"):
+                await client.step("e", "QUERY: 1")
 
     drive(main())
 

@@ -141,5 +141,5 @@ def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
 
 
 def test_both_faces_offer_the_same() -> None:
-    async_names = {name for name in vars(SQLEnvClient) if not name.startswith("_")} - {"sync", "aclose"} | {"stats"}
+    async_names = {name for name in dir(SQLEnvClient) if not name.startswith("_")} - {"sync", "aclose"} | {"stats"}
     assert async_names == {name for name in vars(SyncSQLEnvClient) if not name.startswith("_")}

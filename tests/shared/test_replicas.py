@@ -9,8 +9,8 @@ import pytest
 
 from shared.client import SQLEnvClient
 from shared.errors import DigestMismatch, SQLEnvError
-from shared.replicas import normalise_urls, pick_url
-from tests.shared.fake_server import FakeServer, drive
+from shared.fleet import normalise_urls, pick_url
+from tests.shared.fake_server import FakeServer, Routes, drive
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -27,7 +27,7 @@ def test_episodes_spread_evenly() -> None:
 def test_the_order_of_the_urls_and_the_process_do_not_matter() -> None:
     picks = [pick_url(URLS, name) for name in IDS[:20]]
     assert picks == [pick_url(URLS[::-1], name) for name in IDS[:20]]
-    code = f"from shared.replicas import pick_url; print([pick_url({URLS!r}, n) for n in {IDS[:20]!r}])"
+    code = f"from shared.fleet import pick_url; print([pick_url({URLS!r}, n) for n in {IDS[:20]!r}])"
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": "."}
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert other.stdout.strip() == repr(picks)
@@ -44,20 +44,10 @@ def test_urls_lose_their_slash_and_their_doubles() -> None:
     assert normalise_urls("https://a:1/") == ["https://a:1"]
 
 
-class Fleet(httpx.AsyncBaseTransport):
-    """Routes by host name to one fake server each."""
-
-    def __init__(self, servers: dict[str, FakeServer]) -> None:
-        self.routes = {host: httpx.ASGITransport(server) for host, server in servers.items()}
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return await self.routes[request.url.host].handle_async_request(request)
-
-
 def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
     async def main() -> None:
         servers = {f"replica-{i}": FakeServer() for i in range(4)}
-        async with SQLEnvClient(URLS, transport=Fleet(servers)) as client:
+        async with SQLEnvClient(URLS, transport=Routes(servers)) as client:
             await client.reset_many([{"episode_id": name} for name in IDS[:100]])
             await client.step_many((name, "QUERY: 0") for name in IDS[:100])
             for i, server in enumerate(servers.values()):
@@ -76,7 +66,7 @@ def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
 def test_a_server_that_is_down_fails_only_its_own_episodes() -> None:
     async def main() -> None:
         servers = {f"replica-{i}": FakeServer() for i in range(4)}
-        async with SQLEnvClient(URLS, transport=Fleet(servers), max_attempts=1) as client:
+        async with SQLEnvClient(URLS, transport=Routes(servers), max_attempts=1) as client:
             await client.reset_many([{"episode_id": name} for name in IDS[:40]])
 
             def refuse() -> tuple[int, None, dict[str, str]]:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from shared.actions import SQLAction, parse_action, render_action
 from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
+from shared.replicas import ClientStats
 from tests.training.small_data import make_data
 from trainer.config import GRPOConfig
 
@@ -142,6 +143,7 @@ class FakeClient:
         self.failing, self.after = failing or {}, after or {}
         self.episodes: dict[str, tuple[str, int, list[str]]] = {}
         self.closed: list[str] = []
+        self.stats = ClientStats()
         self.error: type[SQLEnvError] | None = None
 
     def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]:

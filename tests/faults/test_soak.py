@@ -1,0 +1,76 @@
+"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none charged twice, none changed.
+
+The long version is of the size that the benchmark reports: `python benchmarks/faults.py`.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos import gateway
+from benchmarks.chaos.cluster import running_cluster
+from benchmarks.chaos.faults import ROUND, Fault, plan
+from benchmarks.chaos.measure import Finding, soak
+
+needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
+STALL_S = 0.3
+BRIEF = [
+    Fault("kill", 0, 0.1),
+    Fault("sleep", 1, 1.2),
+    Fault("lost_replies", 2, 0.1),
+    Fault("cut", 0, 0.3),
+    Fault("restart", 2, 0.1),
+    Fault("silence", 1, 1.0),
+    Fault("blackout", 1, 0.1),
+]
+
+
+def check(finding: Finding, faults: list[Fault], episodes: int) -> None:
+    print(finding)
+    assert finding.more["errors"] == []
+    assert (finding.lost, finding.charged_twice, finding.different) == (0, 0, 0)
+    assert finding.faults == dict(Counter(fault.kind for fault in faults)), "every fault happened"
+    assert finding.rebuilds > 0, "and was felt"
+    assert finding.retries > 0
+    assert sum(finding.outcomes.values()) == finding.episodes == episodes
+    assert {"correct", "wrong"} <= set(finding.outcomes)
+    assert "None" not in finding.outcomes
+
+
+def test_several_servers(tiny_data: Path) -> None:
+    with running_cluster(tiny_data) as cluster:
+        finding = soak("direct", tiny_data, cluster, cluster.urls, 80, BRIEF, stall_s=STALL_S)
+    check(finding, BRIEF, 80)
+    assert finding.more["moves"] > 0
+
+
+@needs_gateway
+def test_one_gateway_to_several_servers(tiny_data: Path) -> None:
+    faults = [fault for fault in BRIEF if fault.kind in ("kill", "sleep", "lost_replies", "cut")]
+    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as url:
+        check(soak("gateway", tiny_data, cluster, [url], 80, faults, stall_s=STALL_S), faults, 80)
+
+
+LONG = plan(22, servers=3, seed=1)
+
+
+def test_the_long_version_has_all_kinds_of_faults() -> None:
+    assert len(LONG) >= 20
+    assert {fault.kind for fault in LONG} == set(ROUND)
+    assert {fault.seconds for fault in LONG if fault.kind == "sleep"} == {10.0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_500_episodes_on_several_servers(tiny_data: Path) -> None:
+    with running_cluster(tiny_data) as cluster:
+        check(soak("direct", tiny_data, cluster, cluster.urls, 500, LONG), LONG, 500)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@needs_gateway
+def test_500_episodes_behind_a_gateway(tiny_data: Path) -> None:
+    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as url:
+        check(soak("gateway", tiny_data, cluster, [url], 500, LONG), LONG, 500)

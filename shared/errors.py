@@ -3,6 +3,7 @@
     SQLEnvError                     anything this project raises on purpose
     ├── InvalidRequest              the body is not what the endpoint takes (422)
     ├── InvalidAction               neither an action object nor an action's text form (400)
+    ├── Unauthorized                no key, or one that does not open this path (401)
     ├── UnknownEpisode              no such episode here: reset it, with its actions (404)
     ├── UnknownQuestion             no question fits the id or the filters (404)
     ├── Conflict                    the episode's history says otherwise (409)
@@ -12,6 +13,7 @@
     ├── CapacityReached             every place in the pool is taken; retryable (429)
     ├── InternalError               a fault of the server's own; retryable (500)
     ├── NotReady                    starting, draining or without a SQL worker; retryable (503)
+    ├── TimedOut                    not done within the server's time for a request; retryable (503)
     ├── ServerUnreachable           client side: no reply from the server's URL, retries spent
     └── DataError                   data on disk: a file is missing, corrupt or malformed
         ├── QuestionLoadError       a questions file
@@ -47,6 +49,10 @@ class InvalidRequest(SQLEnvError):
 
 class InvalidAction(SQLEnvError):
     code, status = "invalid_action", 400
+
+
+class Unauthorized(SQLEnvError):
+    code, status = "unauthorized", 401
 
 
 class UnknownEpisode(SQLEnvError):
@@ -85,6 +91,12 @@ class InternalError(SQLEnvError):
 
 class NotReady(SQLEnvError):
     code, status, retryable = "not_ready", 503, True
+
+
+class TimedOut(SQLEnvError):
+    """The work goes on: the same step sent again waits for it, or gets its reply."""
+
+    code, status, retryable = "timeout", 503, True
 
 
 class ServerUnreachable(SQLEnvError):

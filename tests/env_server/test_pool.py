@@ -227,7 +227,7 @@ async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
     for name in "abcd":
         await driver.reset(name)
         await driver.step("ANSWER: x", 0, name)
-    assert driver.pool.evicted == 2
+    assert driver.pool.counts["evicted"] == 2
     assert [driver.pool._held(name) is None for name in "abcd"] == [True, True, False, False]
 
 

@@ -31,6 +31,7 @@ from pydantic import BaseModel, ValidationError
 from shared.actions import SQLAction, render_action
 from shared.errors import Behind, DigestMismatch, ServerUnreachable, SQLEnvError, UnknownEpisode, is_retryable
 from shared.in_process import ASGIApp, InProcessTransport
+from shared.keys import bearer
 from shared.models import AnswerForm, EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
 from shared.replicas import CONNECT_TIMEOUT_S, ClientLimits, ClientStats, Replica, encode, normalise_urls, pick_url
 from shared.retry import RetryPolicy
@@ -65,7 +66,8 @@ class SQLEnvClient:
     `urls`: one server or several; an episode's id decides which plays it. `transport` replaces the network (tests, an
     app in this process). A request may take `timeout_s` and is tried `max_attempts` times, with waits that begin near
     `backoff_s` seconds and double up to `longest_wait_s`. Up to `max_batch` steps or resets travel in one request, and
-    `batches_in_flight` such requests of each kind per server. Use it inside `async with`, in one event loop.
+    `batches_in_flight` such requests of each kind per server. `api_key`, or else the environment's SQLENV_API_KEY, is
+    shown to every server. Use it inside `async with`, in one event loop.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class SQLEnvClient:
         longest_wait_s: float = 10.0,
         max_batch: int = 256,
         batches_in_flight: int = 2,
+        api_key: str | None = None,
     ) -> None:
         limits = ClientLimits(timeout_s=timeout_s, max_batch=max_batch, batches_in_flight=batches_in_flight)
         retry = RetryPolicy(max_attempts, backoff_s, longest_wait_s)
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
             transport=transport,
+            headers=bearer(api_key),
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),  # the rest: one deadline a request
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S),
             # A gateway's cookie would tie every episode to one server.

@@ -52,7 +52,7 @@ def config_for(urls: Sequence[str]) -> str:
     """The configuration with these servers in the place of those that a name server lists."""
     lines = [f"    server server{n} {url.removeprefix('http://')}" for n, url in enumerate(urls, 1)]
     text, templates = re.subn(r"^    server-template .*$", "\n".join(lines), CONFIG.read_text(), flags=re.MULTILINE)
-    text, resolved = re.subn(r" resolvers network init-addr none$", "", text, flags=re.MULTILINE)
+    text, resolved = re.subn(r"^    default-server resolvers network init-addr none\n", "", text, flags=re.MULTILINE)
     assert (templates, resolved) == (1, 1), "docker/haproxy.cfg has another form than this expects"
     return text
 

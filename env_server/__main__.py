@@ -1,7 +1,6 @@
 """`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
 
 import gc
-import logging
 import socket
 import time
 from pathlib import Path
@@ -17,8 +16,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from env_server import offline
 from env_server.app import create_app
 from env_server.conformance.command import conformance
-from env_server.http import http_error_bytes
+from env_server.logs import configure
 from env_server.questions import QuestionBank
+from env_server.replies import http_error_bytes
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
 from shared.errors import DataError
@@ -40,34 +40,55 @@ class Protocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that drains: on a signal `/ready` fails first, then the port closes, requests finish and it exits with 0.
+    """Uvicorn that drains. On a signal `/ready` fails at once, and then, one after the other,
 
-    A second signal skips the draining; a third ends the requests too.
+    1. for `drain_s` held episodes go on and none starts, so that balancers look elsewhere before anything is refused;
+    2. the requests in flight finish, for `shutdown_grace_s` at most, and every other for an episode gets 503;
+    3. the port closes and the server exits with 0.
+
+    A second signal ends the first stage, a third the second.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, url: str) -> None:
         super().__init__(config)
         self.app, self.url = app, url
-        self.close_at: float | None = None  # monotonic seconds
+        self.refuse_at: float | None = None  # monotonic seconds: the end of the first stage
+        self.close_at: float | None = None  # of the second
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         typer.echo(announcement(self.url, self.app.state.service))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        service = self.app.state.service
-        if self.should_exit:
-            self.force_exit = True
-        elif self.close_at is not None or service is None or not service.settings.drain_s:
+        service: Service | None = self.app.state.service
+        if service is None or self.close_at is not None:
+            self.force_exit = self.should_exit
             self.should_exit = True
-        else:
-            self.close_at = time.monotonic() + service.settings.drain_s
-        if service is not None:
+        elif self.refuse_at is None and service.settings.drain_s:
+            self.refuse_at = time.monotonic() + service.settings.drain_s
             service.drain()
+        else:
+            self.refuse(service)
+
+    def refuse(self, service: Service) -> None:
+        """Begin the second stage; where nothing is in flight it is over."""
+        service.refuse()
+        self.close_at = time.monotonic() + service.settings.shutdown_grace_s
+        self.close_when_idle(service)
+
+    def close_when_idle(self, service: Service) -> None:
+        assert self.close_at is not None
+        left_s = self.close_at - time.monotonic()
+        if service.idle or left_s <= 0:
+            self.config.timeout_graceful_shutdown = max(1, round(left_s))  # for replies that are still being sent
+            self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        if self.close_at is not None and time.monotonic() >= self.close_at:
-            self.should_exit = True
+        service: Service | None = self.app.state.service
+        if service is not None and self.close_at is not None:
+            self.close_when_idle(service)
+        elif service is not None and self.refuse_at is not None and time.monotonic() >= self.refuse_at:
+            self.refuse(service)
         return await super().on_tick(counter)
 
 
@@ -159,10 +180,12 @@ def main(
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        fail(f"setting {'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}; see --settings")
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""  # none: what is wrong is how two settings go together
+        secret = not name or name.endswith("_key")
+        shown = "" if secret else f", not {first['input']!r}"
+        fail(f"setting {name}: {first['msg']}{shown}; see --settings".replace("setting : Value error, ", ""))
+    configure(settings.log_level, settings.log_format)
     try:
         bank = QuestionBank.load(settings.data_dir)
     except DataError as error:

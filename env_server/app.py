@@ -11,7 +11,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from env_server import http
+from env_server import http, replies
+from env_server.api_docs import REQUEST_MODELS
+from env_server.keys import KeyRing, Keys
+from env_server.metrics import Metrics
 from env_server.operator import operator
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
@@ -26,11 +29,12 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     Raises at startup what `QuestionBank.load` raises: a `DataError` naming the path and the remedy.
     """
     chosen = settings or Settings()
+    metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         questions = bank or QuestionBank.load(Path(chosen.data_dir))
-        async with running(chosen, questions) as service:
+        async with running(chosen, questions, metrics) as service:
             app.state.service = service
             try:
                 yield
@@ -45,14 +49,17 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         redirect_slashes=False,
         redoc_url=None,
     )
-    app.state.service = None
+    app.state.service, app.state.metrics = None, metrics
     app.include_router(http.episodes)
     app.include_router(http.server)
     app.include_router(operator)
-    app.add_exception_handler(SQLEnvError, http.on_sqlenv_error)
-    app.add_exception_handler(RequestValidationError, http.on_validation_error)
-    app.add_exception_handler(HTTPException, http.on_http_error)
-    app.add_middleware(http.CatchAll)
+    app.add_exception_handler(SQLEnvError, replies.on_sqlenv_error)
+    app.add_exception_handler(RequestValidationError, replies.on_validation_error)
+    app.add_exception_handler(HTTPException, replies.on_http_error)
+    ring = KeyRing(chosen)
+    if not ring.empty:
+        app.add_middleware(Keys, ring=ring, refuse=lambda error: replies.error_reply(error, metrics))
+    app.add_middleware(replies.CatchAll, metrics=metrics)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -62,7 +69,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         _, requests = models_json_schema(
-            [(model, "validation") for model in http.REQUEST_MODELS], ref_template="#/components/schemas/{model}"
+            [(model, "validation") for model in REQUEST_MODELS], ref_template="#/components/schemas/{model}"
         )
         document["components"]["schemas"] = requests["$defs"] | document["components"]["schemas"]
         app.openapi_schema = document

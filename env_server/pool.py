@@ -5,33 +5,32 @@ actions. The pool therefore keeps one reply an episode, the last; an older one t
 again. Everything here runs on one event loop; only SQL leaves it.
 """
 
-import asyncio
 import logging
 import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TypeVar, get_args
 from uuid import uuid4
 
 from pydantic_core import to_json
 
 from env_server.environment import SQLEnvironment, as_action
+from env_server.held import Episode, canonical, unknown
+from env_server.logs import about
+from env_server.metrics import Metrics
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlPool, SqlResult
 from env_server.verifier import STANDARDS, TRAINING_STANDARD
-from shared.actions import SQLAction, parse_action, render_action
+from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import (
     Behind,
     CapacityReached,
     Conflict,
     DigestMismatch,
-    InvalidAction,
     NotReady,
-    UnknownEpisode,
 )
 from shared.models import (
     AnswerForm,
@@ -46,26 +45,8 @@ from shared.models import (
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+LOGGED_CHARS = 500  # of a query
 MAX_RETRY_AFTER_S = 5  # places fall free all the time: a finished episode gives up its own
-
-
-@dataclass(slots=True, eq=False)
-class Episode:
-    """One held episode. `env` is None before the start and after the end; `reply` is the last one, as bytes."""
-
-    episode_id: str
-    question_id: str
-    step_budget: int
-    answer_form: AnswerForm
-    touched: float  # monotonic seconds, of the last request
-    env: SQLEnvironment | None = None
-    reply: bytes = b""
-    actions: list[str] = field(default_factory=list)  # canonical texts, of the answered steps
-    outcome: Outcome | None = None
-    verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
-    users: int = 0  # requests that hold or await `turn`; such an episode is not idle
-    gone: bool = False  # no longer in the pool
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class EpisodePool:
@@ -73,6 +54,9 @@ class EpisodePool:
 
     Errors are of `shared.errors`. A fault of the server's own in the middle of a step (no SQL worker, a bug, a
     cancelled request) leaves the episode as it was, so the same step can be sent again.
+
+    `counts` counts started episodes, those of them that were rebuilt, steps replayed to that end, steps repeated (asked
+    for again), leases expired, and finished episodes evicted (forgotten before their lease ended).
     """
 
     def __init__(
@@ -82,19 +66,29 @@ class EpisodePool:
         settings: Settings,
         digest: str,
         clock: Callable[[], float] = time.monotonic,
+        metrics: Metrics | None = None,
     ) -> None:
         self.bank, self.sql, self.settings, self.digest, self.clock = bank, sql, settings, digest, clock
+        self.metrics = metrics or Metrics()
         self.draining = False  # no episode starts; those held go on
+        self.closing = False  # nor do they: the steps in flight finish, every other is refused
+        self.in_flight = 0  # requests that hold or await an episode's turn
+        self.counts: Counter[str] = Counter()
+        self.steps: Counter[ActionType] = Counter()  # taken, replayed ones aside
         self.ended: Counter[Outcome] = Counter()  # episodes by outcome; replays of an ended one count again
         self.answered: Counter[AnswerForm] = Counter()  # episodes that ended with an ANSWER; replays again, as above
         self.right: Counter[tuple[AnswerForm, str]] = Counter()  # of those, by the standard that calls them right
-        self.evicted = 0  # finished ones forgotten before their lease ended
         self._active: OrderedDict[str, Episode] = OrderedDict()  # least recently used first, as is the next
         self._finished: OrderedDict[str, Episode] = OrderedDict()
 
     def __len__(self) -> int:
         """How many episodes are unfinished."""
         return len(self._active)
+
+    @property
+    def finished(self) -> int:
+        """How many finished episodes are held for repeated requests."""
+        return len(self._finished)
 
     async def reset(self, request: ResetRequest) -> bytes:
         """Start an episode, or rebuild it by replay. -> the JSON of a `ResetResult`, that of the last of `actions`."""
@@ -104,6 +98,7 @@ class EpisodePool:
                 "so a replay could differ too; reset without a digest to start afresh",
                 digest=self.digest,
             )
+        self._check_open()
         actions = canonical(request.actions or ())
         episode_id = request.episode_id or str(uuid4())
         question_id = self.bank.wanted(request, episode_id).question_id
@@ -125,6 +120,7 @@ class EpisodePool:
 
     async def step(self, request: StepRequest) -> bytes:
         """Take a step, or repeat the reply of one already taken. -> the JSON of a `StepResult`."""
+        self._check_open()
         action = as_action(request.action)
         episode = self._get(request.episode_id)
         async with self._turn(episode):
@@ -139,11 +135,12 @@ class EpisodePool:
                     step_count=answered,
                 )
             if step == answered:
-                return await self._step(episode, action)
+                return await self._take(episode, action)
             if episode.actions[step] != render_action(action):
                 raise Conflict(
                     f"step {step} was answered for another action, {episode.actions[step][:80]!r}", step_count=answered
                 )
+            self.counts["repeated"] += 1
             return await self._reply_at(episode, step + 1)
 
     async def state(self, episode_id: str) -> bytes:
@@ -201,6 +198,7 @@ class EpisodePool:
                 else:
                     expired += episode.outcome is None
                     self._abandon(episode)
+        self.counts["expired"] += expired
         if expired:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
@@ -220,15 +218,30 @@ class EpisodePool:
         if not episode.reply:
             try:
                 episode.env, episode.reply = await self._start(episode)
-                for action in actions:
-                    await self._step(episode, parse_action(action))
+                await self._replay(episode, actions)
             except BaseException:  # nobody has heard of it yet
                 self._remove(episode)
                 raise
+            self.counts["started"] += 1
+            if actions:
+                self.counts["rebuilt"] += 1
+                log.info("rebuilt from %d actions", len(actions))
         else:
-            for action in actions[len(episode.actions) :]:
-                await self._step(episode, parse_action(action))
+            await self._replay(episode, actions[len(episode.actions) :])
         return await self._reply_at(episode, len(actions))
+
+    async def _replay(self, episode: Episode, actions: Sequence[str]) -> None:
+        for action in actions:
+            await self._step(episode, parse_action(action))
+            self.counts["replayed"] += 1
+
+    async def _take(self, episode: Episode, action: SQLAction) -> bytes:
+        """`_step`, with its time."""
+        began = time.perf_counter()
+        reply = await self._step(episode, action)
+        self.steps[action.action_type] += 1
+        self.metrics.step_seconds[action.action_type].observe(time.perf_counter() - began)
+        return reply
 
     async def _step(self, episode: Episode, action: SQLAction) -> bytes:
         if episode.env is None:
@@ -279,12 +292,19 @@ class EpisodePool:
     async def _turn(self, episode: Episode) -> AsyncIterator[None]:
         """One request at a time has an episode, in the order of arrival; its lease starts again after each."""
         episode.users += 1
+        self.in_flight += 1
         try:
             async with episode.turn:
-                yield
+                with about(episode.episode_id):
+                    yield
         finally:
+            self.in_flight -= 1
             episode.users -= 1
             self._touch(episode)
+
+    def _check_open(self) -> None:
+        if self.closing:
+            raise NotReady("the server is shutting down; send this to another, or later", retry_after_s=1)
 
     def _held(self, episode_id: str) -> Episode | None:
         return self._active.get(episode_id) or self._finished.get(episode_id)
@@ -321,6 +341,10 @@ class EpisodePool:
         """From the active to the finished, which take no place and hold no environment."""
         episode.env, episode.outcome, episode.verdicts = None, outcome, verdicts
         self.ended[outcome] += 1
+        if outcome == Outcome.SQL_KILLED:
+            log.warning("a query killed its SQL workers: %s", episode.actions[-1][:LOGGED_CHARS])
+        else:
+            log.debug("ended after %d steps: %s", len(episode.actions), outcome)
         if verdicts is not None:
             form = episode.answer_form
             self.answered[form] += 1
@@ -329,11 +353,12 @@ class EpisodePool:
         self._finished[episode.episode_id] = episode
         if len(self._finished) > self.settings.finished_capacity:
             self._remove(next(iter(self._finished.values())))
-            self.evicted += 1
+            self.counts["evicted"] += 1
 
     def _abandon(self, episode: Episode) -> None:
         self._remove(episode)
         if episode.outcome is None:
+            log.debug("abandoned after %d steps", len(episode.actions), extra={"episode_id": episode.episode_id})
             episode.outcome = Outcome.ABANDONED
             self.ended[Outcome.ABANDONED] += 1
 
@@ -357,21 +382,3 @@ class EpisodePool:
                 outcome=episode.outcome,
             )
         )
-
-
-def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
-    """Each action's canonical text, or `InvalidAction` saying which is none."""
-    texts = []
-    for index, action in enumerate(actions):
-        try:
-            texts.append(render_action(as_action(action)))
-        except InvalidAction as error:
-            raise InvalidAction(f"actions.{index}: {error.message}") from None
-    return texts
-
-
-def unknown(episode_id: str) -> UnknownEpisode:
-    return UnknownEpisode(
-        f"no episode {episode_id[:80]!r} here: it expired, was closed or lives on another server; POST /reset with "
-        "its id, question and 'actions' to rebuild it"
-    )

@@ -4,12 +4,14 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+from env_server.metrics import Metrics
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION
@@ -77,6 +79,15 @@ class Service:
     metadata: ServerMetadata
     sql: SqlPool
     pool: EpisodePool
+    metrics: Metrics
+    _tasks: set["asyncio.Task[bytes]"] = field(default_factory=set, repr=False)
+
+    def start(self, work: Coroutine[Any, Any, bytes]) -> "asyncio.Task[bytes]":
+        """Run it to its end, also where nobody waits for it any more."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def check_ready(self) -> None:
         """`NotReady` unless episodes can start."""
@@ -89,6 +100,15 @@ class Service:
         """Start no further episode; those held go on. Safe in a signal handler."""
         self.pool.draining = True
 
+    def refuse(self) -> None:
+        """Finish what is in flight and take nothing on. Safe in a signal handler."""
+        self.pool.draining = self.pool.closing = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request for an episode is under way."""
+        return self.pool.in_flight == 0
+
     async def sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(self.settings.sweep_interval_s)
@@ -96,11 +116,15 @@ class Service:
 
 
 @asynccontextmanager
-async def running(settings: Settings, bank: QuestionBank) -> AsyncIterator[Service]:
-    """A service with its SQL workers up and its leases watched, until the block ends."""
+async def running(settings: Settings, bank: QuestionBank, metrics: Metrics | None = None) -> AsyncIterator[Service]:
+    """A service with its SQL workers up and its leases watched, until the block ends. `metrics` observes it."""
     metadata = describe(bank, settings)
+    metrics = metrics or Metrics()
     async with SqlPool(settings.sql_workers, bank.policy) as sql:
-        service = Service(settings, metadata, sql, EpisodePool(bank, sql, settings, metadata.digest))
+        pool = EpisodePool(bank, sql, settings, metadata.digest, metrics=metrics)
+        service = Service(settings, metadata, sql, pool, metrics)
+        about = {name: getattr(metadata, name) for name in ("version", "reward_version", "sqlite_version", "digest")}
+        metrics.observe(pool, sql, settings.capacity, about)
         sweeper = asyncio.create_task(service.sweep_forever())
         try:
             yield service
@@ -115,5 +139,5 @@ async def running(settings: Settings, bank: QuestionBank) -> AsyncIterator[Servi
                 "episodes ended: %s; unfinished: %d, evicted: %d",
                 counts or "none",
                 len(service.pool),
-                service.pool.evicted,
+                service.pool.counts["evicted"],
             )

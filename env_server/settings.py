@@ -5,14 +5,18 @@ A setting is read from the environment as `SQLENV_<NAME>` (`SQLENV_CAPACITY=500`
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.models import MAX_STEP_BUDGET
 
 ENV_PREFIX = "SQLENV_"
+MIN_KEY_CHARS = 16
+
+# Empty is unset, so that a compose file can pass on what the host may not have. A header carries visible ASCII.
+Key = Annotated[Annotated[SecretStr, Field(min_length=MIN_KEY_CHARS)] | None, BeforeValidator(lambda key: key or None)]
 
 
 class Settings(BaseSettings):
@@ -49,17 +53,45 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1024, description="Bytes that a request's body may have; more is refused with 413."
     )
+    request_timeout_s: float = Field(
+        default=50.0,
+        gt=0,
+        description="Seconds for one request; what of it is not done is answered 503 'timeout', and goes on.",
+    )
+    body_timeout_s: float = Field(
+        default=20.0, gt=0, description="Seconds that a request's body may take to arrive; then 408."
+    )
+    api_key: Key = Field(
+        default=None, description="Bearer token that opens all but /operator and /metrics; unset: they need none."
+    )
+    operator_key: Key = Field(
+        default=None,
+        description="Bearer token that opens everything. Unset, /operator and /metrics are open; with api_key, closed.",
+    )
     drain_s: float = Field(
         default=0.0,
         ge=0,
-        description="Seconds from SIGTERM to closing the port; meanwhile /ready is 503 and no episode starts.",
+        description="Seconds after SIGTERM in which held episodes go on, while /ready is 503 and no episode starts.",
     )
     shutdown_grace_s: int = Field(
-        default=20, ge=1, description="Seconds that requests in flight have to finish once the port is closed."
+        default=20, ge=1, description="Seconds after those in which requests in flight finish; every other gets 503."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much goes to stderr."
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Lines for people, or one JSON object a line, with the episode's id."
+    )
+
+    @model_validator(mode="after")
+    def _keys_differ(self) -> Self:
+        if self.api_key is not None and self.api_key == self.operator_key:
+            raise ValueError("api_key and operator_key are the same: agents would be operators; give two")
+        for name in ("api_key", "operator_key"):
+            key: SecretStr | None = getattr(self, name)
+            if key is not None and not all("!" <= char <= "~" for char in key.get_secret_value()):
+                raise ValueError(f"{name} holds a character that no header carries; use visible ASCII without spaces")
+        return self
 
 
 def settings_table() -> str:

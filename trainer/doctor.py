@@ -137,9 +137,11 @@ def check_server(urls: list[str]) -> Iterator[Finding]:
         return
     import httpx
 
+    from shared.keys import bearer
+
     for url in urls:
         try:
-            reply = httpx.get(f"{url.rstrip('/')}/metadata", timeout=5.0)
+            reply = httpx.get(f"{url.rstrip('/')}/metadata", headers=bearer(), timeout=5.0)
             reply.raise_for_status()
             facts = reply.json()
             served = f"questions {facts['questions']} on {facts['databases']} databases, data {facts['data_digest']}"

@@ -17,7 +17,8 @@ from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.report import as_json, line, passed, summary
 from env_server.conformance.same import determinism
 from env_server.conformance.wire import Wire
-from shared.errors import DataError, ServerUnreachable
+from shared.errors import DataError, ServerUnreachable, Unauthorized, from_wire
+from shared.keys import bearer
 
 GROUPS = ("play", "steps", "replay", "determinism", "errors", "gold", "hostile")
 
@@ -39,6 +40,9 @@ def conformance(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the findings to this file too.")] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for a reply.")] = 60.0,
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's key, where it has one.", show_default="SQLENV_API_KEY")
+    ] = None,
 ) -> None:
     """Check a running server, of any make, over HTTP alone: whether it speaks the wire, and whether its verdicts can be
     trusted. Prints a line a check. Exit status 1 where one fails.
@@ -52,7 +56,9 @@ def conformance(
         raise _failure(f"no group of checks is called {unknown[0]!r}; the groups are {', '.join(GROUPS)}")
     checks = [check for check in checks if not only or check.group in only]
     try:
-        findings = asyncio.run(_run(url, checks, timeout_s))
+        findings = asyncio.run(_run(url, checks, timeout_s, bearer(api_key)))
+    except Unauthorized as error:
+        raise _failure(error.message) from None
     except ServerUnreachable as error:
         raise _failure(f"{error.message}; is a server running there?") from None
     except httpx.InvalidURL as error:
@@ -64,10 +70,12 @@ def conformance(
         raise typer.Exit(1)
 
 
-async def _run(url: str, checks: list[Check], timeout_s: float) -> list[Finding]:
-    async with httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s) as client:
+async def _run(url: str, checks: list[Check], timeout_s: float, headers: dict[str, str]) -> list[Finding]:
+    async with httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers) as client:
         wire = Wire(client)
-        await wire.send("GET", "/health")  # unreachable from the start is no finding
+        await wire.send("GET", "/health")  # unreachable from the start is no finding, nor is a key that is not right
+        if (reply := await wire.send("GET", "/metadata")).status == Unauthorized.status:
+            raise from_wire(reply.body, reply.status, url)
         return await run(wire, checks, lambda finding: typer.echo(line(finding)))
 
 

@@ -82,6 +82,16 @@ class SqlPool:
         return self._open and any(worker.up for worker in self._workers)
 
     @property
+    def workers_up(self) -> int:
+        """How many workers take jobs."""
+        return sum(worker.up for worker in self._workers)
+
+    @property
+    def queue_depth(self) -> int:
+        """Jobs that wait or are sent and unanswered."""
+        return sum(worker.load for worker in self._workers)
+
+    @property
     def pids(self) -> list[int]:
         """Of the workers that run."""
         return [worker.process.pid for worker in self._workers if worker.process is not None]

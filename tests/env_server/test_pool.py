@@ -227,7 +227,7 @@ async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
     for name in "abcd":
         await driver.reset(name)
         await driver.step("ANSWER: x", 0, name)
-    assert driver.pool.evicted == 2
+    assert driver.pool.counts["evicted"] == 2
     assert [driver.pool._held(name) is None for name in "abcd"] == [True, True, False, False]
 
 
@@ -303,3 +303,20 @@ async def test_every_error_says_what_to_do(driver: Driver) -> None:
             await call
         assert json.loads(json.dumps(caught.value.to_wire()))["error"]["code"] == caught.value.code
         assert len(caught.value.message) > 30
+
+
+async def test_closing_finishes_what_is_in_flight_and_refuses_the_rest(driver: Driver) -> None:
+    await driver.reset()
+    await driver.step(driver.describe, 0)
+    driver.sql.open.clear()
+    step = asyncio.create_task(driver.step(driver.query, 1))
+    await asyncio.sleep(0.01)
+    driver.pool.closing = True
+    assert driver.pool.in_flight == 1
+    for call in (driver.reset("f"), driver.step(driver.query, 1), driver.step(driver.describe, 0)):
+        with pytest.raises(NotReady) as caught:
+            await call
+        assert caught.value.details["retry_after_s"] >= 1
+    driver.sql.open.set()
+    assert read(await step).observation.step_count == 2
+    assert driver.pool.in_flight == 0

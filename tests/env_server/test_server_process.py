@@ -132,6 +132,43 @@ def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
         assert time.monotonic() - began < 15
 
 
+def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(tiny_data: Path) -> None:
+    longer = SLOW.replace("1500000", "9000000")  # over the limit on VM steps, which is a reply like any other
+    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=60) as http:
+        http.post("/reset", json={"episode_id": "e"})
+        replies: list[httpx.Response] = []
+        body = {"episode_id": "e", "action": longer, "step": 0}
+        step = threading.Thread(target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60)))
+        step.start()
+        while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
+            assert step.is_alive()
+        server.process.send_signal(signal.SIGTERM)
+        while http.get("/ready").status_code == 200:
+            assert step.is_alive()
+        refused = [
+            http.post("/reset", json={"episode_id": "f"}),
+            http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 1}),
+            http.post("/step_batch", json={"steps": [body]}),
+        ]
+        assert step.is_alive()
+        assert [reply.status_code for reply in refused] == [503, 503, 200]
+        errors = [refused[0].json(), refused[1].json(), refused[2].json()["results"][0]]
+        assert [(one["error"]["code"], one["error"]["retryable"]) for one in errors] == [("not_ready", True)] * 3
+        step.join()
+        assert replies[0].json()["info"]["error_code"] == "sql_budget"
+        assert server.process.wait(30) == 0, server.log()
+
+
+def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1", log_format="json") as server:
+        body = {"episode_id": "one", "seed": 1, "actions": ["QUERY: SELECT 1"]}
+        assert httpx.post(server.url + "/reset", json=body).status_code == 200
+        server.stop()
+        lines = [json.loads(line) for line in server.log().splitlines() if not line.startswith("SQLEnv serves")]
+    assert {"episode_id": "one", "message": "rebuilt from 1 actions", "level": "info"}.items() <= lines[0].items()
+    assert any("episodes ended" in line["message"] for line in lines)
+
+
 def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
     server = start_server(tiny_data, "--workers", "2")
     try:

@@ -1,0 +1,175 @@
+"""The compose files and the images: read by Docker's own client where there is one, and as what they promise."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"), ("compose.yaml", "compose.vllm.yaml"),
+         ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
+DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+VARIABLE = re.compile(r"\$\{(\w+)(?::?[-+?]([^{}]*))?\}")
+
+
+def has_compose() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60).returncode == 0
+
+
+needs_compose = pytest.mark.skipif(not has_compose(), reason="no docker compose on this machine")
+
+
+def config(files: tuple[str, ...], *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    names = [word for name in files for word in ("-f", name)]
+    command = ["docker", "compose", "--env-file", "/dev/null", *names, "config", *options]
+    path = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home())}
+    return subprocess.run(command, cwd=ROOT, env=path | environment, capture_output=True, text=True, timeout=60)
+
+
+def services(name: str = "compose.yaml") -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / name).read_text())["services"])
+
+
+# -- what Docker's client says --------------------------------------------------------------------------------------
+
+
+def test_every_compose_file_is_among_those_checked() -> None:
+    assert {path.name for path in ROOT.glob("compose*.yaml")} == {name for files in FILES for name in files}
+
+
+@needs_compose
+@pytest.mark.parametrize("files", FILES, ids=lambda files: "+".join(files))
+def test_docker_takes_it(files: tuple[str, ...]) -> None:
+    result = config(files, "-q")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), "without a warning either"
+
+
+@needs_compose
+def test_the_settings_arrive() -> None:
+    given = {
+        "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import", "TRAIN_OPTIONS": "--set a=1",
+        "GPUS": "2", "PRESET": "colab", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4", "GATEWAY_PORT": "8081",
+    }  # fmt: skip
+    result = config(("compose.yaml", "compose.gpu.yaml"), **given)
+    assert result.returncode == 0, result.stderr
+    found = yaml.safe_load(result.stdout)["services"]
+    trainer, server = found["trainer"], found["env-server"]
+    assert trainer["command"][4:] == [
+        "--preset", "colab", "--server", "http://env-server:8000", "--data", "/data",
+        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--set", "a=1",
+    ]  # fmt: skip
+    assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
+        {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
+    ]
+    assert {one["source"] for one in trainer["volumes"] + server["volumes"] if one["target"] == "/data"} == {
+        "/some/import"
+    }
+    assert trainer["environment"]["SQLENV_API_KEY"] == server["environment"]["SQLENV_API_KEY"] == "k" * 20
+    assert server["deploy"]["replicas"] == 4
+    assert found["gateway"]["ports"][0]["published"] == "8081"
+
+
+@needs_compose
+def test_without_settings_the_offline_model_trains() -> None:
+    found = yaml.safe_load(config(("compose.yaml",)).stdout)["services"]
+    assert found["trainer"]["command"] == [
+        "python", "-m", "trainer", "train", "--preset", "offline", "--server", "http://env-server:8000",
+        "--data", "/data",
+    ]  # fmt: skip
+
+
+# -- what they promise ------------------------------------------------------------------------------------------------
+
+
+def test_the_example_names_every_variable_with_its_default() -> None:
+    used: dict[str, set[str]] = {}
+    for path in ROOT.glob("compose*.yaml"):
+        text = re.sub(r"^\s*#.*$", "", path.read_text(), flags=re.MULTILINE)
+        for name, default in VARIABLE.findall(text):
+            used.setdefault(name, set()).update({default} if "$" not in default else set())
+        for name in re.findall(r"^\s+([A-Z_]+): *#", path.read_text(), flags=re.MULTILINE):  # passed on as it is
+            used.setdefault(name, set())
+    example = dict(re.findall(r"^#([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), flags=re.MULTILINE))
+    assert set(example) == set(used)
+    for name, value in example.items():
+        assert not value or value in used[name] or name == "SEED", f"{name}: {used[name]}"
+
+
+@pytest.mark.parametrize("service", ["env-server", "gateway", "trainer"])
+def test_our_services_are_confined_and_limited(service: str) -> None:
+    one = services()[service]
+    assert one["read_only"] is True
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert {"memory", "pids", "cpus"} <= set(one["deploy"]["resources"]["limits"])
+    assert "stop_grace_period" in one
+    assert ("healthcheck" in one) == (service != "trainer")
+
+
+def test_a_scaled_service_takes_no_fixed_name_or_port() -> None:
+    server = services()["env-server"]
+    assert "ports" not in server
+    assert "container_name" not in server
+    assert server["networks"] == ["inside"]
+    assert yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]["inside"] == {"internal": True}
+
+
+def test_ports_are_this_machines_alone() -> None:
+    for name in ("compose.yaml", "compose.vllm.yaml"):
+        for service in services(name).values():
+            assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_the_servers_have_time_to_drain() -> None:
+    server = services()["env-server"]
+    drain_s = int(VARIABLE.findall(server["environment"]["SQLENV_DRAIN_S"])[0][1])
+    from env_server.settings import Settings
+
+    grace_s = Settings.model_fields["shutdown_grace_s"].default
+    assert int(server["stop_grace_period"].removesuffix("s")) > drain_s + grace_s
+
+
+def test_the_images_carry_the_projects_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    ours = [one["image"] for one in services().values()]
+    assert len(ours) == 3
+    assert all(image.endswith(f":{version}") for image in ours)
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_an_image_is_pinned_and_not_roots(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert all(re.search(r":\d+\.\d+", base) for base in bases), bases
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users
+    assert users[-1] not in ("root", "0")
+    assert (ROOT / ".dockerignore").read_text().startswith("# Only what an image needs")
+
+
+def test_the_servers_image_has_no_torch() -> None:
+    """Neither by the extra that it installs nor by what that requires."""
+    text = (ROOT / "docker" / "env_server.Dockerfile").read_text()
+    assert re.findall(r"'\.\[(\w+)\]'", text) == ["server"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = project["dependencies"] + project["optional-dependencies"]["server"]
+    names = {re.split(r"[^\w-]", one)[0] for one in required}
+    assert not names & {"torch", "transformers", "trl", "accelerate", "datasets"}
+    assert "COPY trainer/" not in text
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_what_an_image_copies_is_sent_to_the_build(path: Path) -> None:
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for line in path.read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), source
+                assert any(source == one or source.startswith(one) for one in sent), source

@@ -1,0 +1,132 @@
+"""What `/metrics` says, read as Prometheus reads it, after a known history."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.dataset import Question
+from shared.models import Outcome
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, capacity=3, lease_s=60))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as client:
+        yield client
+
+
+async def read(http: httpx.AsyncClient) -> dict[str, float]:
+    """Samples by `name{label=value}`."""
+    reply = await http.get("/metrics")
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(reply.text):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+async def test_a_history_is_counted(http: httpx.AsyncClient, app: FastAPI, question: Question) -> None:
+    reset = {"question_id": question.question_id, "step_budget": 3}
+    table = question.tables_involved[0]
+    await http.post("/reset", json=reset | {"episode_id": "a"})
+    for step, action in enumerate([f"DESCRIBE: {table}", f"QUERY: {question.gold_sql}", "ANSWER: no"]):
+        for _ in range(2):  # each is repeated
+            body = {"episode_id": "a", "action": action, "step": step}
+            assert (await http.post("/step", json=body)).status_code == 200
+    await http.post("/reset", json=reset | {"episode_id": "b", "actions": [f"SAMPLE: {table}", "QUERY: SELECT 1"]})
+    await http.post("/step", json={"episode_id": "b", "action": "QUERY: SELECT 2"})  # the last of its budget
+    await http.post("/reset", json=reset | {"episode_id": "c"})
+    await http.delete("/episodes/c")
+    await http.post("/reset", json=reset | {"episode_id": "d"})
+
+    seen = await read(http)
+    assert {name: value for name, value in seen.items() if name.startswith("sqlenv_episodes_ended_total")} == {
+        "sqlenv_episodes_ended_total{outcome=correct}": 0,
+        "sqlenv_episodes_ended_total{outcome=wrong}": 1,
+        "sqlenv_episodes_ended_total{outcome=budget}": 1,
+        "sqlenv_episodes_ended_total{outcome=abandoned}": 1,
+        "sqlenv_episodes_ended_total{outcome=sql_killed}": 0,
+    }
+    assert [seen[f"sqlenv_steps_total{{action={name}}}"] for name in ("describe", "sample", "query", "answer")] == [
+        1, 0, 2, 1,
+    ]  # fmt: skip
+    assert seen["sqlenv_step_seconds_count{action=query}"] == 2
+    assert seen["sqlenv_step_seconds_sum{action=query}"] > 0
+    assert seen["sqlenv_steps_repeated_total"] == 3
+    assert seen["sqlenv_episodes_started_total"] == 4
+    assert seen["sqlenv_episodes_rebuilt_total"] == 1
+    assert seen["sqlenv_steps_replayed_total"] == 2
+    assert (seen["sqlenv_leases"], seen["sqlenv_finished_held"], seen["sqlenv_capacity"]) == (1, 2, 3)
+    assert (seen["sqlenv_in_flight"], seen["sqlenv_sql_queue_depth"], seen["sqlenv_sql_workers_up"]) == (0, 0, 1)
+    assert seen["sqlenv_sql_jobs_total"] > 4
+    assert seen["sqlenv_request_seconds_count{path=/step}"] == 7
+    assert seen["sqlenv_request_seconds_count{path=/episodes/{episode_id}}"] == 1
+    digest = (await http.get("/metadata")).json()["digest"]
+    assert any(name.startswith("sqlenv_server_info{") and f"digest={digest}" in name for name in seen)
+
+
+async def test_errors_are_counted_by_code_those_in_batches_too(http: httpx.AsyncClient) -> None:
+    for name in "abcd":  # the fourth finds no place
+        await http.post("/reset", json={"episode_id": name})
+    await http.post("/step_batch", json={"steps": [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]})
+    await http.get("/no/such/path")
+    seen = await read(http)
+    counted = {name: value for name, value in seen.items() if name.startswith("sqlenv_errors_total")}
+    assert counted == {
+        "sqlenv_errors_total{code=capacity}": 1,
+        "sqlenv_errors_total{code=unknown_episode}": 1,
+        "sqlenv_errors_total{code=invalid_request}": 2,
+        "sqlenv_errors_total{code=not_found}": 1,
+    }
+
+
+async def test_no_text_that_is_sent_becomes_a_label(http: httpx.AsyncClient) -> None:
+    for path in ("/one", "/two", "/step/three"):
+        await http.get(path)
+    paths = {name for name in await read(http) if name.startswith("sqlenv_request_seconds_count")}
+    assert paths == {"sqlenv_request_seconds_count{path=other}"}
+
+
+async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI) -> None:
+    pool = app.state.service.pool
+    await http.post("/reset", json={"episode_id": "a"})
+    pool.clock = lambda: float("inf")
+    pool.sweep()
+    assert (await read(http))["sqlenv_draining"] == 0
+    app.state.service.drain()
+    seen = await read(http)
+    assert (seen["sqlenv_leases_expired_total"], seen["sqlenv_leases"], seen["sqlenv_draining"]) == (1, 0, 1)
+    assert seen["sqlenv_episodes_ended_total{outcome=abandoned}"] == 1
+
+
+async def test_every_outcome_of_the_servers_and_no_other_is_a_label(http: httpx.AsyncClient) -> None:
+    labels = {
+        name.partition("outcome=")[2].rstrip("}")
+        for name in await read(http)
+        if name.startswith("sqlenv_episodes_ended_total")
+    }
+    assert labels == {outcome.value for outcome in Outcome} - {"infra_failed"}
+
+
+async def test_before_it_runs_there_is_something_to_scrape(tiny_data: Path) -> None:
+    app = create_app(Settings(data_dir=tiny_data))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
+        assert "sqlenv_leases" not in await read(http)

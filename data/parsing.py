@@ -22,7 +22,10 @@ def parse(sql: str) -> exp.Query:
 
 
 def resolve_term(select: exp.Select, term: exp.Expression) -> exp.Expression:
-    """What an ORDER BY or GROUP BY term stands for: an output column's number or alias is its expression."""
+    """What an ORDER BY or GROUP BY term stands for: an output column's number or alias is its expression.
+
+    `Unreadable` for an alias inside an expression: a table's column of that name would come first.
+    """
     if isinstance(term, exp.Literal) and not term.is_string:
         index = int(term.this) - 1
         if any(projection.is_star for projection in select.expressions) or not 0 <= index < len(select.expressions):
@@ -33,10 +36,12 @@ def resolve_term(select: exp.Select, term: exp.Expression) -> exp.Expression:
         for projection in select.expressions
         if isinstance(projection, exp.Alias)
     }
-
-    def substitute(node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.Column) and not node.table and (found := aliases.get(node.name.lower())) is not None:
-            return cast(exp.Expression, found.copy())
-        return node
-
-    return term.copy().transform(substitute)
+    whole = term.this if isinstance(term, exp.Collate) else term
+    for column in term.find_all(exp.Column):
+        if column.table or column.name.lower() not in aliases:
+            continue
+        if column is not whole:
+            raise Unreadable(f"the alias {column.name} inside an expression, where a table's column would come first")
+        meant = cast(exp.Expression, aliases[column.name.lower()].copy())
+        return meant if whole is term else exp.Collate(this=meant, expression=term.expression.copy())
+    return term.copy()

@@ -32,7 +32,8 @@ FUNCTIONS = tuple(sorted(set((_SCALARS + _AGGREGATES + _WINDOWS).split())))
 
 # Of those, the ones whose single call on values of `max_length_bytes` takes 0.3 ms (JSON) to 7 ms (LIKE, instr).
 _DEAR = """
-    -> ->> glob instr json json_array_length json_extract json_type json_valid like ltrim replace rtrim strftime trim
+    -> ->> format glob instr json json_array_length json_extract json_type json_valid like ltrim printf replace rtrim
+    strftime trim
 """
 DEAR_FUNCTIONS = tuple(sorted(_DEAR.split()))
 

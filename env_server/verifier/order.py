@@ -66,7 +66,8 @@ def tie_query(sql: str) -> TieQuery | None:
     """The query that shows where `sql` leaves its answer open.
 
     None where it orders and cuts nothing, and where its sort keys can't be told: those of SELECT DISTINCT that are not
-    shown, those of UNION and its kin that are no column's name or number, and what the parser can't read.
+    shown, those of UNION and its kin that are no column's name or number, expressions over an output column's alias,
+    and what the parser can't read.
     """
     query = _parse(sql) if _ORDER_OR_LIMIT.search(sql) else None
     if query is None:
@@ -86,9 +87,10 @@ def tie_query(sql: str) -> TieQuery | None:
         hidden = [term for term, place in zip(terms, found, strict=True) if place is None]
         if hidden and (not isinstance(query, exp.Select) or query.args.get("distinct")):
             return None
+        if any(_names_an_alias(query, term) for term in hidden):
+            return None
         for number, term in enumerate(hidden):
-            shown = exp.alias_(_without_aliases(query, term), f"sort_key_{number}")
-            whole.append("expressions", shown)
+            whole.append("expressions", exp.alias_(term.copy(), f"sort_key_{number}"))
         left = iter(range(-len(hidden), 0))
         keys = tuple(next(left) if place is None else place for place in found)
         return TieQuery(whole.sql(dialect="sqlite"), len(hidden), keys, start, stop)
@@ -157,14 +159,9 @@ def _column_of(query: Any, term: Any) -> int | None:
     return None
 
 
-def _without_aliases(select: Any, term: Any) -> Any:
-    """`term` with the output columns' aliases, which only ORDER BY may use, replaced by what they stand for."""
+def _names_an_alias(select: Any, term: Any) -> bool:
+    """Whether a name in an ORDER BY expression may be an output column's alias: a table's column of that name wins."""
     from sqlglot import exp
 
-    meant = {column.alias.lower(): column.this for column in select.selects if isinstance(column, exp.Alias)}
-
-    def replace(node: Any) -> Any:
-        is_alias = isinstance(node, exp.Column) and not node.table and node.name.lower() in meant
-        return meant[node.name.lower()].copy() if is_alias else node
-
-    return term.copy().transform(replace)
+    aliases = {column.alias.lower() for column in select.selects if isinstance(column, exp.Alias)}
+    return any(not column.table and column.name.lower() in aliases for column in term.find_all(exp.Column))

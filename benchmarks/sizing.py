@@ -4,8 +4,8 @@
 
 Against a real server: CPU time of a step taken and of a step replayed (the server and its SQL workers), memory of a
 server that holds nothing, of an unfinished and of a finished episode, and CPU time of the gateway where HAProxy is
-installed. CPU times hold on a busy machine where rates do not; one core gives 1 / CPU time. docs/scaling-ops.md explains
-the sum. Linux only (reads /proc).
+installed. CPU times hold on a busy machine where rates do not; one core gives 1 / CPU time. docs/scaling-ops.md has the
+sum in words. Linux only (reads /proc).
 """
 
 import asyncio

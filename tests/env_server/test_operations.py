@@ -1,9 +1,9 @@
 """docs/scaling-ops.md names every setting, variable and metric as it is; docker/alerts.yaml reads what is counted."""
 
+import asyncio
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from env_server.app import create_app
 from env_server.settings import ENV_PREFIX, Settings
 
-pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling-ops.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
@@ -23,17 +22,21 @@ PROMTOOL = shutil.which("promtool")
 UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")  # that are none of Prometheus's base units
 
 
-@pytest.fixture
-async def text(tiny_data: Path) -> AsyncIterator[str]:
+async def played(data_dir: Path) -> str:
     """`/metrics` of a server that has played an episode and refused a request."""
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
+    app = create_app(Settings(data_dir=data_dir, sql_workers=1))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://env") as http:
         await http.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["QUERY: SELECT 1"]})
         for action in ("QUERY: SELECT 2", "ANSWER: 3"):
             assert (await http.post("/step", json={"episode_id": "e", "action": action})).status_code == 200
         await http.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
-        yield (await http.get("/metrics")).text
+        return (await http.get("/metrics")).text
+
+
+@pytest.fixture(scope="module")
+def text(tiny_data: Path) -> str:
+    return asyncio.run(played(tiny_data))
 
 
 @pytest.fixture

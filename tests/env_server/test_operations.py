@@ -124,8 +124,11 @@ def test_alerts_read_what_is_counted(families: list[Metric]) -> None:
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     default = Settings.model_fields[name].default
-    shown = "unset" if default is None else f"{default:,}" if isinstance(default, int) else f"{default}"
-    shown = shown.removesuffix(".0") if isinstance(default, float) else shown
+    shown = "unset" if default is None else str(default)
+    if isinstance(default, int) and default >= 10_000:
+        shown = f"{default:,}"
+    elif isinstance(default, float):
+        shown = f"{default:g}"
     assert re.search(rf"^\| `{ENV_PREFIX}{name.upper()}` \| {re.escape(shown)} \| \S", PAGE, re.MULTILINE)
 
 

@@ -1,6 +1,7 @@
 """`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
 
 import gc
+import logging
 import socket
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
 from shared.errors import DataError
 
+log = logging.getLogger("env_server")
 KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
 
 
@@ -57,7 +59,11 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        typer.echo(announcement(self.url, self.app.state.service))
+        service: Service = self.app.state.service
+        if service.settings.log_format == "json":
+            log.info(announcement(self.url, service))
+        else:
+            typer.echo(announcement(self.url, service))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         service: Service | None = self.app.state.service

@@ -122,6 +122,7 @@ class _Readings(Collector):
             ("kills", "kills", "SQL workers killed because a job ran past its time."),
             ("workers_lost", "losses", "SQL workers that died, killed ones among them."),
             ("jobs_retried", "retries", "SQL jobs sent again after their worker died."),
+            ("jobs_moved", "moved", "SQL jobs taken from behind a slow one to another worker."),
             ("queries_killed", "killed_jobs", "Queries given up after they had killed their workers."),
         ):
             yield _counter(f"sqlenv_sql_{name}", text, sql.counts[key])

@@ -169,6 +169,7 @@ def test_the_gateways_own_errors_have_the_one_shape(http: httpx.Client, gateway:
     for reply, status, code in [
         (http.post("/reset", content=b" " * 8_400_000), 413, "body_too_large"),
         (http.get("/metrics"), 404, "not_found"),
+        (http.get("/operator/verdicts"), 404, "not_found"),
         (httpx.get(gateway.admin + "/else"), 404, "not_found"),
     ]:
         assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)

@@ -164,8 +164,9 @@ def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
         body = {"episode_id": "one", "seed": 1, "actions": ["QUERY: SELECT 1"]}
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
         server.stop()
-        lines = [json.loads(line) for line in server.log().splitlines() if not line.startswith("SQLEnv serves")]
-    assert {"episode_id": "one", "message": "rebuilt from 1 actions", "level": "info"}.items() <= lines[0].items()
+        lines = [json.loads(line) for line in server.log().splitlines()]
+    assert lines[0]["message"].startswith(f"SQLEnv serves {server.url} "), "where it is, too"
+    assert {"episode_id": "one", "message": "rebuilt from 1 actions", "level": "info"}.items() <= lines[1].items()
     assert any("episodes ended" in line["message"] for line in lines)
 
 

@@ -222,7 +222,11 @@ def main(
     show(found, Console())
     if json_path is not None:
         report = asdict(found) | {"problems": found.problems}
-        json_path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        try:
+            json_path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            typer.echo(f"error: can't write {json_path}: {error.strerror}", err=True)
+            raise typer.Exit(2) from None
     for problem in found.problems:
         typer.echo(f"falls short: {problem}", err=True)
     if found.problems:

@@ -5,9 +5,10 @@
     open_readonly       a connection that can't write
     run_gold            SQL -> Gold, or GoldRejected
 
-Uniqueness is decided in three ways. `data.ties` looks at sort keys (ORDER BY, LIMIT), `data.bare` at columns beside an
+Uniqueness is decided in four ways. `data.ties` looks at sort keys (ORDER BY, LIMIT), `data.bare` at columns beside an
 aggregate. Then the query is run once more with SQLite's unordered scans reversed: a result that changes hangs on
-something that SQL leaves open, such as a scalar subquery with several rows.
+something that SQL leaves open, such as a scalar subquery with several rows. The last are the two ways of `data.windows`
+to order what a window function's keys leave equal.
 """
 
 import math
@@ -27,6 +28,7 @@ import apsw
 from data.answers import Cell, type_answer
 from data.bare import find_bare
 from data.ties import find_tie
+from data.windows import settled
 from shared.actions import MAX_ARGUMENT_CHARS
 from shared.errors import DatabaseLoadError, DataError
 from shared.models import AnswerType
@@ -119,6 +121,8 @@ def run_gold(connection: apsw.Connection, sql: str) -> Gold:
             raise GoldRejected(Reason.ORDER, open_columns)
         if _SCAN_ORDER_MATTERS.search(sql) and not _same_rows(rows, _fetch_reversed(connection, sql)):
             raise GoldRejected(Reason.ORDER, "the result changes with the order in which rows are scanned")
+        if _window_is_open(connection, sql):
+            raise GoldRejected(Reason.ORDER, "a window function's rows are equal in its sort keys, and differ")
     answer, answer_type = type_answer(rows)
     return Gold(tuple(rows), answer, answer_type)
 
@@ -192,6 +196,16 @@ def _fetch_reversed(connection: apsw.Connection, sql: str) -> list[tuple[Any, ..
         return _fetch(connection, sql, MAX_ROWS + 1)
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
+
+
+def _window_is_open(connection: apsw.Connection, sql: str) -> bool:
+    if (ways := settled(sql)) is None:
+        return False
+    try:
+        ascending, descending = (_fetch(connection, way, MAX_ROWS + 1) for way in ways)
+    except apsw.SQLError:  # a WITH table, a view or a table WITHOUT ROWID
+        return False
+    return not _same_rows(ascending, descending)
 
 
 @contextmanager

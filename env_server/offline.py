@@ -58,7 +58,6 @@ def verify(
     for row in report.as_json()["phases"]:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values()))
     _console.print(table)
-    _write(out, report.as_json())
     for note in report.notes:
         _say(f"note: {note}")
     for problem in report.problems[:SHOWN_PROBLEMS]:
@@ -70,6 +69,7 @@ def verify(
     )
     looked = f"{counts} in {report.wall_s:.1f} s"
     _say(f"passed: {looked}" if report.passed else f"FAILED: {len(report.problems):,} differences in {looked}")
+    _write(out, report.as_json())
     if not report.passed:
         raise typer.Exit(1)
 
@@ -142,7 +142,7 @@ def _told() -> Iterator[None]:
 def _bar(title: str) -> Iterator[Any]:
     """A progress bar on a terminal's stderr: call what it gives with (done, in all)."""
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=_errors, transient=True) as progress:
+    with Progress(*columns, console=_errors, transient=True, disable=not _errors.is_terminal) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

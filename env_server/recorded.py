@@ -63,7 +63,8 @@ class RunFolder(RunFiles):
         """The questions that it was played on, from `data_dir` where given. `DigestMismatch` where they are others."""
         place = data_dir or self.data_dir
         if not place.is_dir():
-            raise DataError(f"no data at {place}, where {self.path} had them: name their directory with --data")
+            said = "" if data_dir else f", where {self.path} had them: name their directory with --data"
+            raise DataError(f"no data at {place}{said}")
         bank = QuestionBank.load(place)
         if bank.data_digest != self.settings.data_digest:
             raise DigestMismatch(

@@ -39,7 +39,7 @@ SPIDER_DEV_PREFIX = "spider-dev-"
 DEV_PREFIXES = (SPIDER_DEV_PREFIX,)
 
 _QUESTIONS = TypeAdapter(list[Question])
-_REMEDY = "make the shipped data with 'python -m data build', or name another directory with --data"
+_REMEDY = "make the shipped data with 'python -m data build', or name another data directory"
 
 
 def is_dev_question(question_id: str) -> bool:

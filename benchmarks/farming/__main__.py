@@ -20,6 +20,7 @@ from env_server.replay import IN_FLIGHT, Sql, drive
 from env_server.rewards import OPERATIONAL, RULES
 from env_server.sql import SqlPolicy, SqlPool
 from shared.dataset import Question
+from shared.errors import DataError
 from shared.models import Outcome, StepResult
 
 SEED = 7
@@ -159,7 +160,11 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Write the figures there as JSON.")] = None,
 ) -> None:
     """Play every policy over the questions; exit with 1 where one is above its bound or the oracle is underpaid."""
-    console, bank = Console(width=120), QuestionBank.load(data)
+    console = Console(width=120)
+    try:
+        bank = QuestionBank.load(data)
+    except DataError as error:
+        raise _failure(str(error)) from None
     questions = chosen(bank, every)
     results, short = asyncio.run(run(bank, questions, workers))
     show(results, console)
@@ -168,9 +173,17 @@ def main(
         console.print(f"underpaid: {question_id}", markup=False)
     if out is not None:
         figures = [{**asdict(one), "holds": one.holds} for one in results]
-        out.write_text(json.dumps({"policies": figures, "oracle_underpaid": short}, indent=1) + "\n")
+        try:
+            out.write_text(json.dumps({"policies": figures, "oracle_underpaid": short}, indent=1) + "\n")
+        except OSError as error:
+            raise _failure(f"can't write {out}: {error.strerror}") from None
     if short or not all(one.holds for one in results):
         raise typer.Exit(1)
+
+
+def _failure(message: str) -> typer.Exit:
+    typer.echo(f"error: {message}", err=True)
+    return typer.Exit(1)
 
 
 app = typer.Typer(add_completion=False)

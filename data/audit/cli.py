@@ -31,11 +31,9 @@ def audit_command(
         if not (place / "questions").is_dir() and (place / "dev.json").is_file():
             raise SQLEnvError(f"{place} is in Spider's own layout: import it first, 'python -m data import spider'")
         report = audit(place)
-        report.show(console, everything=everything)
-        if out is not None:
-            out.write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except (SQLEnvError, OSError) as error:
         fail(error)
+    report.show(console, everything=everything)
     questions = ", ".join(f"{count:,} {part}" for part, count in report.parts.items())
     verdict = "clean" if report.clean else f"{len(report.errors):,} errors"
     notes = len(report.findings) - len(report.errors)
@@ -43,5 +41,10 @@ def audit_command(
         f"{verdict}, {notes:,} notes: {questions}; {report.databases} databases, {report.wall_s:.1f} s",
         highlight=False,
     )
+    if out is not None:
+        try:
+            out.write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            fail(error)
     if not report.clean:
         raise typer.Exit(1)

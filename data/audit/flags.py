@@ -28,6 +28,8 @@ _GOLDS = {
 # flag -> (level, what it says), in the order in which they are shown
 FLAGS: dict[str, tuple[Level, str]] = {
     **{str(reason): (Level.ERROR, text) for reason, text in _GOLDS.items()},
+    "same-id": (Level.ERROR, "two questions have one id, and no server takes such data"),
+    "blank": (Level.ERROR, "the question has no text"),
     "stale": (Level.ERROR, "the stored answer or its type is not what the gold returns"),
     "guessable-number": (Level.ERROR, "a number in the question is the answer"),
     "guessable-text": (Level.ERROR, "the question's own words hold the answer"),

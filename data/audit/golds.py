@@ -41,6 +41,8 @@ def question_findings(split: str, question: Question, connection: apsw.Connectio
     def finding(flag: str, detail: str) -> Finding:
         return Finding(flag, split, question.question_id, question.database_name, detail)
 
+    if not question.question_text.strip():
+        yield finding("blank", "no text")
     try:
         gold = run_gold(connection, question.gold_sql)
     except GoldRejected as error:

@@ -28,6 +28,7 @@ _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """What is flagged on questions by their company."""
+    yield from _same_ids(splits)
     yield from _constants(splits)
     asked = {split: [_Asked(question) for question in questions] for split, questions in splits.items()}
     for split, questions in asked.items():
@@ -47,6 +48,16 @@ def parts(splits: Splits) -> dict[str, list[tuple[str, Question]]]:
             seen = "seen" if question.database_name in known else "unseen"
             found[split if split == TRAIN else f"{split}, {seen}"].append((split, question))
     return dict(found)
+
+
+def _same_ids(splits: Splits) -> Iterator[Finding]:
+    first: dict[str, str] = {}  # id -> the split that has it
+    for split, questions in splits.items():
+        for question in questions:
+            if question.question_id in first:
+                where = first[question.question_id]
+                yield _finding("same-id", split, question, f"another question of split {where} has this id")
+            first.setdefault(question.question_id, split)
 
 
 def _constants(splits: Splits) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,10 @@ def conformance(
         raise _failure(f"{url!r} is no URL ({error}); expected one like http://127.0.0.1:8000") from None
     typer.echo(summary(findings))
     if json_file is not None:
-        json_file.write_text(json.dumps(as_json(url, findings), indent=1) + "\n", encoding="utf-8")
+        try:
+            json_file.write_text(json.dumps(as_json(url, findings), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _failure(f"can't write {json_file}: {error.strerror}") from None
     if not passed(findings):
         raise typer.Exit(1)
 
@@ -73,8 +77,11 @@ def conformance(
 async def _run(url: str, checks: list[Check], timeout_s: float, headers: dict[str, str]) -> list[Finding]:
     async with httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers) as client:
         wire = Wire(client)
-        await wire.send("GET", "/health")  # unreachable from the start is no finding, nor is a key that is not right
-        if (reply := await wire.send("GET", "/metadata")).status == Unauthorized.status:
+        # None of these is a finding: unreachable from the start, another program's server or path, a wrong key.
+        health, reply = await wire.send("GET", "/health"), await wire.send("GET", "/metadata")
+        if health.status == reply.status == HTTPStatus.NOT_FOUND:
+            raise _failure(f"{url} has neither /health nor /metadata: it is the base URL of no such server")
+        if reply.status == Unauthorized.status:
             raise from_wire(reply.body, reply.status, url)
         return await run(wire, checks, lambda finding: typer.echo(line(finding)))
 

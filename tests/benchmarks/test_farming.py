@@ -72,3 +72,13 @@ def test_the_command_prints_a_table_and_writes_its_figures(tmp_path: Path, monke
     assert "kill the worker" in result.output
     assert "oracle: all it should get of 3 of 3 questions" in result.output
     assert {one["policy"] for one in json.loads(out.read_text())["policies"]} == {*POLICIES, KILLER[0]}
+
+
+def test_bad_paths_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farming, "KILLED_QUESTIONS", 1)
+    result = CliRunner().invoke(app, ["--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: no questions_<split>.json")
+    result = CliRunner().invoke(app, ["--data", str(SHIPPED), "--every", "1000", "--out", str(tmp_path / "no" / "a")])
+    assert result.exit_code == 1
+    assert "error: can't write" in result.stderr

@@ -119,6 +119,14 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     assert (status, "can't read the pairs" in output, "--pairs" in output) == (2, True, True)
 
 
+def test_numbers_that_can_not_be_written_are_shown_first(spider: Path) -> None:
+    write(spider, *PAIRS)
+    status, output = run("--spider", spider, "--json", spider / "no" / "a.json")
+    assert status == 2
+    assert "every disagreement" in output
+    assert "error: can't write" in output
+
+
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider")
 def test_spiders_standard_is_the_official_evaluators() -> None:
     spider = Path(str(SPIDER_DIR))

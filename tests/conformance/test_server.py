@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from env_server.conformance import hostile
 from env_server.conformance.check import Finding, run
@@ -134,6 +134,24 @@ def test_the_command_fails_where_a_query_is_answered_otherwise(tmp_path: Path, t
     assert "must be sql_denied, not shown" in done.stdout
 
 
+def invoke(*options: str) -> Result:
+    app = typer.Typer()
+    app.command()(conformance)
+    return CliRunner().invoke(app, options)
+
+
+def test_a_url_of_something_else_is_one_clear_line(tmp_path: Path, tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1") as server:
+        done = invoke("--url", f"{server.url}/somewhere", "--only", "play")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: ")
+        assert "neither /health nor /metadata" in done.stderr
+        done = invoke("--url", server.url, "--only", "play", "--json", str(tmp_path / "no" / "a.json"))
+        assert done.exit_code == 1
+        assert "0 failed" in done.stdout
+        assert "error: can't write" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -145,9 +163,7 @@ def test_the_command_fails_where_a_query_is_answered_otherwise(tmp_path: Path, t
     ],
 )
 def test_what_cannot_be_checked_is_one_clear_line(options: list[str], named: str) -> None:
-    app = typer.Typer()
-    app.command()(conformance)
-    done = CliRunner().invoke(app, options)
+    done = invoke(*options)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1, done.stderr

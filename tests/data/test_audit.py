@@ -53,6 +53,8 @@ FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
     "oversize": ("train", ask("Which days are there?", "SELECT n FROM day", [1], "list")),
     "runaway": ("train", ask("How far can you count?", ENDLESS, 7, "integer")),
     "unstable": ("train", ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string")),
+    "same-id": ("train", {"question_id": "train-1", **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer")}),
+    "blank": ("train", ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer")),
     "stale": ("train", ask("How many hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer")),
     "guessable-number": ("train", ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer")),
     "guessable-text": ("train", ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string")),
@@ -103,8 +105,8 @@ def test_each_flag_is_raised_where_it_must_be_and_alone(tmp_path: Path, flag: st
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
-    number = len(questions[split]) - 1
-    assert flags_of(report) == {f"{split}-{number}": {flag}}
+    name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
+    assert flags_of(report) == {name: {flag}}
     assert report.clean is (FLAGS[flag][0] is Level.NOTE)
     assert report.findings[0].detail
 
@@ -195,6 +197,10 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["flags"] == {"empty": 1, "near-duplicate": 1}
     assert {finding["level"] for finding in found["findings"]} == {"error"}
+    code, shown = run(root, "--out", tmp_path / "nowhere" / "a.json")
+    assert code == 1
+    assert "2 errors, 0 notes" in shown  # what it found is said all the same
+    assert "error: [Errno 2]" in shown
     code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"][1]], []), "--all")
     assert code == 0
     assert "note: guessable-one: train-1" in shown

@@ -140,6 +140,15 @@ def test_an_order_that_decides_is_no_tie(connection: apsw.Connection, sql: str, 
         "SELECT city, name, count(*) FROM person GROUP BY city",
         "SELECT name FROM person WHERE id = (SELECT id FROM person WHERE city = 'Oslo')",
         "SELECT group_concat(name) FROM person",
+        # Windows over equal keys, which the reversed scan leaves in their order.
+        "SELECT name, row_number() OVER (ORDER BY city) FROM person",
+        "SELECT name FROM (SELECT name, row_number() OVER (PARTITION BY city ORDER BY age DESC) AS n FROM person) "
+        "WHERE n = 1 AND name < 'E' UNION SELECT name FROM (SELECT name, ntile(5) OVER (ORDER BY city) AS n "
+        "FROM person) WHERE n = 1",
+        "SELECT lag(name) OVER (ORDER BY city) FROM person",
+        "SELECT first_value(name) OVER (ORDER BY city) FROM person",
+        "SELECT sum(score) OVER (ORDER BY city ROWS 1 PRECEDING) FROM person",
+        "SELECT city, age, row_number() OVER (ORDER BY city) FROM person GROUP BY city, age",
     ],
 )
 def test_what_hangs_on_the_scan_order_is_named_so(connection: apsw.Connection, sql: str) -> None:
@@ -158,6 +167,22 @@ def test_what_hangs_on_the_scan_order_is_named_so(connection: apsw.Connection, s
     ],
 )
 def test_bare_columns_with_one_possible_value_pass(connection: apsw.Connection, sql: str, answer: object) -> None:
+    assert run_gold(connection, sql).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT name, row_number() OVER (ORDER BY age DESC, id) FROM person WHERE id < 3", [["Ann", 1], ["Bob", 2]]),
+        ("SELECT lag(age) OVER (ORDER BY age) FROM person WHERE id > 2", [None, None, 40]),  # equal, and shown alike
+        ("SELECT rank() OVER (ORDER BY city) FROM person", [1, 1, 1, 4, 4]),
+        ("SELECT count(*) OVER (ORDER BY city) FROM person", [3, 3, 3, 5, 5]),
+        ("SELECT city, row_number() OVER (ORDER BY count(*) DESC) FROM person GROUP BY 1", [["Oslo", 1], ["Rome", 2]]),
+        # Not read: a WITH table has no rowid.
+        ("WITH p AS (SELECT name FROM person) SELECT row_number() OVER (ORDER BY name) FROM p", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_window_that_shows_equal_keys_alike_passes(connection: apsw.Connection, sql: str, answer: object) -> None:
     assert run_gold(connection, sql).answer == answer
 
 

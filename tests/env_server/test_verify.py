@@ -296,8 +296,13 @@ def test_other_data_are_refused_and_the_remedy_named(run: Path, tiny_data: Path,
     questions.write_text(questions.read_text().replace("28500", "28501"))
     with pytest.raises(DigestMismatch, match="--data"):
         verify(run, other)
-    with pytest.raises(DataError, match=r"no data at .*--data"):
+    with pytest.raises(DataError, match=r"no data at \S*nowhere$"):  # no remedy: --data is what was given
         verify(run, tmp_path / "nowhere")
+    config = json.loads((run / "config.json").read_text())
+    config["config"]["db_dir"] = str(tmp_path / "gone" / "databases")
+    write(run / "config.json", config)
+    with pytest.raises(DataError, match=r"no data at \S*gone, where .*--data"):
+        verify(run)
     with pytest.raises(DataError, match="no run at"):
         verify(tmp_path / "nowhere")
     with pytest.raises(DataError, match="is not a run"):
@@ -327,6 +332,11 @@ def test_the_command_says_what_it_did(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "episodes.jsonl line 3: reward was 9.0" in result.output
     assert "FAILED" in result.output
+    missing = tmp_path / "missing" / "report.json"
+    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--out", str(missing)])
+    assert result.exit_code == 1
+    assert "FAILED" in result.output  # what it found is said all the same
+    assert "error: [Errno 2]" in result.output
     result = CliRunner().invoke(command, ["verify", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
-    assert "error: no run at" in result.output
+    assert result.stderr.startswith("error: no run at")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.actions import ActionType
+from shared.intervals import wilson_interval
 from shared.models import Outcome
 from shared.run_files import RecordedEpisode
 
@@ -20,7 +21,7 @@ LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
 PHASES = ("random", "before", "after")
 PARTS = ("overall", "seen", "unseen")
-UNCHECKED = ("ci95", "wall_s")  # of a rate and of a measurement: an interval follows from its rate and n
+UNCHECKED = ("wall_s",)  # of a measurement
 
 Row = tuple[int, Mapping[str, Any]]  # (line number, object) of metrics.jsonl
 Difference = tuple[int, str]  # (line number, what differs)
@@ -83,7 +84,7 @@ def eval_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
 
 
 def summary_differences(summary: Mapping[str, Any], episodes: Sequence[RecordedEpisode]) -> Iterator[str]:
-    """Where summary.json says other than the episodes do: rates, means and counts, but for `UNCHECKED`."""
+    """Where summary.json says other than the episodes do: rates, intervals, means and counts, but for `UNCHECKED`."""
     by_phase: dict[str, list[RecordedEpisode]] = {}
     for one in episodes:
         by_phase.setdefault(one.phase, []).append(one)
@@ -104,6 +105,9 @@ def summary_differences(summary: Mapping[str, Any], episodes: Sequence[RecordedE
         "evaluations": measured,
     }
     yield from _nested({key: summary[key] for key in found if key in summary}, found)
+    cost, trained = summary.get("cost"), len(by_phase.get("train", ()))
+    if isinstance(cost, dict) and cost.get("train_episodes") != trained:
+        yield f"cost.train_episodes is {cost.get('train_episodes')!r}, and {trained} by the episodes"
 
 
 def counts(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
@@ -150,7 +154,8 @@ def behaviour(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
 
 
 def _rate(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    return {"rate": _mean([one.outcome == Outcome.CORRECT for one in finished]), "n": len(finished)}
+    right = [one.outcome == Outcome.CORRECT for one in finished]
+    return {"rate": _mean(right), "n": len(right), "ci95": list(wilson_interval(sum(right), len(right)))}
 
 
 def _modes(episodes: Sequence[RecordedEpisode]) -> list[str]:
@@ -190,6 +195,8 @@ def _same(key: str, said: Any, found: Any) -> bool:
     if isinstance(said, float) and isinstance(found, float):
         tolerance = LOGGED_TOLERANCE if key in LOGGED else MEAN_TOLERANCE
         return math.isclose(said, found, rel_tol=tolerance, abs_tol=tolerance)
+    if isinstance(said, list) and isinstance(found, list):
+        return len(said) == len(found) and all(_same(key, one, other) for one, other in zip(said, found, strict=True))
     return bool(said == found)
 
 

@@ -254,6 +254,11 @@ def result(*path: str, value: Any) -> Change:
     [
         (result("eval_success_after", "mode", "unseen", "rate", value=0.99),
          "eval_success_after.greedy.unseen.rate is 0.99"),
+        (result("eval_success_after", "mode", "overall", "ci95", value=[0.9, 1.0]),
+         "eval_success_after.greedy.overall.ci95 is [0.9, 1.0], and ["),
+        (result("evaluations", "before", "mode", "by_difficulty", "easy", "ci95", value=[0.0]),
+         "evaluations.before.greedy.by_difficulty.easy.ci95 is [0.0], and ["),
+        (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1, and "),
         (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
         (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled is of no episode"),
         (result("env_errors", value=-1), "env_errors is -1, and "),

@@ -2,7 +2,8 @@ import itertools
 
 import pytest
 
-from trainer.statistics import Rate, pass_at_k, wilson_interval
+from shared.intervals import wilson_interval
+from trainer.statistics import Rate, pass_at_k
 
 
 @pytest.mark.parametrize(

@@ -197,8 +197,9 @@ def rank_lost(error: BaseException) -> RankLost | None:
         return None
     said = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     return RankLost(
-        "another process of this run ended, or no longer answers: see what it said last. The run stops with a "
-        f"checkpoint of its last whole step, if it had one; go on with --resume (torch: {said[0][:160]})"
+        "another process of this run ended, or no longer answers: see what it said last. Go on with --resume, from "
+        "the last whole step where process 0 could still write a checkpoint, else from the checkpoint before it "
+        f"(torch: {said[0][:160]})"
     )
 
 

@@ -8,10 +8,12 @@ runs are compared: with themselves (the same number of processes, the next round
 """
 
 import json
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +28,14 @@ from safetensors.torch import load_file
 
 from shared.run_files import RunFiles
 from trainer.cores import usable_cores
+from trainer.cost import known
+from trainer.display import number
 from trainer.runs import open_run, read_json, read_lines, write_json
 
 PARTS = ("generate_s", "env_wait_s", "rank_wait_s", "rollout_s", "update_s", "step_s", "cpu_s")
 TIMED = ("_s", "step_time", "train_runtime", "per_second", "flos")  # what ends like this is no result
 POLL_S = 2.0
+PRESSURE = Path("/proc/pressure/cpu")
 
 
 def timing(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -102,9 +107,21 @@ def memory_mb(process: psutil.Process) -> float:
     return total / 2**20
 
 
+def pressed_s() -> float:
+    """Seconds, since the machine began, in which something that could have run waited for a core; NaN where unknown."""
+    try:
+        return int(PRESSURE.read_text().split("total=")[1].split()[0]) / 1e6
+    except (OSError, LookupError, ValueError):
+        return math.nan
+
+
 def train(count: int, folder: Path, options: Sequence[str]) -> tuple[RunFiles, dict[str, Any]]:
-    """Train in `count` processes, as a user does. The run, its seconds and its memory."""
+    """Train in `count` processes, as a user does. The run, its seconds and its memory.
+
+    `pressed` is the share of the time in which something waited for a core: on a quiet machine it is small.
+    """
     command = [sys.executable, "-m", "trainer", "train", "--processes", str(count), "--out", str(folder), *options]
+    began, pressed = time.monotonic(), pressed_s()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         peak = 0.0
         while True:
@@ -116,15 +133,17 @@ def train(count: int, folder: Path, options: Sequence[str]) -> tuple[RunFiles, d
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}:\n{output}")
     run = open_run(folder / "latest")
-    wall_s = read_json(run.summary)["wall_s"]
-    return run, {**timing(read_lines(run.metrics)), "wall_s": wall_s, "memory_mb": round(peak)}
+    pressed = (pressed_s() - pressed) / (time.monotonic() - began)
+    more = {"wall_s": read_json(run.summary)["wall_s"], "memory_mb": round(peak), "pressed": known(pressed, 2)}
+    return run, {**timing(read_lines(run.metrics)), **more}
 
 
 def report(console: Console, found: Mapping[str, Any]) -> None:
-    names = ("step_s", "rollout_s", "generate_s", "rank_wait_s", "update_s", "cpu_s", "first_s", "wall_s", "memory_mb")
+    seconds = ("step_s", "rollout_s", "generate_s", "rank_wait_s", "update_s", "cpu_s", "first_s", "wall_s")
+    names = (*seconds, "memory_mb", "pressed")
     table = Table("processes", "round", *names, title=f"seconds a step, mean of {found['steps'] - 1} steps")
     for one in found["runs"]:
-        numbers = (f"{one[name]:,.0f}" if name == "memory_mb" else f"{one[name]:.2f}" for name in names)
+        numbers = (number(one[name], ",.0f" if name == "memory_mb" else ".2f") for name in names)
         table.add_row(str(one["processes"]), str(one["round"]), *numbers)
     console.print(table)
     for count, parts in found["ratios"].items():

@@ -197,6 +197,20 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     return device
 
 
+def check_one_gpu(config: GRPOConfig, gpus: int) -> None:
+    """`ConfigError` where a single process sees several GPUs: TRL refuses it, but not before all else is measured."""
+    from trainer.precision import precision
+
+    device, _ = precision(config.device, config.dtype)
+    if device != "cpu" and gpus > 1:
+        index = device.partition(":")[2] or "0"
+        raise ConfigError(
+            f"a process trains on one GPU, and this one sees {gpus}: add --processes {gpus}, or set "
+            f"CUDA_VISIBLE_DEVICES={index} and device=cuda to use one",
+            field="device",
+        )
+
+
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """`ConfigError` where a process was started with other settings: every machine has a command line of its own."""
     given = ranks.gather(dict(settings))

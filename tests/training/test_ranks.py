@@ -23,7 +23,7 @@ from trainer.errors import ConfigError, RankLost, RolloutError
 from trainer.inputs import JobOptions, shared_settings
 from trainer.interrupt import Interrupted
 from trainer.measure import batch_of, shared_play
-from trainer.ranks import Ranks, check_same_settings, check_settings, joined, launched, rank_lost
+from trainer.ranks import Ranks, check_one_gpu, check_same_settings, check_settings, joined, launched, rank_lost
 from trainer.rollout import play_episodes, rollout_func
 from trainer.runs import Run
 
@@ -241,6 +241,11 @@ def test_settings_that_several_processes_can_not_share(config: GRPOConfig, monke
         check_settings(one, 2, 2, gpus=8)
     with pytest.raises(ConfigError, match=r"2 processes on this machine, which has 1 GPUs"):
         check_settings(config.override(device="cuda"), 2, 2, gpus=1)
+    for device, visible in (("cuda", 0), ("cuda:1", 1)):
+        with pytest.raises(ConfigError, match=f"add --processes 8, or set CUDA_VISIBLE_DEVICES={visible}"):
+            check_one_gpu(config.override(device=device), gpus=8)
+    check_one_gpu(config.override(device="cuda"), gpus=1)
+    check_one_gpu(config.override(device="cpu"), gpus=8)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     assert check_settings(config, 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")

@@ -63,7 +63,7 @@ def test_the_settings_arrive() -> None:
     trainer, server = found["trainer"], found["env-server"]
     assert trainer["command"][4:] == [
         "--preset", "colab", "--server", "http://env-server:8000", "--data", "/data",
-        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--processes", "2", "--set", "a=1",
+        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--set", "a=1",
     ]  # fmt: skip
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}

@@ -92,9 +92,13 @@ def pretrain(
         from trainer.base_success import base_success
         from trainer.config import GRPOConfig
         from trainer.cores import usable_cores
+        from trainer.errors import ConfigError
         from trainer.imitation import PretrainConfig
         from trainer.pretrain import pretrain as make
+        from trainer.ranks import launched
 
+        if launched():
+            raise ConfigError("pretrain starts its own processes: start it without a launcher, with --processes N")
         make(
             out,
             PretrainConfig(seed=seed),

@@ -17,6 +17,9 @@ from trainer.records import Book
 from trainer.runs import Run, read_json, write_json
 from trainer.summary import model_digest
 
+# data and models are compared by their digests
+OWN_TO_A_MACHINE = ("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers")
+
 
 @dataclass(frozen=True)
 class JobOptions:
@@ -28,6 +31,12 @@ class JobOptions:
     eval_limit: int = 0  # questions of the eval set; 0: all of the difficulties that are trained
     eval_every: int | None = None  # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_points: int = 32  # questions of such a point
+
+
+def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None) -> dict[str, Any]:
+    """What all processes of a run must be given alike, by name. Paths and URLs may be a machine's own."""
+    given = {**asdict(config), **asdict(options), "resume": resume.id if resume else None}
+    return {name: value for name, value in given.items() if name not in OWN_TO_A_MACHINE}
 
 
 @dataclass(frozen=True)

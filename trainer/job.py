@@ -21,11 +21,11 @@ from trainer.cost import known
 from trainer.display import bar, behaviour_table, cost_lines, number, success_table
 from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
-from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
+from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings, shared_settings
 from trainer.interrupt import Interrupted, Interrupts
 from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play, shared_play
 from trainer.plots import learning_curve
-from trainer.ranks import Ranks, joined
+from trainer.ranks import Ranks, check_same_settings, joined
 from trainer.rollout import RolloutStats
 from trainer.runs import (
     Run,
@@ -54,7 +54,8 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
         if not ranks.main:
             console = Console(quiet=True)
         threads = limit_threads(ranks.local_count)
-        check_servers(options.servers, ranks)
+        ranks.together(lambda: check_servers(options.servers, ranks))
+        check_same_settings(shared_settings(config, options, resume), ranks)
         inputs = ranks.together(lambda: load_inputs(config, options))
         if resume is not None and (result := ranks.first(lambda: _result_of(resume, inputs, config))) is not None:
             _say(console, f"{_shown(resume.path)} is finished; a larger --steps goes on with it")
@@ -158,13 +159,13 @@ class Job:
             digests = {
                 "data": self._inputs.data_digest,
                 "server": self._metadata.digest,
-                "model": self._inputs.model_digest,
+                "model": self._same_everywhere(self._inputs.model_digest),
             }
             self._measure_whole("random", "sampled", 0, random_play(self._config, self._client))
             for mode in MODES:
                 self._measure_whole("before", mode, 0, self._play(self._inputs.model, mode))
             model, steps = self._train()
-            digests["trained_model"] = self._same_everywhere(model)
+            digests["trained_model"] = self._same_everywhere(model_digest(model))
             for mode in MODES:
                 self._measure_whole("after", mode, steps, self._play(model, mode))
             self._curve_point(steps, {mode: self._few_of("after", mode) for mode in MODES})
@@ -181,12 +182,11 @@ class Job:
         self._ranks.together(check)
         return path
 
-    def _same_everywhere(self, model: Any) -> str:
-        """The model's digest. `RunError` where the processes' weights have come apart."""
-        digests = self._ranks.each(lambda: model_digest(model))
-        if len(set(digests)) > 1:
-            raise RunError(f"the {len(digests)} processes hold different weights: the run's result would be none's")
-        return digests[0]
+    def _same_everywhere(self, digest: str) -> str:
+        """The digest of this process's weights. `RunError` where another's are others."""
+        if len(set(self._ranks.gather(digest))) > 1:
+            raise RunError("the processes hold different weights: is the model the same on every machine?")
+        return digest
 
     def _measure_whole(self, phase: str, mode: Mode, step: int, play: Play) -> None:
         """Measure the whole eval set, or read back what an earlier session of this run measured."""

@@ -84,6 +84,19 @@ def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path)
     assert "databases/farm/farm.sqlite" in shown
 
 
+@pytest.mark.parametrize("command", [("evaluate", "--model", "m"), ("pretrain",)])
+def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    code, shown = run(*command, "--out", tmp_path / "made")
+    assert code == 1
+    assert "without a launcher" in shown
+    assert not (tmp_path / "made").exists()
+
+
 def test_an_unreachable_server_is_named(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

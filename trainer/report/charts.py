@@ -94,7 +94,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
-    found = []
+    found: list[float] = []
     while (first + len(found)) * step <= high + step * 1e-9:
         found.append(round((first + len(found)) * step, 12))
     return found
@@ -146,7 +146,9 @@ def draw(chart: Chart) -> Markup:
         body += _columns(drawn, scale)
     else:
         for baseline in chart.baselines:
-            body.append(_line(LEFT, scale.at_y(baseline.y), WIDTH - RIGHT, scale.at_y(baseline.y), f"base {baseline.colour}"))
+            body.append(
+                _line(LEFT, scale.at_y(baseline.y), WIDTH - RIGHT, scale.at_y(baseline.y), f"base {baseline.colour}")
+            )
         for one, points in drawn:
             body += _curve(one, points, scale)
     body += _hits(chart, scale)
@@ -154,7 +156,15 @@ def draw(chart: Chart) -> Markup:
         '<svg viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title {}-desc"><title id="{}-title">{}</title>'
         '<desc id="{}-desc">{}</desc>{}</svg>'
     ).format(
-        WIDTH, HEIGHT, chart.key, chart.key, chart.key, chart.title, chart.key, description(chart), Markup("").join(body)
+        WIDTH,
+        HEIGHT,
+        chart.key,
+        chart.key,
+        chart.key,
+        chart.title,
+        chart.key,
+        description(chart),
+        Markup("").join(body),
     )
 
 
@@ -170,7 +180,7 @@ def _scale(chart: Chart, drawn: Sequence[tuple[Series, Sequence[Point]]]) -> _Sc
         across = (min(xs) - half, max(xs) + half)
     else:
         ys = [baseline.y for baseline in chart.baselines]
-        for one, points in drawn:
+        for _, points in drawn:
             ys += [point.y for point in points]
             ys += [end for point in points for end in (point.low, point.high) if end is not None]
         across = (min(xs), max(xs)) if max(xs) > min(xs) else (min(xs) - 1, max(xs) + 1)
@@ -273,8 +283,9 @@ def description(chart: Chart) -> str:
             told.append(f"{one.label}: {said(first, chart.form)} at step {first.x:,.0f}")
         else:
             told.append(
-                f"{one.label}: from {said(first, chart.form)} at step {first.x:,.0f} to {said(last, chart.form)} at step "
-                f"{last.x:,.0f}, least {chart.form(min(ys))}, greatest {chart.form(max(ys))}"
+                f"{one.label}: from {said(first, chart.form)} at step {first.x:,.0f} "
+                f"to {said(last, chart.form)} at step {last.x:,.0f}, "
+                f"least {chart.form(min(ys))}, greatest {chart.form(max(ys))}"
             )
     told += [f"{one.label}: {chart.form(one.y)} (line)" for one in chart.baselines]
     return ". ".join(told) + "."

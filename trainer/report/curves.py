@@ -155,7 +155,9 @@ def kl(record: Record) -> Chart:
     if beta == 0:
         absent += ": beta is 0, so the loss has no KL term and no reference model is kept"
     found = _pair(record.metrics, "kl", "KL to the reference model", "c1")
-    return Chart("kl", "KL divergence to the start", found, bounds=(0.0, None), note=SMOOTHED if found else f"{absent}.")
+    return Chart(
+        "kl", "KL divergence to the start", found, bounds=(0.0, None), note=SMOOTHED if found else f"{absent}."
+    )
 
 
 def learning_rate(record: Record) -> Chart:

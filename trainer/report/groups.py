@@ -2,13 +2,14 @@
 
 Advantages are not recorded; they follow from the rewards as trl works them out: `A = (r - mean of the group) / (s +
 1e-4)`, with s the standard deviation of the group or of the whole generation batch, as scale_rewards says. An episode
-that the infrastructure lost counts in neither and has the advantage 0. That the rewards are those that trl saw is checked
-against the step's logged reward.
+that the infrastructure lost counts in neither and has the advantage 0. That the rewards are those that trl saw is
+checked against the step's logged reward.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]  # a line of episodes.jsonl
@@ -49,7 +50,7 @@ def chosen_steps(steps: Sequence[int], count: int = MAX_STEPS) -> list[int]:
     places = [0, len(steps) - 1] if len(steps) > 1 else [0]
     while len(places) < min(count, len(steps)):
         known = sorted(places)
-        left, right = max(zip(known, known[1:], strict=False), key=lambda pair: pair[1] - pair[0])
+        left, right = max(pairwise(known), key=lambda pair: pair[1] - pair[0])
         places.append((left + right) // 2)
     return [steps[place] for place in places[:count]]
 
@@ -96,7 +97,7 @@ def advantages(
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The sample standard deviation; NaN's place is taken by 0: of one value there is none, and no advantage either."""
+    """The sample standard deviation; 0 of a single value, which has none and whose advantage is 0 in trl too."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -109,4 +110,5 @@ def agrees(rows: Sequence[Row], logged: Row | None, tolerance: float = 1e-4) -> 
     mean, deviation = (logged or {}).get("reward"), (logged or {}).get("reward_std")
     if mean is None or deviation is None or not rewards or (logged or {}).get("episodes") != len(rows):
         return None
-    return abs(sum(rewards) / len(rewards) - mean) < tolerance and abs(_deviation(rewards) - deviation) < tolerance
+    apart = (sum(rewards) / len(rewards) - mean, _deviation(rewards) - deviation)
+    return all(abs(one) < tolerance for one in apart)

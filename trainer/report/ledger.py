@@ -1,8 +1,8 @@
 """The reward ledger of recorded episodes: its three layers, and the parts of the operational one. Pure functions.
 
-A run keeps each episode's three rewards, not the parts of each step. The parts follow from what the episode shows: which
-action failed, which was taken before, which showed a text that was not shown before. So they are worked out again here,
-and `agreeing` says of how many episodes the parts add up to the recorded operational reward.
+A run keeps each episode's three rewards, not the parts of each step. The parts follow from what the episode shows:
+which action failed, which was taken before, which showed a text that was not shown before. So they are worked out again
+here, and `agreeing` says of how many episodes the parts add up to the recorded operational reward.
 """
 
 import re

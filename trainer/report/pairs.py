@@ -8,6 +8,7 @@ from typing import Any
 from trainer.records import Episode
 from trainer.report.shown import Action, Observation, cut, shown_action, shown_observation
 from trainer.report.source import Record
+from trainer.runs import to_json
 from trainer.transcripts import KINDS
 
 EACH_KIND = 6  # questions of a kind that are shown; no other kind takes what one can't fill
@@ -89,7 +90,9 @@ def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], l
 
 def _pair(record: Record, kind: str, key: str, before: Episode, after: Episode, random: Episode | None) -> Pair:
     question = record.questions.get(key)
-    gold = question and {"sql": question.gold_sql, "answer": cut(_answer(question.gold_answer), 600)}
+    gold = None
+    if question is not None:
+        gold = {"sql": cut(question.gold_sql, 2_000), "answer": cut(_answer(question.gold_answer), 600)}
     return Pair(
         kind=kind,
         question_id=key,
@@ -106,8 +109,6 @@ def _pair(record: Record, kind: str, key: str, before: Episode, after: Episode, 
 
 def _answer(value: Any) -> str:
     """A gold answer as an agent would write it: a scalar alone, a list as JSON."""
-    from trainer.runs import to_json
-
     return to_json(value) if isinstance(value, list | dict) else str(value)
 
 

@@ -19,7 +19,14 @@ ACTION_CHARS, CELL_CHARS, TEXT_CHARS = 2_000, 120, 1_200
 RESULT_ROWS = 12
 
 # of pygments' many kinds of token, those that have a colour; the most special first
-_COLOURS = ((Comment, "co"), (String, "st"), (Number, "nu"), (Name.Builtin, "fn"), (Operator.Word, "kw"), (Keyword, "kw"))
+_COLOURS = (
+    (Comment, "co"),
+    (String, "st"),
+    (Number, "nu"),
+    (Name.Builtin, "fn"),
+    (Operator.Word, "kw"),
+    (Keyword, "kw"),
+)
 _LEXER = SqlLexer(stripnl=False, ensurenl=False)
 _HEAD = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\(.*\)")
@@ -108,7 +115,7 @@ def _schema(lines: list[str]) -> Observation | None:
 
 def _table(lines: list[str]) -> Observation | None:
     """A header, a line a row, remarks in brackets at the end; None where rows and header differ in their cells."""
-    remarks = []
+    remarks: list[str] = []
     while len(lines) > 1 and _REMARK.fullmatch(lines[-1]) and " | " not in lines[-1] and _is_remark(lines[-1]):
         remarks.insert(0, lines.pop().strip("()"))
     headings = tuple(lines[0].split(" | "))

@@ -83,7 +83,7 @@ class Record:
 
 @dataclass
 class Batch:
-    """What one training step learned from: its episodes, and of each question (rewards' least, greatest, right, all)."""
+    """What one training step learned from: its episodes, and question -> (least, greatest reward, right, all)."""
 
     episodes: int = 0
     questions: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
@@ -157,9 +157,7 @@ def read_run(path: Path, data: Path | None = None) -> Record:
     metrics = list(reading.lines(run.metrics))
     evaluations = _evaluations(run, reading)
     summaries = {
-        phase: dict(modes)
-        for phase, modes in (summary.get("evaluations") or {}).items()
-        if isinstance(modes, dict)
+        phase: dict(modes) for phase, modes in (summary.get("evaluations") or {}).items() if isinstance(modes, dict)
     }
     for phase, found in evaluations.items():
         for mode, result in found.items():

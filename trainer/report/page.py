@@ -20,7 +20,7 @@ from trainer.report.formats import lean, meter, number_text, plain, seconds_text
 from trainer.report.groups import MAX_GROUPS, Group, agrees, chosen_steps, groups
 from trainer.report.ledger import CLAMP, LAYERS
 from trainer.report.pairs import EACH_KIND, kinds_and_pairs
-from trainer.report.shown import cut, is_number, shown_action, sql
+from trainer.report.shown import cut, is_number, short, shown_action, sql
 from trainer.report.source import MODES, Record, read_run, training_lines
 from trainer.runs import to_json
 
@@ -49,6 +49,7 @@ def render(record: Record) -> str:
         "secs": seconds_text,
         "plain": plain,
         "cut": cut,
+        "short": short,
         "json": to_json,
         "sql": sql,
         "draw": charts.draw,
@@ -112,7 +113,7 @@ def group_markup(environment: Environment, record: Record) -> tuple[list[dict[st
             spent += len(markup.encode())
             if spent > GROUP_BYTES:
                 break
-            label = f"{number}. {cut(record.text(group.question_id), 80)} ({group.right}/{len(group.rollouts)} right)"
+            label = f"{number}. {short(record.text(group.question_id), 80)} ({group.right}/{len(group.rollouts)} right)"
             made.append(
                 {"step": step, "number": number, "label": label, "markup": Markup(markup), "contrast": group.contrast}
             )

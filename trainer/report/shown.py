@@ -139,6 +139,12 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
+def short(text: str, limit: int) -> str:
+    """`text` on one line as a label, cut with `…`."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def is_number(text: Any) -> bool:
     """Whether a cell is a number, which stands to the right in its column."""
     try:

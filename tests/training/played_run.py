@@ -28,7 +28,7 @@ from trainer.summary import build_summary
 
 STEPS, GROUP, BUDGET = 4, 4, 5
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-HOSTILE_SQL = "SELECT '</script><script>document.title=\"taken\"</script>' AS \"<b>bold</b>\", price FROM orders"
+HOSTILE_SQL = 'SELECT \'</script><script>document.title="taken"</script>\' AS "<b>bold</b>", price FROM orders'
 
 
 class Able(RandomPolicy):
@@ -49,7 +49,12 @@ class Able(RandomPolicy):
             script = [f"DESCRIBE: {question.tables_involved[0]}", f"QUERY: {question.gold_sql}", f"ANSWER: {answer}"]
             return script[turn]
         if number % 3 == 0:
-            untidy = ["what now? " + HOSTILE, f"QUERY: {HOSTILE_SQL}", "QUERY: select  nothing", "query: SELECT nothing"]
+            untidy = [
+                "what now? " + HOSTILE,
+                f"QUERY: {HOSTILE_SQL}",
+                "QUERY: select  nothing",
+                "query: SELECT nothing",
+            ]
             return [*untidy, f"ANSWER: {HOSTILE}"][turn]
         return self._act(view)
 
@@ -70,7 +75,12 @@ def record_run(folder: Path, *, until: str = "end", processes: int = 1, steps: i
     spent = Spent()
     with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
         metadata = client.metadata()
-        digests = {"data": metadata.data_digest, "server": metadata.digest, "model": "aa" * 32, "trained_model": "bb" * 32}
+        digests = {
+            "data": metadata.data_digest,
+            "server": metadata.digest,
+            "model": "aa" * 32,
+            "trained_model": "bb" * 32,
+        }
         settings = {"eval_limit": 0, "eval_every": None, "eval_points": 4}
         write_json(
             run.config,
@@ -116,7 +126,9 @@ def record_run(folder: Path, *, until: str = "end", processes: int = 1, steps: i
     if until == "end":
         summary = build_summary(
             run,
-            evaluations={phase: {mode: one.summary() for mode, one in modes.items()} for phase, modes in results.items()},
+            evaluations={
+                phase: {mode: one.summary() for mode, one in modes.items()} for phase, modes in results.items()
+            },
             train_steps=steps,
             spent=spent,
             wall_s=60.0,

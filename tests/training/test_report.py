@@ -327,7 +327,8 @@ def test_the_command_writes_the_page_and_says_what_is_missing(own: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["nowhere"], "no run at nowhere"), (["."], "is not a run"), (["{run}", "--out", "."], "choose")]
+    ("arguments", "said"),
+    [(["nowhere"], "no run at nowhere"), (["."], "is not a run"), (["{run}", "--out", "."], "choose")],
 )
 def test_bad_input_is_one_line(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str

@@ -1,4 +1,4 @@
-"""A run's folder as a training job leaves it, in seconds: real episodes on the real server, policies in a model's place.
+"""A run's folder as a training job leaves it, in seconds: real episodes on the real server, policies for a model.
 
 Its questions, queries and answers hold markup, so that a page which does not escape them shows it.
 """
@@ -82,11 +82,9 @@ def record_run(folder: Path, *, until: str = "end", processes: int = 1, steps: i
             "trained_model": "bb" * 32,
         }
         settings = {"eval_limit": 0, "eval_every": None, "eval_points": 4}
-        write_json(
-            run.config,
-            {"preset": "offline", "config": asdict(config), "options": settings, "reward_version": metadata.reward_version,
-             **{f"{name}_digest": digests[name] for name in ("data", "server", "model")}},
-        )  # fmt: skip
+        begun = {"preset": "offline", "config": asdict(config), "options": settings}
+        kept = {f"{name}_digest": digests[name] for name in ("data", "server", "model")}
+        write_json(run.config, {**begun, "reward_version": metadata.reward_version, **kept})
 
         def play(rows: Sequence[Any], skill: float, seed: int) -> list[Episode]:
             policy = Able(questions, skill) if skill >= 0 else RandomPolicy()

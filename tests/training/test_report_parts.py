@@ -88,11 +88,11 @@ def _episode(turns: tuple[Turn, ...], actions: tuple[str, ...]) -> Episode:
 # -- groups --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", ["group", "batch"])
+@pytest.mark.parametrize("scale", ["batch", pytest.param("group", marks=pytest.mark.slow)])
 def test_advantages_are_those_that_trl_trained_with(
     small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str
 ) -> None:
-    """Of a job of three steps on a server that pays unevenly and loses an episode: trl's own against the page's."""
+    """Of a job of three steps on a server that loses the episodes of a question: trl's own against the page's."""
     seen: list[list[float]] = []
     original = LengthSortedGRPOTrainer._generate_and_score_completions
 
@@ -103,7 +103,7 @@ def test_advantages_are_those_that_trl_trained_with(
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_generate_and_score_completions", listen)
     config = small.override(scale_rewards=scale, max_lost_fraction=0.5)
-    job = begin(config, tmp_path, FakeClient(), eval_limit=2)
+    job = begin(config, tmp_path, FakeClient(failing={"train-shop-0": 1}), eval_limit=2)
     job.run()
     run = job._run
     lines = training_lines(run, {1, 2, 3})
@@ -115,10 +115,12 @@ def test_advantages_are_those_that_trl_trained_with(
         assert flat == pytest.approx(trained, abs=1e-3)
         uneven = uneven or any(abs(one) > 0.1 for one in trained)
     assert len(seen) == 3
+    assert any(row["reward"] is None for rows in lines.values() for row in rows)
     assert uneven  # else zeros would be compared with zeros
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@settings(max_examples=40)
 @given(rewards=st.lists(st.one_of(st.none(), st.floats(-1, 2).map(lambda x: round(x, 3))), min_size=8, max_size=8))
 def test_advantages_follow_trls_formula_also_with_lost_episodes(scale: str, rewards: list[float | None]) -> None:
     tensor = torch.tensor([float("nan") if one is None else one for one in rewards], dtype=torch.float64)
@@ -219,15 +221,13 @@ def test_ticks_are_few_and_inside(low: float, span: float) -> None:
 # -- actions and results -------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=80))
 def test_highlighting_changes_no_letter_and_lets_no_markup_through(text: str) -> None:
     shown = sql(text)
-    assert (
-        shown.striptags() == " ".join(text.replace("\r\n", "\n").replace("\r", "\n").split())
-        or "<" in text
-        or "&" in text
-    )
-    assert "<" not in shown.replace("<span class=", "").replace("</span>", "")
+    bare = re.sub(r'<span class="\w\w">|</span>', "", str(shown))
+    assert html.unescape(bare) == re.sub("\r\n?", "\n", text)
+    assert "<" not in bare
 
 
 def test_sql_is_highlighted() -> None:
@@ -245,7 +245,8 @@ def test_sql_is_highlighted() -> None:
         ("QUERY: x", "a | b\n1 | x\nSteps left: 3", "table", ("a", "b"), (("1", "x"),), ""),
         ("QUERY: x", "a\n(no rows)\nSteps left: 3", "table", ("a",), (), "no rows"),
         ("SAMPLE: t", "a | b\n1 | x | y\nSteps left: 3", "text", (), (), ""),
-        ("QUERY: x", "a\n(first 2 rows; there are more)\nSteps left: 1", "table", ("a",), (), "first 2 rows; there are more"),
+        ("QUERY: x", "a\n(first 2 rows; there are more)\nSteps left: 1", "table", ("a",), (),
+         "first 2 rows; there are more"),
         ("QUERY: x", "Error: no such table: t\nSteps left: 3", "error", (), (), ""),
         ("DESCRIBE: t", "t: 2 rows\nid INTEGER primary key\nname\nSteps left: 3", "table",
          ("column", "type", "key"), (("id", "INTEGER", "primary key"), ("name", "", "")), ""),

@@ -1,8 +1,9 @@
-"""The trainer's command line: `python -m trainer pretrain | train | evaluate | doctor`.
+"""The trainer's command line: `python -m trainer pretrain | train | evaluate | report | doctor`.
 
 torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 
 from shared.errors import SQLEnvError
+from trainer.report.command import command as report
 
 app = typer.Typer(
     name="python -m trainer",
@@ -245,6 +247,12 @@ def evaluate(
             console.print(f"written to {out}", markup=False, highlight=False, soft_wrap=True)
 
     _guarded(job)
+
+
+@app.command("report")
+@functools.wraps(report)
+def report_(*args: Any, **options: Any) -> None:
+    _guarded(lambda: report(*args, **options))
 
 
 @app.command()

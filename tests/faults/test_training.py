@@ -21,6 +21,7 @@ from trainer.train import build_trainer, run_training_with_metrics
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
 LONG = plan(22, servers=3, seed=2)
+SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
 needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
 
 
@@ -77,13 +78,13 @@ def train(
 
 
 @pytest.mark.parametrize(
-    ("faults", "steps"),
+    ("way", "faults", "steps"),
     [
-        pytest.param(FAULTS, 2, id="brief"),
-        pytest.param(LONG, 8, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+        pytest.param("direct", FAULTS, 2, id="brief"),
+        pytest.param("direct", LONG, 8, id="direct", marks=SLOW),
+        pytest.param("gateway", LONG, 8, id="gateway", marks=[*SLOW, needs_gateway]),
     ],
 )
-@pytest.mark.parametrize("way", ["direct", pytest.param("gateway", marks=needs_gateway)])
 def test_training_goes_through_the_death_and_return_of_every_server(
     way: str,
     faults: list[Fault],

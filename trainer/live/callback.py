@@ -157,8 +157,12 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         rows: list[dict[str, Any]] = []
 
         def read() -> None:
-            keep_lines(self._record, lambda row: int(row["step"]) < step)
-            rows.extend(read_lines(self._record))
+            try:
+                keep_lines(self._record, lambda row: int(row["step"]) < step)
+                rows.extend(read_lines(self._record))
+            except (ValueError, KeyError, TypeError):
+                self._record.replace(self._record.with_suffix(".damaged"))  # the run goes on with another
+                raise
 
         def read_safely() -> list[dict[str, Any]]:
             self._try("reading its record", step, read)  # the other processes would wait for one that failed

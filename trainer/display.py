@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 LINE_EVERY_S = 15.0  # between two lines of the same bar in a log
+REFRESH_HZ = 4.0  # of what moves in a terminal; a live view above the bar is sent whole each time
 
 
 class _Stacked(Progress):
@@ -42,6 +43,7 @@ class Bar:
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
                 console=console,
+                refresh_per_second=REFRESH_HZ,
             )
             self._task = self._progress.add_task(title, total=total, note="")
             self._progress.start()

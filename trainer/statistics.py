@@ -40,7 +40,8 @@ def t_95(freedom: int) -> float:
         return T_95[freedom - 1]
     z = Z_95
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

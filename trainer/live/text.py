@@ -232,7 +232,7 @@ def to_ascii(text: str) -> str:
 
 
 class Dashboard:
-    """A scene at the terminal's size, rendered once a scene and size: the bar below redraws 10 times a second."""
+    """A scene at the terminal's size, rendered once a scene and size: the bar below redraws several times a second."""
 
     def __init__(self) -> None:
         self._scene = Scene()

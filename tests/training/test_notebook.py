@@ -115,6 +115,7 @@ def test_it_says_how_to_get_the_project_where_it_is_alone(committed: dict[str, A
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("SQLENV_NOTEBOOK_STEPS", "2")
@@ -126,7 +127,7 @@ def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     client = nbclient.NotebookClient(
-        notebook, timeout=250, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+        notebook, timeout=800, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}}
     )
     client.execute()
     check_outputs(notebook)

@@ -13,11 +13,22 @@ from transformers import TrainerCallback
 
 from trainer.cost import UNKNOWN, Spent, known
 from trainer.errors import TrainingDiverged
+from trainer.live.callback import LiveVisualizationCallback
 from trainer.ranks import Ranks
 from trainer.records import Book, Episode
 from trainer.rollout import RolloutStats
 from trainer.runs import Run, append_lines, read_json
 from trainer.summary import RANK_WAIT
+
+__all__ = [
+    "EvalCallback",
+    "Guard",
+    "LiveVisualizationCallback",
+    "MetricsCallback",
+    "checkpoint_now",
+    "curve_interval",
+    "spent_at",
+]
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
 SPENT = "sqlenv_spent"  # where a checkpoint's trainer_state.json keeps `Spent`, under stateful_callbacks

@@ -21,6 +21,7 @@ from trainer.errors import ConfigError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
+LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
@@ -66,6 +67,11 @@ class GRPOConfig:
     gradient_checkpointing: bool = False
     save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
     allow_dev_questions: bool = False  # train on questions of a published development split (shared.dataset)
+    live_view: LiveView = "auto"  # auto: notebook or terminal where training runs in one, else PNGs in the run's folder
+    live_reward_every: int = 10  # steps between two reward plots; these three are shortened in runs below 500 steps
+    live_trace_every: int = 50  # steps between two episode traces; 0: none
+    live_success_every: int = 100  # steps between two measurements on train and eval; 0: none
+    live_episodes: int = 3  # of train, and of eval, in such a measurement
 
     def __post_init__(self) -> None:
         for name, kind in _HINTS.items():
@@ -81,12 +87,14 @@ class GRPOConfig:
             "per_device_train_batch_size",
             "gradient_accumulation_steps",
             "logging_steps",
+            "live_episodes",
         ):
             _need(getattr(self, name) >= 1, name, f"is {getattr(self, name)}", "use 1 or more")
         for name in ("learning_rate", "temperature", "max_grad_norm"):
             value = getattr(self, name)
             _need(value > 0, name, f"is {value}", "use a number above 0")
-        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s"):
+        live = ("live_reward_every", "live_trace_every", "live_success_every")
+        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s", *live):
             _need(getattr(self, name) >= 0, name, f"is {getattr(self, name)}", "use 0 or more")
         _need(self.seed < 2**32, "seed", f"is {self.seed}", "use a number below 2^32, as numpy's generator takes")
         _need(

@@ -7,7 +7,7 @@ on from its last checkpoint, and lines that the checkpoint has not seen are drop
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
+from trainer.callbacks import EvalCallback, LiveVisualizationCallback, MetricsCallback, spent_at
+from trainer.clock import RunClock
 from trainer.config import GRPOConfig
 from trainer.cost import known
 from trainer.display import bar, behaviour_table, cost_lines, number, success_table
@@ -23,6 +24,7 @@ from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings, shared_settings
 from trainer.interrupt import Interrupted, Interrupts
+from trainer.live.callback import recorded_failures
 from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play, shared_play
 from trainer.plots import learning_curve
 from trainer.ranks import Ranks, check_same_settings, joined
@@ -149,7 +151,7 @@ class Job:
         self._console, self._ranks = console, ranks
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
-        self._clock = _Clock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
+        self._clock = RunClock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
         self._checkpoint = self._known_checkpoint()
         self._spent = spent_at(self._checkpoint)
 
@@ -249,6 +251,16 @@ class Job:
                 server_cpu=own.cpu_s if own else lambda: math.nan,
                 ranks=self._ranks,
             )
+            live = LiveVisualizationCallback(
+                self._config,
+                self._inputs,
+                shared_play(self._play(self._inputs.model, "greedy"), self._ranks),
+                baselines=self._results,
+                shown=shown,
+                folder=self._run.live,
+                rows=lambda: list(read_lines(self._run.metrics)),
+                ranks=self._ranks,
+            )
             trainer = build_trainer(
                 self._inputs.model,
                 self._inputs.tokenizer,
@@ -258,7 +270,7 @@ class Job:
                 stats=stats,
                 on_rows=log.rows,
                 ranks=self._ranks,
-                callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), log],
+                callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), live, log],
                 output_dir=str(self._run.checkpoints),
             )
             self._curve_point(0, {mode: self._few_of("before", mode) for mode in MODES})
@@ -341,6 +353,7 @@ class Job:
             sessions=self._clock.sessions,
             server_restarts=self._clock.restarts(),
             processes=self._ranks.count,
+            live_failures=recorded_failures(self._run.live),
             **({RANK_WAIT: waited_s(self._run)} if self._ranks.count > 1 else {}),
         )
         write_json(self._run.summary, summary)
@@ -354,33 +367,3 @@ class Job:
         for name in ("summary", "curve", "transcripts", "model"):
             _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
         return summary
-
-
-class _Clock:
-    """Wall seconds and server restarts of a run over all its sessions, kept in a file of the run.
-
-    `own_restarts` tells those of this session.
-    """
-
-    def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
-        self._path, self._own_restarts = path, own_restarts
-        earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
-        self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
-        self._earlier_restarts = int(earlier.get("server_restarts", 0))
-        self._began = time.monotonic()
-
-    def total(self) -> float:
-        return self._earlier_s + time.monotonic() - self._began
-
-    def restarts(self) -> int:
-        return self._earlier_restarts + self._own_restarts()
-
-    def save(self) -> None:
-        kept = {"wall_s": round(self.total(), 3), "sessions": self.sessions, "server_restarts": self.restarts()}
-        write_json(self._path, kept)
-
-    def __enter__(self) -> "_Clock":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.save()

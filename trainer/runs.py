@@ -8,6 +8,7 @@ runs/<id>/
   episodes.jsonl      one line an episode, of training and of every evaluation (`shared.run_files`)
   metrics.jsonl       one line a log event
   server.log          what the environment server said, where the run started it
+  live/               what the live view measured and, without a notebook or terminal, drew (`trainer.live`)
   model/              the trained model and its tokenizer
   evaluations/        what the measurements before and after gave, as JSON
   checkpoints/        what a resumed run continues from
@@ -138,6 +139,10 @@ class Run(RunFiles):
     @property
     def transcripts(self) -> Path:
         return self.path / "transcripts.md"
+
+    @property
+    def live(self) -> Path:
+        return self.path / "live"
 
     @property
     def server_log(self) -> Path:

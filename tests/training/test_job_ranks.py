@@ -83,6 +83,8 @@ def test_two_processes_train_to_the_end_and_as_one_does(small: GRPOConfig, tmp_p
     assert [row["episodes"] for row in steps] == [32, 32]
     assert summary["rank_wait_s"] == pytest.approx(sum(row["rank_wait_s"] for row in steps), abs=1e-3)
     assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
+    assert summary["live_failures"] == 0
+    assert [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row] == [0, 1, 2]
     names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
     check_audit(run)

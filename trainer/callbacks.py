@@ -186,6 +186,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             row["steps_per_episode"] = sum(one.steps for one in finished) / len(finished) if finished else None
             row["parse_failures"] = sum(one.parse_failures for one in self._pending)
             row["env_errors"] = sum(one.env_errors for one in self._pending)
+            row["context_overflows"] = sum(one.context_overflow for one in self._pending)
+            row["episodes_truncated"] = sum(one.context_truncations > 0 for one in self._pending)
             row["rebuilds"], self._rebuilds = self._stats.rebuilds - self._rebuilds, self._stats.rebuilds
             row.update({name: round(value, 4) for name, value in self._spent.items()})
             for name in ("train_s", "cpu_s", "server_cpu_s"):  # so far, where the others are of this row

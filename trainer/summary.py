@@ -52,12 +52,13 @@ def totals(run: Run) -> dict[str, Any]:
             counter["env_errors"] += line["env_errors"]
             counter["parse_failures"] += line["parse_failures"]
             counter["context_overflows"] += line["context_overflow"]
+            counter["episodes_truncated"] += line.get("context_truncations", 0) > 0
     seconds, rebuilds = dict.fromkeys(TIMES, 0.0), 0
     for row in read_lines(run.metrics):
         rebuilds += row.get("rebuilds") or 0
         for name in TIMES:
             seconds[name] += row.get(name) or 0.0
-    names = ("episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows")
+    names = ("episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows", "episodes_truncated")
     return {
         **{name: counts[name] for name in names},
         "by_phase": {phase: {name: counter[name] for name in names} for phase, counter in by_phase.items()},

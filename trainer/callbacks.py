@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from trainer.config import GRPOConfig
 from trainer.cost import UNKNOWN, Spent, known
 from trainer.errors import TrainingDiverged
 from trainer.ranks import Ranks
@@ -29,8 +30,10 @@ class Guard(TrainerCallback):  # type: ignore[misc]
     """Keeps training resumable: stops after the step in which a signal came to any of its processes, and before an
     update that is no number."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: Ranks, config: GRPOConfig | None = None) -> None:
+        self.ranks, self.config = ranks, config or GRPOConfig()
+        self.updating = False  # the optimiser is at work on the weights
+        self._diverged = 0  # the step whose logged loss is no number
         self._rng: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -38,16 +41,25 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """fp16's loss scaling makes infinite gradients on purpose and skips those steps itself."""
+        self.updating = True
         if args.fp16:
             return
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
         if gradients and not torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
-            raise TrainingDiverged(
-                f"the gradient of step {state.global_step + 1} is not a number; the weights before it are kept in the "
-                f"run's checkpoints. Begin again with a learning rate below {args.learning_rate:g}: "
-                f"--set learning_rate={args.learning_rate / 3:.1g}",
-                step=state.global_step,
-            )
+            self.updating = False
+            raise diverged("gradient", state.global_step + 1, state.global_step, args.learning_rate)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.updating = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
+            self._diverged = state.global_step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """fp16's loss scaling skips a step whose loss is no number, and would skip all that follow."""
+        if self._diverged:
+            raise diverged("loss", self._diverged, state.global_step, args.learning_rate)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._rng = _rng_states()
@@ -65,6 +77,20 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             torch.random.set_rng_state(self._rng["torch"])
             if self._rng["cuda"] is not None:
                 torch.cuda.set_rng_state_all(self._rng["cuda"])
+
+
+def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingDiverged:
+    """The error of a step whose `what` is no number, with `done` steps before it that are whole."""
+    return TrainingDiverged(
+        f"the {what} of step {step} is not a number; the weights before it are kept in the run's checkpoints. Begin "
+        f"again with a learning rate below {learning_rate:g}: --set learning_rate={learning_rate / 3:.1g}",
+        step=done,
+    )
+
+
+def guard_of(trainer: Any) -> Guard | None:
+    """The guard of `build_trainer`'s trainer."""
+    return next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
 
 
 def _rng_states() -> dict[str, Any]:
@@ -86,7 +112,9 @@ def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     if trainer.optimizer is None or trainer.lr_scheduler is None:
         return None
-    guard = next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
+    guard = guard_of(trainer)
+    if guard and guard.updating:
+        return None  # some weights may be changed and others not
     ranks = guard.ranks if guard else Ranks()
     there = (folder / "trainer_state.json").is_file()
     if alone and not ranks.main:

@@ -123,7 +123,7 @@ class Book:
             env_errors=len(row["env_errors"]),
             context_overflow=bool(row["context_overflow"]),
             turns=turns_of(row["transcript"]),
-            context_truncations=int(row["context_truncations"]),
+            context_truncations=int(row.get("context_truncations", 0)),
             actions=tuple(row["actions"]),
             rewards=tuple(row["rewards"]),
             observations=tuple(row["observations"]),

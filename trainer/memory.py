@@ -16,7 +16,7 @@ _SIGNS = re.compile(
     r"can't allocate memory|not enough memory: you tried to allocate|CUDA error: out of memory|CUDA out of memory"
     r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|std::bad_alloc|[Cc]annot allocate memory"
 )
-_SOURCE = re.compile(r"^\[enforce fail at [^\]]*\]\s*(\. )?(data\.\s*)?")
+_SOURCE = re.compile(r"^\[enforce fail at .*?(?=DefaultCPUAllocator)")  # where in torch it happened
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -57,11 +57,17 @@ def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
     """One paragraph: what happened, the numbers in force, and settings that take less, the mildest first."""
     said = _SOURCE.sub("", str(error).strip()).split("\n")[0].rstrip(".") or type(error).__name__
     batch, accumulated = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    numbers = {
+        "num_generations": config.num_generations,
+        "max_context_tokens": config.max_context_tokens,
+        "max_new_tokens": config.max_new_tokens,
+        "gradient_checkpointing": str(config.gradient_checkpointing).lower(),
+        "lora_rank": config.lora_rank,
+    }
     return (
         f"out of memory while {doing}: {said}. In force: per_device_train_batch_size={batch} x "
-        f"gradient_accumulation_steps={accumulated} = {config.rollouts_per_step} rollouts a step, num_generations={config.num_generations}, max_context_tokens={config.max_context_tokens}, "
-        f"max_new_tokens={config.max_new_tokens}, gradient_checkpointing={str(config.gradient_checkpointing).lower()}, "
-        f"lora_rank={config.lora_rank}{'' if config.lora_rank else ' (all weights are trained)'}. "
+        f"gradient_accumulation_steps={accumulated} = {config.rollouts_per_step} rollouts a step, "
+        f"{', '.join(f'{name}={value}' for name, value in numbers.items())}. "
         f"Take less by {'; or '.join(remedies(config))}"
     )
 

@@ -72,8 +72,16 @@ def test_gradient_checkpointing_changes_no_number(settings: GRPOConfig, tokenize
         model.load_state_dict(weights)
         config = settings.override(gradient_checkpointing=checkpointing)
         trainer = build_trainer(model, tokenizer, config, prompts(settings), client=FakeClient())
-        assert trainer.model.is_gradient_checkpointing is checkpointing
+        seen: list[bool] = []
+        compute = trainer._compute_loss
+
+        def watched(model: Any, inputs: Any, seen: list[bool] = seen, compute: Any = compute) -> Any:
+            seen.append(model.is_gradient_checkpointing)
+            return compute(model, inputs)
+
+        trainer._compute_loss = watched
         _, rows = run_training_with_metrics(trainer)
+        assert set(seen) == {checkpointing}
         found.append([(row["loss"], row["grad_norm"], row["reward"]) for row in rows if "loss" in row])
     assert len(found[0]) == 2
     for row, other in zip(*found, strict=True):

@@ -1,6 +1,7 @@
 """Jobs that were stopped, or ended, and go on."""
 
 import json
+import math
 import shlex
 import shutil
 from dataclasses import replace
@@ -9,11 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.training.conftest import FakeClient
 from tests.training.small_job import StoppingClient, begin, check_costs, comparable, latest, run_here, served
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError, RunError
+from trainer.errors import RolloutError, RunError, TrainingDiverged
+from trainer.grpo import LengthSortedGRPOTrainer
 from trainer.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.interrupt import Interrupted
 from trainer.runs import open_run, read_json, read_lines, write_json
@@ -64,6 +67,30 @@ def test_lost_servers_stop_the_run_with_a_checkpoint(small: GRPOConfig, tmp_path
     checkpoint = run.last_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == "checkpoint-1"
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
+    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    compute, calls = LengthSortedGRPOTrainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        loss = compute(*arguments)
+        return loss * value if len(calls) == 4 else loss  # two micro-batches a step: the second of step 2
+
+    with monkeypatch.context() as patch, pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):
+        patch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+        begin(small, tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-1"
+    weights = load_file(checkpoint / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
     begin(small, tmp_path, FakeClient(), resume=run).run()
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
 

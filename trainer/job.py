@@ -19,7 +19,7 @@ from rich.console import Console
 from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
 from trainer.config import GRPOConfig
 from trainer.cost import known
-from trainer.display import bar, behaviour_table, cost_lines, number, success_table
+from trainer.display import bar, behaviour_table, cost_lines, number, success_table, truncation_line
 from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
@@ -355,6 +355,8 @@ class Job:
         self._console.print(behaviour_table("What changed in behaviour", trained))
         for line in cost_lines(summary["cost"]):
             _say(self._console, line)
+        if outgrown := truncation_line(summary):
+            _say(self._console, outgrown)
         for name in ("summary", "curve", "transcripts", "model"):
             _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
         return summary

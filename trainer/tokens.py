@@ -32,6 +32,7 @@ def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int
     All of them where `turn` tokens fit behind, else the most of the last `KEPT_PAIRS` behind which they fit. Where that
     is none, the newest pair alone if a single token fits behind it, and 0 if not even that.
     """
+    kept: int
     for kept in (len(pairs), *range(min(KEPT_PAIRS, len(pairs) - 1), 0, -1)):
         if prompt + sum(pairs[-kept:]) + turn <= window:
             return kept

@@ -82,9 +82,10 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
         loss = compute(*arguments)
         return loss * value if len(calls) == 4 else loss  # two micro-batches a step: the second of step 2
 
-    with monkeypatch.context() as patch, pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):
-        patch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):
         begin(small, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
     run = latest(tmp_path)
     checkpoint = run.last_checkpoint()
     assert checkpoint is not None

@@ -1,4 +1,4 @@
-"""The same seed gives the same run, to the last digit: in another process, under load, with more SQL workers, killed."""
+"""The same seed gives the same run to the last digit: in another process, under load, with more SQL workers, killed."""
 
 import os
 import signal

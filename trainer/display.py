@@ -129,8 +129,8 @@ def truncation_line(summary: Mapping[str, Any]) -> str | None:
     if not cut and not ended:
         return None
     return (
-        f"{cut} of {summary['episodes']} episodes outgrew the context window and went on with their last steps in view, "
-        f"of which none was trained on; {ended} ended for want of room (max_context_tokens; docs/failures.md)"
+        f"{cut} of {summary['episodes']} episodes outgrew the context window and went on with their last steps; "
+        f"what followed was not trained on; {ended} ended for want of room (max_context_tokens; docs/failures.md)"
     )
 
 

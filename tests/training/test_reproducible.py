@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,32 +39,22 @@ def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subp
 
 
 def done(process: "subprocess.Popen[str]", out: Path) -> None:
-    assert process.wait(timeout=280) == 0, (out / "output.txt").read_text()
+    assert process.wait(timeout=500) == 0, (out / "output.txt").read_text()
 
 
-@contextmanager
-def load() -> Iterator[None]:
-    """A process that takes what a core has."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        busy.kill()
-        busy.wait()
-
-
+@pytest.mark.timeout(600)
 def test_two_processes_give_the_same_digits(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = started(one, *arguments(small, one, data_dir, 2), hash_seed=1, sql_workers=1)
+    second = started(two, *arguments(small, two, data_dir, 2), hash_seed=2, sql_workers=2)  # each is the other's load
     done(first, one)
-    with load():
-        second = started(two, *arguments(small, two, data_dir, 2), hash_seed=2, sql_workers=2)
-        done(second, two)
+    done(second, two)
     assert comparable(latest(one)) == comparable(latest(two))
     assert len(comparable(latest(one))["rows"]) >= 4
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_run_that_was_killed_goes_on_to_the_same_digits(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
     """SIGKILL leaves no time for a checkpoint: it goes on from the last of `save_steps`."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -34,10 +34,13 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         self.ranks, self.config = ranks, config or GRPOConfig()
         self.updating = False  # the optimiser is at work on the weights
         self._diverged = 0  # the step whose logged loss is no number
+        self.metrics: dict[str, list[Any]] = {}  # trl's own, since the last log event
+        self._whole: dict[str, int] = {}  # how much of them is of whole steps
+        self._tokens_seen = 0
         self._rng: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._rng = _rng_states()
+        self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """fp16's loss scaling makes infinite gradients on purpose and skips those steps itself."""
@@ -62,15 +65,19 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             raise diverged("loss", self._diverged, state.global_step, args.learning_rate)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        self._rng = _rng_states()
+        self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
+        self._whole = {name: len(values) for name, values in self.metrics.items()}
         if self.ranks.anywhere(self.ranks.interrupts.requested):
             control.should_save = control.should_training_stop = True
         if control.should_save or control.should_training_stop:
             control.should_log = True  # a resumed run has nothing of the steps since the last log event
         return control
 
-    def restore_rng(self) -> None:
-        """Set the random generators back to where the last whole step left them."""
+    def restore(self, state: Any) -> None:
+        """Set trl's counts and the random generators back to where the last whole step left them."""
+        state.num_input_tokens_seen = self._tokens_seen
+        for name, values in self.metrics.items():
+            del values[self._whole.get(name, 0) :]
         if self._rng is not None:
             random.setstate(self._rng["python"])
             np.random.set_state(self._rng["numpy"])
@@ -121,7 +128,7 @@ def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
         return None
     if not (there if alone else ranks.gather(there)[0]):
         if guard:
-            guard.restore_rng()
+            guard.restore(trainer.state)
         if trainer.state.global_step > max((row["step"] for row in trainer.state.log_history), default=0):
             trainer.log({})
         if alone:
@@ -161,6 +168,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._times = TIMES if self._ranks.count == 1 else (*TIMES, RANK_WAIT)
         self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
         self._pending: list[Episode] = []  # since the last log event
+        self._unfinished = 0  # of them, those of a step under way
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
         self.spent = spent or Spent()  # since the run began
         self._server_cpu = server_cpu
@@ -175,6 +183,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         episodes = [self._book.episode(row) for row in rows]
         self._pending += episodes
+        self._unfinished = len(episodes)
         step = trainer.state.global_step + 1
         append_lines(self._run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
 
@@ -186,6 +195,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._step_began, self._at_step_begin = time.perf_counter(), self._stats.as_dict()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._unfinished = 0
         wall, sums = time.perf_counter() - self._step_began, self._stats.as_dict()
         times = {name: sums[name] - self._at_step_begin[name] for name in self._times}
         for name, value in times.items():
@@ -206,6 +216,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not self._ranks.main:
             return
         row: dict[str, Any] = {"step": state.global_step, **(logs or {})}
+        del self._pending[len(self._pending) - self._unfinished :]  # a step that broke off is played again
+        self._unfinished = 0
         if self._pending:
             finished = [episode for episode in self._pending if episode.finished]
             row["episodes"] = len(self._pending)

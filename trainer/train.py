@@ -97,6 +97,7 @@ def build_trainer(
             callbacks=[guard, *callbacks],
         )
     trainer.remove_callback(PrinterCallback)
+    guard.metrics = trainer._metrics["train"]
     return trainer
 
 

@@ -96,6 +96,29 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
 
 
+def test_a_step_that_broke_off_is_in_no_row(small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 3 breaks off in its update while step 2 waits for its log event: its episodes are played and told once."""
+    seldom, compute, calls = replace(small, logging_steps=10), LengthSortedGRPOTrainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        return compute(*arguments) * (math.nan if len(calls) == 6 else 1.0)
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match="step 3"):
+        begin(seldom, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    run = latest(tmp_path)
+    begin(seldom, tmp_path, FakeClient(), resume=run).run()
+    rows = [row for row in read_lines(run.metrics) if "success" in row]
+    assert [(row["step"], row["episodes"]) for row in rows] == [(2, 16), (3, 8)]
+    lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
+    for row, steps in zip(rows, ((1, 2), (3,)), strict=True):
+        rewards = [line["reward"] for line in lines if line["step"] in steps]
+        assert len(rewards) == row["episodes"]
+        assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
+
+
 def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
     begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
     run = latest(tmp_path)

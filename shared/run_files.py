@@ -82,7 +82,8 @@ class RecordedEpisode(BaseModel):
     reward: float | None  # the weighted sum of the three
     parse_failures: int
     env_errors: int
-    context_overflow: bool
+    context_overflow: bool  # it ended for want of room in the context window
+    context_truncations: int | None = None  # times that its context was cut down; None where nothing counted them
     actions: list[str]  # canonical texts, of the answered steps
     # As the model wrote them, null where that is the canonical text; one more than actions where it got lost.
     texts: list[str | None]

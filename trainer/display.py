@@ -147,5 +147,16 @@ def cost_lines(cost: Mapping[str, Any]) -> list[str]:
     return [f"success, in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}", split]
 
 
+def truncation_line(summary: Mapping[str, Any]) -> str | None:
+    """How many episodes of a run outgrew the context window; None where none did."""
+    cut, ended = summary["episodes_truncated"], summary["context_overflows"]
+    if not cut and not ended:
+        return None
+    return (
+        f"{cut} of {summary['episodes']} episodes outgrew the context window and went on with their last steps; "
+        f"what followed was not trained on; {ended} ended for want of room (max_context_tokens; docs/failures.md)"
+    )
+
+
 def _after(seconds: float | None) -> str:
     return "never" if seconds is None else f"after {seconds:.0f} s"

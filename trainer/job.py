@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from trainer.callbacks import EvalCallback, LiveVisualizationCallback, MetricsCa
 from trainer.clock import RunClock
 from trainer.config import GRPOConfig
 from trainer.cost import known
-from trainer.display import bar, behaviour_table, cost_lines, number, success_table
+from trainer.display import bar, behaviour_table, cost_lines, number, success_table, truncation_line
 from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
 from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings, shared_settings
@@ -42,8 +43,8 @@ from trainer.runs import (
     write_json,
     write_text,
 )
-from trainer.summary import RANK_WAIT, build_summary, model_digest, versions, waited_s
-from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics
+from trainer.summary import RANK_WAIT, build_summary, git_state, model_digest, versions, waited_s
+from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics, save_trained
 from trainer.transcripts import transcripts
 
 
@@ -154,6 +155,7 @@ class Job:
         self._clock = RunClock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
         self._checkpoint = self._known_checkpoint()
         self._spent = spent_at(self._checkpoint)
+        self._git = git_state()  # of the code that was loaded: it may change on disk while the run goes on
 
     def run(self) -> dict[str, Any]:
         """All phases; what summary.json holds. Every process does them, and the first one writes."""
@@ -272,6 +274,7 @@ class Job:
                 ranks=self._ranks,
                 callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), live, log],
                 output_dir=str(self._run.checkpoints),
+                run_name=self._run.id,
             )
             self._curve_point(0, {mode: self._few_of("before", mode) for mode in MODES})
             if finished(checkpoint, self._config.max_steps):
@@ -279,8 +282,7 @@ class Job:
             else:
                 run_training_with_metrics(trainer, resume_from=checkpoint)
                 done = int(trainer.state.global_step)
-        trainer.save_model(str(self._run.model))
-        return trainer.accelerator.unwrap_model(trainer.model_wrapped), done
+        return save_trained(trainer, self._run.model), done
 
     def _small_eval(self, step: int) -> None:
         """One point of the eval curve, in the middle of training."""
@@ -348,6 +350,8 @@ class Job:
             spent=self._spent,
             wall_s=self._clock.total(),
             seed=self._config.seed,
+            config=asdict(self._config),
+            git=self._git,
             versions=versions(self._metadata.sqlite_version),
             digests=digests,
             sessions=self._clock.sessions,
@@ -364,6 +368,8 @@ class Job:
         self._console.print(behaviour_table("What changed in behaviour", trained))
         for line in cost_lines(summary["cost"]):
             _say(self._console, line)
+        if outgrown := truncation_line(summary):
+            _say(self._console, outgrown)
         for name in ("summary", "curve", "transcripts", "model"):
             _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
         return summary

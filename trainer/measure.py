@@ -20,6 +20,7 @@ from trainer.errors import RolloutError
 from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
 from trainer.interrupt import Interrupts
+from trainer.memory import memory_told
 from trainer.precision import precision
 from trainer.ranks import Ranks
 from trainer.records import Book, Episode
@@ -106,7 +107,8 @@ def model_play(
         was_training = model.training
         model.eval()
         try:
-            with torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext():
+            autocast = torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
+            with memory_told(config, f"playing {len(prompts)} episodes of an evaluation"), autocast:
                 return play_episodes(
                     prompts,
                     model,

@@ -47,6 +47,10 @@ class Generator(Protocol):
     def room(self, row: int) -> int:
         """Tokens that still fit in the row's context window."""
 
+    def restart(self, row: int) -> None:
+        """Forget an unfinished row's context: the ids that its next sample appends are the whole of it. Its random
+        stream goes on."""
+
 
 @dataclass(slots=True)
 class View:

@@ -157,6 +157,7 @@ class Batch:
                 assert episode.transcript is not None
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)
+                episode.view.prompt_tokens += len(appended[index])
                 episode.view.sampled_tokens += len(sample.ids)
                 acting.append((episode, codec.text(sample.ids)))
             self._step(acting)
@@ -261,6 +262,8 @@ class Batch:
             "parse_failures": episode.parse_failures,
             "env_errors": episode.env_errors,
             "context_overflow": episode.context_overflow,
+            "prompt_tokens": episode.view.prompt_tokens,
+            "sampled_tokens": episode.view.sampled_tokens,
             "actions": observation.action_history if observation else [],
             "rewards": episode.rewards,
             "observations": episode.digests,

@@ -173,6 +173,20 @@ def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
     assert len(chat.requests) == 1  # not tried again
 
 
+def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(chat: ChatServer) -> None:
+    """The server takes 6 messages: the system prompt, the question and two pairs."""
+    answer = chat.complete
+    full = refusal(400, "too long", code="context_length_exceeded")
+    chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
+    view = view_of(turns=5)
+    whole = messages_of(view, "short")
+    with policy_of(chat) as policy:
+        assert policy.act([view]) == [TURNS[2]]
+    assert [body["messages"] for body in chat.requests] == [whole, whole[:2] + whole[-6:], whole[:2] + whole[-4:]]
+    assert whole[-4]["content"] == "SAMPLE: t3"
+    assert (policy.usage.truncations, policy.usage.overflows, policy.usage.requests) == (1, 0, 1)
+
+
 def test_a_conversation_beyond_the_context_window_ends_the_episode(chat: ChatServer, config: GRPOConfig) -> None:
     chat.faults += [
         refusal(400, "too long", code="context_length_exceeded"),

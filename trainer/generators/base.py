@@ -58,8 +58,9 @@ class View:
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # its own texts so far
-    prompt_tokens: int = 0  # read so far, by a policy that a model behind a server plays: each turn reads all of it
-    sampled_tokens: int = 0  # written so far, by such a policy or a generator
+    # What a model has read and written so far. A generator reads each token once, a server all of them at each turn.
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
 
 
 class Policy(Protocol):

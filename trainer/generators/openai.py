@@ -1,7 +1,8 @@
 """A policy played by a model behind an OpenAI-compatible server: vLLM, llama.cpp, Ollama or a hosted API.
 
-Each turn is one chat completion of the whole conversation so far, in the messages that a local model reads. What comes
-back is text, so these episodes hold no ids to train on. The `openai` library sends the requests: `pip install
+Each turn is one chat completion of the whole conversation so far, in the messages that a local model reads. One that is
+longer than the model's context window is cut down to the question and its last turns. What comes back is text, so these
+episodes hold no ids to train on. The `openai` library sends the requests: `pip install
 'sqlenv[api]'`.
 """
 
@@ -37,6 +38,7 @@ TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 10.0
 CONCURRENCY = 32
 OPTIONAL = ("seed", "max_tokens")  # parameters that some servers refuse, and that can be left out or renamed
+KEPT_PAIRS = 3  # texts, each with the observation that it brought, in a conversation that was cut down
 LISTED = 8  # models that an error names
 
 
@@ -50,7 +52,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cut: int = 0  # texts that ended at max_tokens
-    overflows: int = 0  # conversations that were longer than the model's context window: the episode ends there
+    truncations: int = 0  # texts that answered a conversation that was cut down to fit the model's context window
+    overflows: int = 0  # conversations that did not fit even so: the episode ends there
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -64,6 +67,7 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cut: bool = False
+    truncated: bool = False
     retries: int = 0
 
 
@@ -80,6 +84,14 @@ def messages_of(view: View, system_prompt: PromptKind = "full") -> list[dict[str
                 yield {"role": "assistant", "content": text}
 
     return [{"role": "system", "content": get_system_prompt(system_prompt)}, *turns()]
+
+
+def cut_down(messages: list[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+    """Shorter forms of a conversation: system prompt, question, and its last 3, 2, then 1 pairs of a text and what it
+    brought."""
+    pairs = (len(messages) - 2) // 2
+    for kept in range(min(KEPT_PAIRS, pairs - 1), 0, -1):
+        yield messages[:2] + messages[-2 * kept :]
 
 
 class OpenAIPolicy:
@@ -164,7 +176,7 @@ class OpenAIPolicy:
     def act(self, views: Sequence[View]) -> list[str | SQLEnvError | None]:
         """The next text of each episode, in order.
 
-        None: the conversation is longer than the model's context window. An error in place of a text: all attempts at
+        None: not even the last turn fits the model's context window. An error in place of a text: all attempts at
         this one failed, which says nothing of the model, so the episode is lost. `ModelServerError` is raised for what
         every request would meet: no connection, a key that is refused, a model that the server doesn't have.
         """
@@ -214,6 +226,7 @@ class OpenAIPolicy:
 
     async def _complete(self, messages: list[dict[str, str]], seed: int | None) -> Reply:
         """One turn."""
+        shorter, truncated = cut_down(messages), False
         while True:
             options = dict(self._options) if seed is None else {**self._options, "seed": seed}
             for name in self._refused & options.keys():
@@ -226,10 +239,14 @@ class OpenAIPolicy:
                     messages=messages,  # type: ignore[arg-type]
                     **options,
                 )
-                return self._read(raw.parse(), raw.retries_taken)
+                return self._read(raw.parse(), raw.retries_taken, truncated)
             except openai.BadRequestError as error:
                 if _overflows(error):
-                    return Reply(None)
+                    fewer = next(shorter, None)
+                    if fewer is None:
+                        return Reply(None)
+                    messages, truncated = fewer, True
+                    continue
                 name = str(error.param)
                 if name not in options or name not in OPTIONAL:
                     raise self._fatal(error) from error
@@ -240,7 +257,7 @@ class OpenAIPolicy:
             except openai.APIError as error:
                 raise self._fatal(error) from error
 
-    def _read(self, completion: Any, retries: int) -> Reply:
+    def _read(self, completion: Any, retries: int, truncated: bool) -> Reply:
         """The first choice of a completion. What is no completion is `ModelServerError`."""
         choices = getattr(completion, "choices", None)
         if not choices or choices[0].message is None:
@@ -254,6 +271,7 @@ class OpenAIPolicy:
             prompt_tokens=(usage.prompt_tokens or 0) if usage else 0,
             completion_tokens=(usage.completion_tokens or 0) if usage else 0,
             cut=choice.finish_reason == "length",
+            truncated=truncated,
             retries=retries,
         )
 
@@ -269,6 +287,7 @@ class OpenAIPolicy:
         total.prompt_tokens += reply.prompt_tokens
         total.completion_tokens += reply.completion_tokens
         total.cut += reply.cut
+        total.truncations += reply.truncated
         view.prompt_tokens += reply.prompt_tokens
         view.sampled_tokens += reply.completion_tokens
 

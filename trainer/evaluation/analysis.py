@@ -3,10 +3,10 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from shared.actions import ActionType
-from shared.models import Outcome
+from shared.models import Difficulty, Outcome
 from trainer.behaviour import ANSWERED
 from trainer.evaluation.paired import compare
 from trainer.evaluation.records import EvaluatedEpisode
@@ -18,16 +18,15 @@ Episodes = Sequence[EvaluatedEpisode]
 
 def groups(episodes: Episodes) -> dict[str, dict[str, Episodes]]:
     """kind -> name -> the group's episodes. Kinds are all, part (seen and unseen databases), difficulty, database."""
-    found: dict[str, dict[str, list[EvaluatedEpisode]]] = {
-        "all": {"overall": list(episodes)},
-        "part": {SEEN: [], UNSEEN: []},
+    found: dict[str, dict[str, Episodes]] = {"all": {"overall": episodes}}
+    names = {
+        "part": [SEEN, UNSEEN],
+        "difficulty": [one for one in get_args(Difficulty) if any(one == other.difficulty for other in episodes)],
+        "database": sorted({one.database for one in episodes}),
     }
-    for kind in ("part", "difficulty", "database"):
-        by_name = found.setdefault(kind, {})
-        for one in episodes:
-            by_name.setdefault(getattr(one, kind), []).append(one)
-        found[kind] = dict(sorted(by_name.items()))
-    return {kind: dict(by_name) for kind, by_name in found.items()}
+    for kind, known in names.items():
+        found[kind] = {name: [one for one in episodes if getattr(one, kind) == name] for name in known}
+    return found
 
 
 def analyse(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:

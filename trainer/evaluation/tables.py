@@ -14,7 +14,14 @@ Result = Mapping[str, Any]
 
 
 def _table(title: str, first: str, *headings: str) -> Table:
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(
+        title=escape(title),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),  # two columns apart: it all has to fit 80
+    )
     table.add_column(first, no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
@@ -58,18 +65,17 @@ def success_table(result: Result, label: str) -> Table:
 
 
 def behaviour_table(result: Result) -> Table:
-    """What an episode does: its actions by type, what went wrong with them, and how it ends."""
+    """What an episode does: its actions by type, what went wrong with them, and how many of its answers are right."""
     kinds = list(ActionType)
-    table = _table(
-        "Actions an episode", "", *map(str, kinds), "errors", "fall-backs", "repeats", "answered %", "of these right %"
-    )
+    headings = (*map(str, kinds), "errors", "fall-backs", "repeats", "right of answers %")
+    table = _table("Actions an episode", "", *headings)
     for name, group in rows_of(result["success"]):
-        percents = (group[key] for key in ("answered", "accuracy_when_answered"))
+        right = group["accuracy_when_answered"]
         table.add_row(
             escape(name),
             *(number(group["actions"][kind]) for kind in kinds),
             *(number(group[key]) for key in ("errors", "fallbacks", "repeats")),
-            *(number(None if one is None else 100 * one, ".1f") for one in percents),
+            number(None if right is None else 100 * right, ".1f"),
         )
     return table
 

@@ -63,7 +63,7 @@ def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]
 
     Newcombe's square-and-add interval: the Wilson intervals of either mean, put together with the correlation of the
     pairs. Over rates, not 0 or 1, it is wider than it need be, as Wilson's is.
-    Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 8.
+    Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 10.
     """
     n = len(pairs)
     if n == 0:
@@ -82,10 +82,11 @@ def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]
 
 
 def _correlation(firsts: list[float], seconds: list[float]) -> float:
-    """Pearson's, which of 0 and 1 is phi; 0 where a side doesn't vary."""
+    """Pearson's (of 0 and 1: phi), with the method's continuity correction; 0 where a side doesn't vary."""
     n = len(firsts)
     mean1, mean2 = math.fsum(firsts) / n, math.fsum(seconds) / n
     both = math.fsum((one - mean1) * (two - mean2) for one, two in zip(firsts, seconds, strict=True))
     own1 = math.fsum((one - mean1) ** 2 for one in firsts)
     own2 = math.fsum((two - mean2) ** 2 for two in seconds)
+    both = max(0.0, both - 0.5) if both > 0 else both
     return both / math.sqrt(own1 * own2) if own1 > 0 and own2 > 0 else 0.0

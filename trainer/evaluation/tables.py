@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from shared.actions import ActionType
 from trainer.display import number, rate_text
@@ -13,19 +15,22 @@ from trainer.display import number, rate_text
 Result = Mapping[str, Any]
 
 
-def _table(title: str, first: str, *headings: str) -> Table:
+def _table(*headings: str) -> Table:
     table = Table(
-        title=escape(title),
-        title_justify="left",
         box=SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
         padding=(0, 0, 0, 1),  # two columns apart: it all has to fit 80
     )
-    table.add_column(first, no_wrap=True)
+    table.add_column("", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
     return table
+
+
+def _titled(title: str, table: Table) -> RenderableType:
+    """The table under a line of its own, which rich's own title would wrap at the table's width."""
+    return Group(Text(title, style="italic"), table, "")
 
 
 def rows_of(result: Result) -> Iterator[tuple[str, Any]]:
@@ -36,13 +41,11 @@ def rows_of(result: Result) -> Iterator[tuple[str, Any]]:
             yield name, group
 
 
-def success_table(result: Result, label: str) -> Table:
+def success_table(result: Result, label: str) -> RenderableType:
     """Success and pass@k in percent with their 95 % intervals, and what an episode took."""
     groups = result["success"]
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
     table = _table(
-        f"{label}: success in % [95 %] on {result['questions']} {result['split']} questions",
-        "",
         "questions",
         "success",
         *(f"pass@{k}" for k in ks),
@@ -61,14 +64,15 @@ def success_table(result: Result, label: str) -> Table:
             number(tokens, ".0f"),
             number(group["mean_reward"]),
         )
-    return table
+    title = f"{label}: success in % [95 %] on {result['questions']} {result['split']} questions"
+    return _titled(title, table)
 
 
-def behaviour_table(result: Result) -> Table:
+def behaviour_table(result: Result) -> RenderableType:
     """What an episode does: its actions by type, what went wrong with them, and how many of its answers are right."""
     kinds = list(ActionType)
     headings = (*map(str, kinds), "errors", "fall-backs", "repeats", "right of answers %")
-    table = _table("Actions an episode", "", *headings)
+    table = _table(*headings)
     for name, group in rows_of(result["success"]):
         right = group["accuracy_when_answered"]
         table.add_row(
@@ -77,14 +81,12 @@ def behaviour_table(result: Result) -> Table:
             *(number(group[key]) for key in ("errors", "fallbacks", "repeats")),
             number(None if right is None else 100 * right, ".1f"),
         )
-    return table
+    return _titled("Actions an episode", table)
 
 
-def paired_table(paired: Result) -> Table:
+def paired_table(paired: Result) -> RenderableType:
     """The comparison, question by question: success of both in percent, the difference in points, McNemar's p."""
     table = _table(
-        f"Against {paired['against']}, question by question",
-        "",
         "questions",
         "before",
         "after",
@@ -105,7 +107,7 @@ def paired_table(paired: Result) -> Table:
             str(group["lost"]),
             p_text(group["p_value"]),
         )
-    return table
+    return _titled(f"Against {paired['against']}, question by question", table)
 
 
 def p_text(p: float) -> str:

@@ -143,9 +143,9 @@ def _paired(
     """The comparison with another measurement, and in which settings the two differ."""
     own = settings.identity(inputs, metadata, [row["question_id"] for row in rows])
     differs = {
-        name: {"before": other.settings[name], "after": own.get(name)}
-        for name in other.settings
-        if other.settings[name] != own.get(name)
+        name: {"before": other.settings.get(name), "after": own.get(name)}
+        for name in {**other.settings, **own}
+        if other.settings.get(name) != own.get(name)
     }
     return {"against": other.name, "differs": differs, **found}
 

@@ -205,7 +205,8 @@ class OpenAIPolicy:
             raise ModelServerError(f"the server at {self.base_url} has no model {self.model!r}; it has {shown}")
 
     async def _models(self) -> list[str]:
-        return [one.id async for one in self._client.models.list()]
+        asked = self._client.with_options(max_retries=min(1, self._max_attempts - 1))  # some servers' list is a 500
+        return [one.id async for one in asked.models.list()]
 
     async def _complete_all(
         self, conversations: Sequence[list[dict[str, str]]], seeds: Sequence[int | None]

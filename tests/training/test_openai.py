@@ -1,5 +1,6 @@
 """Playing with a model behind an OpenAI-compatible server: a real socket, the protocol's replies and its faults."""
 
+import signal
 import socket
 from collections.abc import Iterator
 
@@ -234,6 +235,26 @@ def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(chat: ChatServ
         [row] = play_episodes([prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy)
     assert (row["parse_failures"], row["actions"]) == (2, ["QUERY: (empty)"] * 2)
     assert policy.usage.cut == 2
+
+
+@pytest.mark.timeout(30)
+def test_an_interruption_does_not_wait_for_the_server(chat: ChatServer) -> None:
+    chat.delay_s = 300.0
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with policy_of(chat) as policy, pytest.raises(KeyboardInterrupt):
+            policy.act([view_of(), view_of()])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    chat.delay_s = 0.0
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
 
 
 def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:

@@ -9,7 +9,7 @@ from shared.actions import ActionType
 from shared.models import Difficulty, Outcome
 from trainer.behaviour import ANSWERED
 from trainer.evaluation.paired import compare
-from trainer.evaluation.records import EvaluatedEpisode
+from trainer.evaluation.records import EvaluatedEpisode, success_rates
 from trainer.records import SEEN, UNSEEN
 from trainer.statistics import pass_at_k, wilson_interval
 
@@ -80,14 +80,13 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def compare_groups(before: Episodes, after: Episodes) -> dict[str, Any]:
+def compare_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
     """`trainer.evaluation.paired.compare` of each group, in the form of `analyse`, over the questions of both.
 
-    A question's group is that of `after`.
+    `before`: success by question. A question's group is that of `after`.
     """
-    earlier = rates(before)
     found = {
-        kind: {name: compare(earlier, rates(of_group)).as_dict() for name, of_group in by_name.items()}
+        kind: {name: compare(before, rates(of_group)).as_dict() for name, of_group in by_name.items()}
         for kind, by_name in groups(after).items()
     }
     return {**found["all"], **found["part"], "by_difficulty": found["difficulty"]}
@@ -103,7 +102,7 @@ def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[
 
 def rates(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
     """Question id -> the share of its episodes that were right."""
-    return {name: sum(right) / len(right) for name, right in success_by_question(episodes).items()}
+    return success_rates((one.question_id, one.outcome) for one in episodes)
 
 
 def share(values: Sequence[float]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import EPISODES, LineError, RecordedEpisode, RunFiles, check_seal, numbered_lines, sealed
+from shared.models import Outcome
+from shared.run_files import LineError, RecordedEpisode, RunFiles, check_seal, numbered_lines, sealed
 from trainer.errors import RunError
 from trainer.records import Book
 from trainer.runs import append_lines, read_json, read_lines, write_json
@@ -38,7 +39,7 @@ class EvaluatedEpisode(RecordedEpisode):
 
     @property
     def correct(self) -> bool:
-        return self.outcome == "correct"
+        return self.outcome == Outcome.CORRECT
 
 
 def line_of(row: Mapping[str, Any], book: Book, phase: str, mode: str, sample: int) -> dict[str, Any]:
@@ -145,12 +146,13 @@ def _cut_tail(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Another measurement, to compare with: `name` for people, its data's digest, its settings and its episodes."""
+    """Another measurement, to compare with: `name` for people, its data's digest, its settings, and of each question
+    the share of its episodes that were right."""
 
     name: str
     data_digest: str
     settings: Mapping[str, Any]
-    episodes: tuple[EvaluatedEpisode, ...]
+    success: Mapping[str, float]
 
 
 def read_measured(path: Path, mode: str) -> Measured:
@@ -162,14 +164,31 @@ def read_measured(path: Path, mode: str) -> Measured:
     if not files.config.is_file():
         raise RunError(f"nothing to compare with at {path}: it has no config.json; name an evaluation's --out or a run")
     settings = read_json(files.config)
-    episodes = [one for one in read_episodes(files.episodes) if not one.lost]
     if not isinstance(settings, dict) or "data_digest" not in settings:
         raise RunError(f"{files.config} is of no evaluation and no run: name an evaluation's --out or a run")
     name, what = str(path), settings.get("evaluation")
     if what is None:
-        what = {"policy": "model", "mode": mode}
-        name = f"{path}, before training, {mode}"
-        episodes = [one for one in episodes if (one.phase, one.mode) == ("before", mode)]
-    if not episodes:
-        raise RunError(f"{files.path / EPISODES} has no finished episode to compare with ({name})")
-    return Measured(name, str(settings["data_digest"]), what, tuple(episodes))
+        name, what = f"{path}, before training, {mode}", {"policy": "model", "mode": mode}
+        try:
+            results = [
+                (str(row["question_id"]), str(row["outcome"]))
+                for row in read_lines(files.episodes)
+                if (row["phase"], row["mode"]) == ("before", mode)
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{files.episodes} holds what is no episode: {error}") from error
+    else:
+        results = [(one.question_id, one.outcome) for one in read_episodes(files.episodes)]
+    success = success_rates(results)
+    if not success:
+        raise RunError(f"{files.episodes} has no finished episode to compare with ({name})")
+    return Measured(name, str(settings["data_digest"]), what, success)
+
+
+def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Question id -> the share of right ones among its finished episodes, out of (question id, outcome)."""
+    tries: dict[str, list[bool]] = {}
+    for question, outcome in results:
+        if outcome != Outcome.INFRA_FAILED:
+            tries.setdefault(question, []).append(outcome == Outcome.CORRECT)
+    return {question: sum(right) / len(right) for question, right in tries.items()}

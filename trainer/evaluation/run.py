@@ -76,7 +76,7 @@ def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]
             f"{other.name} was measured on other data (digest {other.data_digest[:12]}) than this one "
             f"({inputs.data_digest[:12]}): the questions don't compare"
         )
-    if {one.question_id for one in other.episodes}.isdisjoint(row["question_id"] for row in rows):
+    if other.success.keys().isdisjoint(row["question_id"] for row in rows):
         raise RunError(f"{other.name} has none of these questions: measure both on the same split and databases")
 
 
@@ -128,7 +128,7 @@ def build_result(
         "digests": {"data": inputs.data_digest, "server": metadata.digest, "model": inputs.model_digest or None},
     }
     if other is not None:
-        result["paired"] = _paired(settings, inputs, metadata, rows, other, compare_groups(other.episodes, episodes))
+        result["paired"] = _paired(settings, inputs, metadata, rows, other, compare_groups(other.success, episodes))
     return result
 
 

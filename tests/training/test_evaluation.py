@@ -312,7 +312,8 @@ def test_a_run_is_compared_with_by_its_measurement_before_training(
     run = tmp_path / "run"
     run.mkdir()
     digest = json.loads((tmp_path / "out" / "config.json").read_text())["data_digest"]
-    (run / "config.json").write_text(json.dumps({"preset": "offline", "config": {}, "data_digest": digest}))
+    found = {"preset": "offline", "config": {"step_budget": 9}, "data_digest": digest}
+    (run / "config.json").write_text(json.dumps(found))
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     measured = evaluate(random_play(small, client), inputs.evaluation, inputs.book, mode="greedy").episodes
@@ -326,6 +327,7 @@ def test_a_run_is_compared_with_by_its_measurement_before_training(
     assert result["paired"]["against"].endswith("before training, greedy")
     assert (result["paired"]["overall"]["before"], result["paired"]["overall"]["n"]) == (1.0, 12)
     assert result["paired"]["overall"]["lost"] == 12
+    assert result["paired"]["differs"] == {"step_budget": {"before": 9, "after": 3}}
 
 
 def test_a_questions_samples_in_one_batch_follow_on_each_other() -> None:

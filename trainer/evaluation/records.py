@@ -144,6 +144,13 @@ def _cut_tail(path: Path) -> None:
             os.truncate(path, whole)
 
 
+# What a training run's config.json says of its measurement before training
+RUN_SETTINGS = (
+    *("policy", "mode", "step_budget", "system_prompt", "max_new_tokens", "max_context_tokens"),
+    *("data_digest", "server_digest", "model_digest"),
+)
+
+
 @dataclass(frozen=True)
 class Measured:
     """Another measurement, to compare with: `name` for people, its data's digest, its settings, and of each question
@@ -168,7 +175,9 @@ def read_measured(path: Path, mode: str) -> Measured:
         raise RunError(f"{files.config} is of no evaluation and no run: name an evaluation's --out or a run")
     name, what = str(path), settings.get("evaluation")
     if what is None:
-        name, what = f"{path}, before training, {mode}", {"policy": "model", "mode": mode}
+        name = f"{path}, before training, {mode}"
+        known = {**settings, **settings.get("config", {}), "policy": "model", "mode": mode}
+        what = {one: known[one] for one in RUN_SETTINGS if one in known}
         try:
             results = [
                 (str(row["question_id"]), str(row["outcome"]))

@@ -140,12 +140,12 @@ def _paired(
     other: Measured,
     found: dict[str, Any],
 ) -> dict[str, Any]:
-    """The comparison with another measurement, and in which settings the two differ."""
+    """The comparison with another measurement, and in which of the settings that both have the two differ."""
     own = settings.identity(inputs, metadata, [row["question_id"] for row in rows])
     differs = {
-        name: {"before": other.settings.get(name), "after": own.get(name)}
-        for name in {**other.settings, **own}
-        if other.settings.get(name) != own.get(name)
+        name: {"before": other.settings[name], "after": own[name]}
+        for name in own
+        if name in other.settings and other.settings[name] != own[name]
     }
     return {"against": other.name, "differs": differs, **found}
 

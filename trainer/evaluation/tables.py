@@ -42,11 +42,11 @@ def rows_of(result: Result) -> Iterator[tuple[str, Any]]:
 
 
 def success_table(result: Result, label: str) -> RenderableType:
-    """Success and pass@k in percent with their 95 % intervals, and what an episode took."""
+    """Success and pass@k in percent with their 95 % intervals, over `n` questions, and what an episode took."""
     groups = result["success"]
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
     table = _table(
-        "questions",
+        "n",
         "success",
         *(f"pass@{k}" for k in ks),
         "steps",

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from shared.errors import SQLEnvError
+from trainer.evaluation.command import add_evaluate
 from trainer.report.command import command as report
 
 app = typer.Typer(
@@ -204,51 +205,6 @@ def train(
     _guarded(job)
 
 
-@app.command()
-def evaluate(
-    model: Annotated[str, typer.Option(help="Model directory or Hugging Face name.")],
-    data: DataOption = Path("data"),
-    split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
-    mode: Annotated[str, typer.Option(help="greedy, sampled (temperature 1) or both.")] = "both",
-    limit: Annotated[
-        int, typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all.")
-    ] = 0,
-    difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
-    preset: Annotated[str, typer.Option(help="Whose prompt, budget and lengths the model plays with.")] = "offline",
-    seed: Annotated[int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")] = None,
-    server: ServerOption = None,
-    set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
-) -> None:
-    """Measure a model's success, with 95 % intervals, overall and on databases seen and unseen in training."""
-    if mode not in ("greedy", "sampled", "both"):
-        raise typer.BadParameter(f"{mode!r} is none of greedy, sampled, both", param_hint="--mode")
-
-    overrides = {"model_name": model, "data_dir": data, "difficulty_filter": difficulty} | _settings(set_)
-
-    def job() -> None:
-        from trainer.config import GRPOConfig
-        from trainer.errors import ConfigError
-        from trainer.measure import evaluate_model
-        from trainer.ranks import launched
-        from trainer.runs import check_writable, write_json
-
-        if launched():
-            raise ConfigError("evaluate plays in one process: start it without a launcher")
-        if out is not None:
-            check_writable(out)
-        config = GRPOConfig.preset(preset, **overrides)
-        modes: Any = ("greedy", "sampled") if mode == "both" else (mode,)
-        result = evaluate_model(
-            config, split=split, modes=modes, limit=limit, seed=seed, servers=tuple(server or ()), console=console
-        )
-        if out is not None:
-            write_json(out, result)
-            console.print(f"written to {out}", markup=False, highlight=False, soft_wrap=True)
-
-    _guarded(job)
-
-
 @app.command("report")
 @functools.wraps(report)
 def report_(*args: Any, **options: Any) -> None:
@@ -290,6 +246,8 @@ def _guarded(job: Callable[[], None]) -> None:
         errors.print("interrupted", style="red")
         raise typer.Exit(EXIT_CODE) from None
 
+
+add_evaluate(app, _guarded, _settings, console)
 
 if __name__ == "__main__":
     sys.exit(app())

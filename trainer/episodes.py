@@ -134,6 +134,9 @@ class Batch:
                 texts = policy.act([one.view for one in live])
             acting = []
             for episode, text in zip(live, texts, strict=True):
+                if isinstance(text, SQLEnvError):
+                    self._lose(episode, text)
+                    continue
                 if text is None:
                     self._abandon(episode)
                     continue
@@ -160,6 +163,8 @@ class Batch:
                 assert episode.transcript is not None
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)
+                episode.view.prompt_tokens += len(appended[index])
+                episode.view.sampled_tokens += len(sample.ids)
                 acting.append((episode, codec.text(sample.ids)))
             self._step(acting)
 
@@ -280,6 +285,8 @@ class Batch:
             "env_errors": episode.env_errors,
             "context_overflow": episode.context_overflow,
             "context_truncations": episode.truncations,
+            "prompt_tokens": episode.view.prompt_tokens,
+            "sampled_tokens": episode.view.sampled_tokens,
             "actions": observation.action_history if observation else [],
             "rewards": episode.rewards,
             "observations": episode.digests,

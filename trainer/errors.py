@@ -5,6 +5,7 @@
     ├── PromptError            a prompt that names no question, or a chat template that the rollout can't use
     ├── ModelLoadError         a model or tokenizer that can't be loaded: names the path and the remedy
     ├── OutOfMemory            memory ran out: the numbers in force, and settings that take less
+    ├── ModelServerError       an OpenAI-compatible server that can't be reached, refuses, or has no such model
     ├── RankLost               another process of a run of several is gone: the others stop
     ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
     ├── RunError               a run's folder that can't be made, read or resumed
@@ -33,6 +34,10 @@ class OutOfMemory(SQLEnvError):
     """`details`: doing, what was under way."""
 
     code = "out_of_memory"
+
+
+class ModelServerError(SQLEnvError):
+    code = "model_server"
 
 
 class RankLost(SQLEnvError):

@@ -57,10 +57,18 @@ class Inputs:
     tokenizer: Any = field(repr=False)
 
 
-def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *, training: bool = True) -> Inputs:
+def load_inputs(
+    config: GRPOConfig,
+    options: JobOptions,
+    split: str = "eval",
+    *,
+    training: bool = True,
+    with_model: bool = True,
+) -> Inputs:
     """Questions, databases and model; `split` is what is measured. Errors name the path and the remedy.
 
     Without `training` there are no prompts to train on, and no question that difficulty_filter must leave for them.
+    Without `with_model` the model and its tokenizer are None, and their digest is empty.
     """
     from transformers.utils import logging
 
@@ -73,13 +81,13 @@ def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *,
     train = load_question_prompts(config, "train") if training else []
     check_training_questions((row["question_id"] for row in train), config)
     evaluation = choose(load_question_prompts(config, split), options.eval_limit)
-    model, tokenizer = load_model_and_tokenizer(config)
+    model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
     return Inputs(
         train,
         evaluation,
         Book(train_questions, eval_questions, REWARD_WEIGHTS),
         data_digest(config.data_dir),
-        model_digest(model),
+        model_digest(model) if with_model else "",
         model,
         tokenizer,
     )

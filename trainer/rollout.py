@@ -72,11 +72,11 @@ def play_episodes(
     A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome, correctness, progress
     (the final potential), operational, reward (the ledger's total), steps, parse_failures, env_errors (error codes),
     context_overflow (it ended for want of room), context_truncations (times that its context was cut down to the
-    prompt and the last pairs, `trainer.tokens`; the ids end at the first), actions (canonical texts), rewards (of each
-    step), observations (digests, the reset's first), texts (as written) and transcript (chat messages). An episode that
-    infrastructure took has outcome infra_failed, the error's text in `lost`, None for each of the ledger's parts and
-    one EOS with mask 0. `RolloutError` where they are more than `config.max_lost_fraction` of the batch; `check_lost`
-    False leaves that to the caller.
+    prompt and the last pairs, `trainer.tokens`; the ids end at the first), prompt_tokens and sampled_tokens (read and
+    written by a model), actions (canonical texts), rewards (of each step), observations (digests, the reset's first),
+    texts (as written) and transcript (chat messages). An episode that infrastructure took has outcome infra_failed, the
+    error's text in `lost`, None for each of the ledger's parts and one EOS with mask 0. `RolloutError` where they are
+    more than `config.max_lost_fraction` of the batch; `check_lost` False leaves that to the caller.
     """
     if not prompts:
         return []

@@ -128,6 +128,9 @@ class Batch:
                 texts = policy.act([one.view for one in live])
             acting = []
             for episode, text in zip(live, texts, strict=True):
+                if isinstance(text, SQLEnvError):
+                    self._lose(episode, text)
+                    continue
                 if text is None:
                     self._abandon(episode)
                     continue
@@ -154,6 +157,7 @@ class Batch:
                 assert episode.transcript is not None
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)
+                episode.view.sampled_tokens += len(sample.ids)
                 acting.append((episode, codec.text(sample.ids)))
             self._step(acting)
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from shared.errors import SQLEnvError
 from shared.models import SQLObservation
 
 
@@ -57,9 +58,12 @@ class View:
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # its own texts so far
+    prompt_tokens: int = 0  # read so far, by a policy that a model behind a server plays: each turn reads all of it
+    sampled_tokens: int = 0  # written so far, by such a policy or a generator
 
 
 class Policy(Protocol):
-    """Plays by text. None ends the episode without an answer."""
+    """Plays by text. None ends the episode without an answer; an error in place of a text says that infrastructure took
+    the turn, and the episode is lost."""
 
-    def act(self, views: Sequence[View]) -> list[str | None]: ...
+    def act(self, views: Sequence[View]) -> Sequence[str | SQLEnvError | None]: ...

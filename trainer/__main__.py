@@ -1,4 +1,4 @@
-"""The trainer's command line: `python -m trainer pretrain | train | evaluate | doctor`.
+"""The trainer's command line: `python -m trainer pretrain | train | evaluate | play | doctor`.
 
 torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
 """
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from shared.errors import SQLEnvError
+from trainer.play import command as play_command
 
 app = typer.Typer(
     name="python -m trainer",
@@ -278,6 +279,8 @@ def _guarded(job: Callable[[], None]) -> None:
         errors.print("interrupted", style="red")
         raise typer.Exit(EXIT_CODE) from None
 
+
+play_command.register(app, console, errors, _guarded)
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -102,15 +102,16 @@ class Screen:
         self._console.print()
         if played.answer is not None:
             answer = Text(printable(played.answer), "bold")
-            self._console.print(Panel(answer, title="answer", title_align="left", expand=False, border_style="green"))
+            panel = Panel(answer, title="answer, unchecked", title_align="left", expand=False, border_style="green")
+            self._console.print(panel)
         else:
             self._print(Text(no_answer(played), "bold yellow"))
-        counts = [f"{len(played.steps)} steps"]
+        counts = [f"{len(played.steps)} step{'s' if len(played.steps) != 1 else ''}"]
         if played.tokens is not None:
             counts.append(f"{played.tokens} tokens")
         counts.append(f"{played.wall_s:.2f} s (agent {played.agent_s:.2f} s)")
         if played.fallbacks:
-            counts.append(f"{played.fallbacks} texts that were no action")
+            counts.append(f"parse fall-backs: {played.fallbacks}")
         if played.context_truncations:
             counts.append(f"old turns dropped from the agent's context {played.context_truncations} times")
         self._print(Text(", ".join(counts), "dim"))

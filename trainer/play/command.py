@@ -90,7 +90,8 @@ def register(
                 if base_url is not None and api_model is not None:
                     agent = stack.enter_context(api_agent(base_url, api_model, sampling, steps, SERVER_WAIT_S))
                 else:
-                    agent = local_agent(model, sampling, steps, SERVER_WAIT_S)
+                    with display.busy("the model is loaded"):
+                        agent = local_agent(model, sampling, steps, SERVER_WAIT_S)
                 if not asked:
                     return converse(db, agent, display, errors)
                 if not play_questions(database, asked, agent, display, server or (), keep):

@@ -61,10 +61,12 @@ def play_questions(
     for text in questions:
         check_fits(agent, text)
     answered = True
-    with hosted(database, questions, agent, servers, keep) as (there, client, made):
+    with ExitStack() as stack:
+        with display.busy("the environment server starts"):
+            there, client, made = stack.enter_context(hosted(database, questions, agent, servers, keep))
         display.begin(database, made.how, agent)
         for question_id, text in zip(made.question_ids, questions, strict=True):
-            with display.thinking():
+            with display.busy("the agent plays"):
                 played = ask(
                     there,
                     client,

@@ -7,7 +7,7 @@ control characters are written as escapes, so that no cell can move the cursor o
 import json
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -34,8 +34,8 @@ class Display(Protocol):
 
     def question(self, text: str, first: SQLObservation) -> None: ...
 
-    def thinking(self) -> Any:
-        """A context manager around a question."""
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Around what the user waits for: `what` says which."""
 
     def step(self, step: Step) -> None: ...
 
@@ -69,11 +69,11 @@ class Screen:
         self._console.print()
 
     @contextmanager
-    def thinking(self) -> Iterator[None]:
+    def busy(self, what: str) -> Iterator[None]:
         if not self._console.is_terminal:
             yield
             return
-        with self._console.status("the agent is thinking", spinner="dots"):
+        with self._console.status(what, spinner="dots"):
             yield
 
     def step(self, step: Step) -> None:
@@ -153,9 +153,8 @@ class JsonLines:
     def question(self, text: str, first: SQLObservation) -> None:
         pass
 
-    @contextmanager
-    def thinking(self) -> Iterator[None]:
-        yield
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def step(self, step: Step) -> None:
         pass

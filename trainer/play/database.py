@@ -24,6 +24,7 @@ COPY_ATTEMPTS = 3  # while another program writes
 MAX_QUESTION_CHARS = 20_000
 SUFFIXES = (".sqlite", ".sqlite3", ".db", ".db3")
 LISTED = 5  # files that an error names
+NEARNESS = 0.8  # of a name, for a hint at it; a shared suffix alone reaches 0.6
 
 _HEADER = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -252,5 +253,5 @@ def _similar(path: Path) -> str:
     """A hint at a file of nearly that name."""
     if not path.parent.is_dir():
         return ""
-    near = get_close_matches(path.name, [one.name for one in path.parent.iterdir()], 1)
+    near = get_close_matches(path.name, [one.name for one in path.parent.iterdir()], 1, NEARNESS)
     return f"; did you mean {near[0]}?" if near else ""

@@ -19,7 +19,7 @@ from shared.dataset import OpenQuestion, database_path, open_questions_path
 from shared.errors import DatabaseLoadError
 from trainer.errors import PlayError
 
-MAX_COPY_BYTES = 2**30  # file and log; beyond it the user is asked to fold the log in
+MAX_COPY_BYTES = 1_000_000_000  # file and log; beyond it the user is asked to fold the log in
 COPY_ATTEMPTS = 3  # while another program writes
 MAX_QUESTION_CHARS = 20_000
 SUFFIXES = (".sqlite", ".sqlite3", ".db", ".db3")

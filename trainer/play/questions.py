@@ -10,7 +10,7 @@ from rich.console import Console
 
 from shared.client import SQLEnvClient
 from shared.dataset import data_digest
-from shared.errors import DigestMismatch, SQLEnvError
+from shared.errors import DatabaseLoadError, DigestMismatch, SQLEnvError
 from trainer.play.agent import Agent
 from trainer.play.database import Database, Hosted, check_question, examine, host
 from trainer.play.session import ask, check_fits
@@ -66,7 +66,7 @@ def play_questions(
             there, client, made = stack.enter_context(hosted(database, questions, agent, servers, keep))
         display.begin(database, made.how, agent)
         for question_id, text in zip(made.question_ids, questions, strict=True):
-            with display.busy("the agent plays"):
+            with display.busy("the agent plays"), _about(database):
                 played = ask(
                     there,
                     client,
@@ -83,6 +83,15 @@ def play_questions(
                 f"or name a copy made with: sqlite3 {database.given} '.backup copy.sqlite'"
             )
     return answered
+
+
+@contextmanager
+def _about(database: Database) -> Iterator[None]:
+    """What is wrong with the database is said of the user's own file."""
+    try:
+        yield
+    except DatabaseLoadError as error:
+        raise DatabaseLoadError(f"{database.given}: {error.message}") from error
 
 
 def converse(path: Path, agent: Agent, display: Display, errors: Console) -> None:

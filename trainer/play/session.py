@@ -4,6 +4,7 @@
 client; both tell the `_Watch` between them.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -268,10 +269,11 @@ def _messages(agent: Agent, user: str) -> list[dict[str, str]]:
 
 
 def _explained(error: SQLEnvError) -> SQLEnvError:
-    """An error of the server's as this command's user can mend it: no one but them built the database."""
-    if isinstance(error, DataError):
-        return DatabaseLoadError(
-            f"{error.message.partition('; build or import')[0]}. Check it with: sqlite3 FILE 'PRAGMA integrity_check'; "
-            "save what is left with: sqlite3 FILE .recover"
-        )
-    return error
+    """An error of the server's as the user can mend it, who alone has built the database."""
+    if not isinstance(error, DataError):
+        return error
+    found = re.fullmatch(r"database \S+ fails for question \S+: (.*); build or import the data again", error.message)
+    return DatabaseLoadError(
+        f"{found[1] if found else error.message}. Check it with: sqlite3 FILE 'PRAGMA integrity_check'; save what is "
+        "left with: sqlite3 FILE .recover"
+    )

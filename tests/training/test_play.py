@@ -160,8 +160,15 @@ def test_a_server_of_ones_own_hosts_what_keep_left(shop: Path, tmp_path: Path) -
         asked = (*common, "--base-url", chat.url, "-q", "How many?")
         assert play(*asked, "--keep", tmp_path / "kept").exit_code == 0
         server = stack.enter_context(running_server(tmp_path / "kept"))
+
+        def somebody_writes(messages: Messages) -> str:
+            make(shop, "INSERT INTO orders (buyer) VALUES ('Di')")
+            return "ANSWER: 3"
+
+        chat.answer = somebody_writes
         again = play(*asked, "--server", server.url)
         assert (again.exit_code, json.loads(again.stdout)["answer"]) == (0, "3")
+        assert f"note: {shop} was written to meanwhile" in again.stderr
         other = play(*asked, "-q", "Which?", "--server", server.url)
         assert other.exit_code == 1
         assert "does not host this question on this database" in one_line(other.output)
@@ -242,6 +249,14 @@ def test_bad_input_is_one_line(
     assert result.exit_code == 1
     assert said in one_line(result.output)
     assert "Traceback" not in result.output
+
+
+def test_it_has_help() -> None:
+    result = play("--help")
+    assert result.exit_code == 0
+    assert "play" in CliRunner().invoke(cli.app, ["--help"]).output
+    for option in ("--db", "--question", "--model", "--base-url", "--steps", "--json"):
+        assert option in result.output
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def _expected(
     recorded: RecordedEpisode, replies: Sequence[StepResult], bank: QuestionBank, train_databases: frozenset[str]
 ) -> dict[str, Any]:
     """The fields of a line that follow from the question and the replies."""
-    question = bank.get(recorded.question_id)
+    question = bank.with_gold(recorded.question_id)
     ledger = replies[-1].info.ledger if replies and not recorded.lost else None
     return {
         "database": question.database_name,

@@ -1,4 +1,4 @@
-"""The trainer's command line: `python -m trainer pretrain | train | evaluate | report | doctor`.
+"""The trainer's command line: `python -m trainer pretrain | train | evaluate | report | play | doctor`.
 
 torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
 """
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from shared.errors import SQLEnvError
 from trainer.evaluation.command import add_evaluate
+from trainer.play import command as play_command
 from trainer.report.command import command as report
 
 app = typer.Typer(
@@ -248,6 +249,7 @@ def _guarded(job: Callable[[], None]) -> None:
 
 
 add_evaluate(app, _guarded, _settings, console)
+play_command.register(app, console, errors, _guarded)
 
 if __name__ == "__main__":
     sys.exit(app())

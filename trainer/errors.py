@@ -6,6 +6,7 @@
     ├── ModelLoadError         a model or tokenizer that can't be loaded: names the path and the remedy
     ├── OutOfMemory            memory ran out: the numbers in force, and settings that take less
     ├── ModelServerError       an OpenAI-compatible server that can't be reached, refuses, or has no such model
+    ├── PlayError              a question or a setting of `play` that can't be played: names it and the remedy
     ├── RankLost               another process of a run of several is gone: the others stop
     ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
     ├── RunError               a run's folder that can't be made, read or resumed
@@ -38,6 +39,10 @@ class OutOfMemory(SQLEnvError):
 
 class ModelServerError(SQLEnvError):
     code = "model_server"
+
+
+class PlayError(SQLEnvError):
+    code = "play"
 
 
 class RankLost(SQLEnvError):

@@ -3,21 +3,18 @@
 torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
 """
 
-import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from shared.errors import SQLEnvError
-from trainer.evaluation.command import add_evaluate
-from trainer.play import command as play_command
-from trainer.report.command import command as report
+from trainer.cli import DataOption, ServerOption, SetOption, console, errors, guarded, settings_of
+from trainer.evaluation.command import evaluate
+from trainer.play.command import play
+from trainer.report.command import report
 
 app = typer.Typer(
     name="python -m trainer",
@@ -26,43 +23,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
-
-DataOption = Annotated[
-    Path, typer.Option("--data", help="Data directory: databases/ and questions/ (see 'python -m data').")
-]
-ServerOption = Annotated[
-    list[str] | None,
-    typer.Option("--server", help="URL of a running environment server; may be repeated. Without it one is started."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
-]
-
-
-def _settings(items: list[str] | None) -> dict[str, Any]:
-    """What `--set` says, by key."""
-    settings = {}
-    for item in items or []:
-        key, separator, value = item.partition("=")
-        if not separator or not key:
-            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
-        settings[key.strip()] = value
-    return settings
 
 
 def _given(context: typer.Context, name: str) -> bool:
     """Whether a parameter was typed, also where its value is the default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def fail(error: SQLEnvError) -> typer.Exit:
-    """Say what is wrong in one line, without a traceback."""
-    errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(1)
 
 
 @app.callback()
@@ -112,7 +78,7 @@ def pretrain(
             measure=lambda model: base_success(GRPOConfig.preset("offline", model_name=str(model)), console),
         )
 
-    _guarded(job)
+    guarded(job)
 
 
 @app.command()
@@ -167,7 +133,7 @@ def train(
     Leaves runs/<id>/ with summary.json, learning_curve.png, transcripts.md, episodes.jsonl, metrics.jsonl, model/.
     Ctrl-C stops it with a checkpoint; --resume goes on from there.
     """
-    overrides = _settings(set_)
+    overrides = settings_of(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {key: value for key, value in named.items() if value is not None}
@@ -203,13 +169,11 @@ def train(
 
         run_job(config, options, resume=run, console=console)
 
-    _guarded(job)
+    guarded(job)
 
 
-@app.command("report")
-@functools.wraps(report)
-def report_(*args: Any, **options: Any) -> None:
-    _guarded(lambda: report(*args, **options))
+for command in (evaluate, report, play):
+    app.command()(command)
 
 
 @app.command()
@@ -234,22 +198,6 @@ def doctor(
     console.print("the offline job can run: make train" if runs else "the offline job can't run yet", highlight=False)
     raise typer.Exit(0 if runs else 1)
 
-
-def _guarded(job: Callable[[], None]) -> None:
-    """Run a command's work: known errors become one line and exit code 1, an interruption exit code 130."""
-    from trainer.interrupt import EXIT_CODE
-
-    try:
-        job()
-    except SQLEnvError as error:
-        raise fail(error) from error
-    except KeyboardInterrupt:
-        errors.print("interrupted", style="red")
-        raise typer.Exit(EXIT_CODE) from None
-
-
-add_evaluate(app, _guarded, _settings, console)
-play_command.register(app, console, errors, _guarded)
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from trainer.cli import console, guarded
 
 NAME = "report.html"
 
 
-def command(
+def report(
     run: Annotated[Path, typer.Argument(help="A run's folder, finished or not.", show_default=True)] = Path(
         "runs/latest"
     ),
@@ -24,17 +25,20 @@ def command(
     It needs no network, no server and no GPU, and takes seconds. A run that is under way or was stopped gives a page
     that says what is missing.
     """
-    from trainer.report.page import render
-    from trainer.report.source import read_run
-    from trainer.runs import check_writable, write_text
 
-    record = read_run(run, data)
-    path = out or record.run.path / NAME
-    check_writable(path)
-    page = render(record)
-    write_text(path, page)
-    console = Console()
-    for gap in record.gaps:
-        console.print(f"missing: {gap.what}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    size = len(page.encode()) / 1e6
-    console.print(f"{path}  {size:.1f} MB", markup=False, highlight=False, soft_wrap=True)
+    def job() -> None:
+        from trainer.report.page import render
+        from trainer.report.source import read_run
+        from trainer.runs import check_writable, write_text
+
+        record = read_run(run, data)
+        path = out or record.run.path / NAME
+        check_writable(path)
+        page = render(record)
+        write_text(path, page)
+        for gap in record.gaps:
+            console.print(f"missing: {gap.what}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        size = len(page.encode()) / 1e6
+        console.print(f"{path}  {size:.1f} MB", markup=False, highlight=False, soft_wrap=True)
+
+    guarded(job)

@@ -97,7 +97,7 @@ def model_play(
     config = replace(config, temperature=EVAL_TEMPERATURE)
 
     def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
-        with memory_told(config, f"playing {len(prompts)} episodes of an evaluation"), sampling(model, config):
+        with sampling(model, config, len(prompts)):
             return play_episodes(
                 prompts,
                 model,
@@ -113,13 +113,17 @@ def model_play(
 
 
 @contextmanager
-def sampling(model: Any, config: GRPOConfig) -> Iterator[None]:
-    """The model in eval mode and computing in the number format of `config`; after the block in the mode it was in."""
+def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
+    """The model in eval mode and computing in the number format of `config`; after the block in the mode it was in.
+
+    Where memory runs out over so many `episodes`, the error tells what to do.
+    """
     device, plan = precision(config.device, config.dtype)
     low, was_training = plan.compute is not torch.float32, model.training
     model.eval()
     try:
-        with torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext():
+        autocast = torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
+        with memory_told(config, f"playing {episodes} episodes of an evaluation"), autocast:
             yield
     finally:
         model.train(was_training)

@@ -50,7 +50,8 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     the share of its episodes that are right, pass@k the mean of `trainer.statistics.pass_at_k` over the questions with
     k episodes or more. `actions`, `steps`, the tokens, `fallbacks` (texts that were no action and stood as a QUERY),
     `errors` (actions that the environment answered with an error) and `repeats` are means an episode; `answered`,
-    `accuracy_when_answered` and `invalid` (errors among all actions) shares. None is what nothing was measured of.
+    `accuracy_when_answered`, `invalid` (errors among all actions) and `truncated` (episodes that outgrew a local
+    model's context window and went on) shares. None is what nothing was measured of.
     """
     tries = success_by_question(episodes)
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
@@ -71,6 +72,7 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
         "fallbacks": _mean([one.parse_failures for one in episodes]),
         "errors": _mean([one.env_errors for one in episodes]),
         "invalid": _mean_of(sum(one.env_errors for one in episodes), kinds.total()),
+        "truncated": _mean([(one.context_truncations or 0) > 0 for one in episodes]),
         "repeats": _mean([len(one.actions) - len(set(one.actions)) for one in episodes]),
         "answered": _mean([one.outcome in ANSWERED for one in episodes]),
         "accuracy_when_answered": _mean([one.correct for one in answered]),

@@ -165,7 +165,7 @@ def _policy_player(policy: Policy, settings: EvaluationSettings, config: GRPOCon
 
 def _model_player(settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient) -> Player:
     def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Rows:
-        with sampling(inputs.model, config):
+        with sampling(inputs.model, config, len(prompts)):
             return play_episodes(
                 prompts,
                 inputs.model,

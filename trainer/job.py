@@ -4,6 +4,7 @@ A run that was stopped goes on with `--resume runs/<id>`: what it measured befor
 on from its last checkpoint, and lines that the checkpoint has not seen are dropped and written again.
 """
 
+import logging
 import math
 import shlex
 import time
@@ -29,6 +30,7 @@ from trainer.live.callback import recorded_failures
 from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play, shared_play
 from trainer.plots import learning_curve
 from trainer.ranks import Ranks, check_same_settings, joined
+from trainer.report.page import report
 from trainer.rollout import RolloutStats
 from trainer.runs import (
     Run,
@@ -46,6 +48,8 @@ from trainer.runs import (
 from trainer.summary import RANK_WAIT, build_summary, git_state, model_digest, versions, waited_s
 from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics, save_trained
 from trainer.transcripts import transcripts
+
+log = logging.getLogger(__name__)
 
 
 def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console) -> dict[str, Any]:
@@ -315,7 +319,7 @@ class Job:
         keep_lines(self._run.metrics, known)
         for mode in MODES:
             self._run.evaluation("after", mode).unlink(missing_ok=True)
-        for path in (self._run.summary, self._run.transcripts, self._run.checksums):
+        for path in (self._run.summary, self._run.transcripts, self._run.report, self._run.checksums):
             path.unlink(missing_ok=True)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
@@ -332,6 +336,13 @@ class Job:
             steps=step,
         )
         write_bytes(self._run.curve, picture)
+
+    def _draw_report(self) -> None:
+        """The page of the run. It can be drawn anew, so what goes wrong in it does not end a run that is done."""
+        try:
+            write_text(self._run.report, report(self._run.path))
+        except Exception:
+            log.exception("the report was not drawn; 'python -m trainer report %s' tries again", _shown(self._run.path))
 
     def _finish(self, steps: int, digests: Mapping[str, str]) -> dict[str, Any]:
         texts = {row["question_id"]: self._inputs.book.text(row["question_id"]) for row in self._inputs.evaluation}
@@ -362,6 +373,7 @@ class Job:
         )
         write_json(self._run.summary, summary)
         self._run.seal()
+        self._draw_report()
         found = self._summaries()
         self._console.print(success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", found))
         trained = {phase: found[phase] for phase in ("before", "after")}
@@ -370,6 +382,8 @@ class Job:
             _say(self._console, line)
         if outgrown := truncation_line(summary):
             _say(self._console, outgrown)
-        for name in ("summary", "curve", "transcripts", "model"):
-            _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
+        for name in ("summary", "curve", "transcripts", "report", "model"):
+            path = getattr(self._run, name)
+            if path.exists():
+                _say(self._console, f"{name:12} {_shown(path)}")
         return summary

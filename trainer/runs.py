@@ -5,6 +5,7 @@ runs/<id>/
   summary.json        the result: rates, counts, times, versions, digests
   learning_curve.png  reward and success over the steps
   transcripts.md      the same questions: random, before, after
+  report.html         all of it as one page; `python -m trainer report` draws it anew
   episodes.jsonl      one line an episode, of training and of every evaluation (`shared.run_files`)
   metrics.jsonl       one line a log event
   server.log          what the environment server said, where the run started it
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import RunFiles, checksums, render_checksums
+from shared.run_files import REPORT, RunFiles, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -139,6 +140,10 @@ class Run(RunFiles):
     @property
     def transcripts(self) -> Path:
         return self.path / "transcripts.md"
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
 
     @property
     def live(self) -> Path:

@@ -116,11 +116,11 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
 
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     lines = list(read_lines(Run(finished).episodes))
-    errors = sum(line["env_errors"] for line in lines)
-    fallbacks = sum(line["parse_failures"] for line in lines)
+    names = ("context_overflow", "context_truncations", "env_errors", "parse_failures")
+    overflows, truncations, errors, fallbacks = (sum(line[name] or 0 for line in lines) for name in names)
     assert fallbacks > 0
     page = Page(whole)
-    assert f"all {len(lines)} 0 {errors} 0 {fallbacks}" in page.text("counts")
+    assert f"all {len(lines)} {overflows} {truncations} {errors} 0 {fallbacks}" in page.text("counts")
     assert "says otherwise" not in page.text("counts")
 
 
@@ -349,10 +349,8 @@ def test_bad_input_is_one_line(
 def test_a_finished_run_with_its_page_still_passes_its_audit(own: Path, finished: Path) -> None:
     from shared.run_files import checksums, read_checksums
 
-    report_path = own / "report.html"
-    report_path.write_text(report(own))
-    said = read_checksums((own / "SHA256SUMS").read_bytes())
-    assert said == {name: digest for name, digest in checksums(own).items() if name != "report.html"}
+    (own / "report.html").write_text(report(own))
+    assert read_checksums((own / "SHA256SUMS").read_bytes()) == checksums(own)
 
 
 def test_measurements_without_a_summary_are_summed_up_here(own: Path) -> None:

@@ -7,14 +7,12 @@ import typer
 
 from trainer.cli import console, guarded
 
-NAME = "report.html"
-
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run's folder, finished or not.", show_default=True)] = Path(
         "runs/latest"
     ),
-    out: Annotated[Path | None, typer.Option(help="The page.", show_default=f"RUN/{NAME}")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page.", show_default="RUN/report.html")] = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", help="The run's data directory, for its questions' words.", show_default="the run's"),
@@ -32,7 +30,7 @@ def report(
         from trainer.runs import check_writable, write_text
 
         record = read_run(run, data)
-        path = out or record.run.path / NAME
+        path = out or record.run.report
         check_writable(path)
         page = render(record)
         write_text(path, page)

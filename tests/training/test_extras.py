@@ -49,6 +49,7 @@ def test_only_adapters_are_trained(settings: GRPOConfig, model: Any, tokenizer: 
     assert state == 2 * sum(after[name].numel() for name in trained)  # Adam's two moments, of adapters alone
 
 
+@pytest.mark.slow
 def test_a_run_with_lora_goes_on_and_leaves_a_whole_model(small: GRPOConfig, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     config = small.override(**LORA, learning_rate=1e-2)

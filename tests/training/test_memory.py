@@ -161,6 +161,7 @@ def test_a_half_done_update_leaves_no_checkpoint(settings: GRPOConfig, model: An
     assert sorted(path.name for path in kept) == ["checkpoint-1", "checkpoint-2"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path: Path) -> None:
     """Smaller micro-batches and checkpointed activations: the same episodes, and to rounding the same updates."""
     begin(small, tmp_path / "whole", FakeClient()).run()
@@ -205,6 +206,7 @@ except OutOfMemory as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits address space by Linux's own count")
 def test_a_process_that_may_have_no_more_is_told(small: GRPOConfig, tmp_path: Path) -> None:
     """A whole run under a real limit of the operating system's."""

@@ -42,6 +42,7 @@ def done(process: "subprocess.Popen[str]", out: Path) -> None:
     assert process.wait(timeout=500) == 0, (out / "output.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_processes_give_the_same_digits(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"

@@ -15,7 +15,7 @@ TRAIN_OPTIONS := --preset $(PRESET) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install train test test-all serve lint clean
+.PHONY: help install train notebook test test-all serve lint clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 train: $(STAMP)  ## the main job: baseline, untrained model, GRPO over HTTP, trained model -> runs/latest
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
+
+notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb from top to bottom and keep its outputs in it
+	$(BIN)/jupyter-execute --inplace --timeout=-1 notebooks/train_grpo.ipynb
 
 test: $(STAMP)  ## the tests, without the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"

@@ -49,6 +49,9 @@ class Rebuilding:
     def room(self, row: int) -> int:
         return self._inner.limit - len(self._histories[row])
 
+    def restart(self, row: int) -> None:
+        self._histories[row] = []
+
 
 def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> list[dict[str, Any]]:
     """One line a way: seconds of generation, turns a second, and the actions' equality with the first way."""

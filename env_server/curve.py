@@ -22,6 +22,7 @@ MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on
 PHASES = ("random", "before", "after")
 PARTS = ("overall", "seen", "unseen")
 UNCHECKED = ("wall_s",)  # of a measurement
+COUNTED = ("episodes_truncated", "truncated")  # where a run's files don't have these, there were none
 
 Row = tuple[int, Mapping[str, Any]]  # (line number, object) of metrics.jsonl
 Difference = tuple[int, str]  # (line number, what differs)
@@ -67,6 +68,9 @@ def training_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
         "parse_failures": sum(one.parse_failures for one in episodes),
         "env_errors": sum(one.env_errors for one in episodes),
     }
+    if all(one.context_truncations is not None for one in episodes):  # rows of older runs have neither
+        row["context_overflows"] = sum(one.context_overflow for one in episodes)
+        row["episodes_truncated"] = sum(bool(one.context_truncations) for one in episodes)
     if len(finished) == len(episodes):
         row |= {key: _mean([getattr(one, name) for one in episodes]) for key, name in LOGGED.items()}
     return row
@@ -118,6 +122,7 @@ def counts(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
         "env_errors": sum(one.env_errors for one in episodes),
         "parse_failures": sum(one.parse_failures for one in episodes),
         "context_overflows": sum(one.context_overflow for one in episodes),
+        "episodes_truncated": sum(bool(one.context_truncations) for one in episodes),
     }
 
 
@@ -150,6 +155,7 @@ def behaviour(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
         "steps": _mean([one.steps for one in finished]),
         "repeats": _mean([len(one.actions) - len(set(one.actions)) for one in finished]),
         "errors": _mean([one.env_errors for one in finished]),
+        "truncated": _mean([bool(one.context_truncations) for one in finished]),
     }
 
 
@@ -173,6 +179,8 @@ def _of_point(episodes: Sequence[RecordedEpisode], step: int, last: int, asked: 
 def _differences(said: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     for key, value in found.items():
         if key not in said:
+            if key in COUNTED and not value:
+                continue
             yield f"{key} is missing, and {value!r} by the episodes"
         elif not _same(key, said[key], value):
             yield f"{key} is {said[key]!r}, and {value!r} by the episodes"

@@ -20,6 +20,7 @@ from env_server.questions import QuestionBank
 from env_server.render import render_columns, render_rows, render_schema, render_table
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, normalise, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql.jobs import Row
 from env_server.sql.run import tables_hint
 from env_server.verifier import (
     STANDARDS,
@@ -31,8 +32,8 @@ from env_server.verifier import (
     result_verdicts,
 )
 from shared.actions import ActionType, SQLAction, parse_action, render_action
-from shared.dataset import Question
-from shared.errors import Conflict, DatabaseLoadError
+from shared.dataset import OpenQuestion, Question
+from shared.errors import Conflict, DatabaseLoadError, InvalidRequest
 from shared.models import (
     AnswerForm,
     Outcome,
@@ -70,15 +71,16 @@ class _Shown:
     described: str | None = None  # a line for schema_info
     potential: float = 0.0
     correct: bool | None = None  # of ANSWER
+    unjudged: bool = False  # ANSWER to an open question
     verdicts: dict[str, bool] | None = None  # of ANSWER: standard -> is it right?
 
 
 @dataclass(slots=True)
 class _Episode:
     episode_id: str
-    question: Question
-    gold: Gold
-    gold_rows: list[tuple[Any, ...]]
+    question: Question | OpenQuestion
+    gold: Gold | None  # None of an open question
+    gold_rows: list[Row]
     tables: list[str]
     step_budget: int
     answer_form: AnswerForm
@@ -155,6 +157,7 @@ class SQLEnvironment:
 
         UnknownQuestion     no question fits
         InvalidAction       one of `actions` is none
+        InvalidRequest      an open question's answer as a statement: there is no gold to compare its result with
         Conflict            `actions` go on after the end
         DataError           the database can't be read, or the gold fails on it
         """
@@ -162,12 +165,10 @@ class SQLEnvironment:
         episode_id = request.episode_id or str(uuid.uuid4())
         question = self.bank.wanted(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
+        if isinstance(question, OpenQuestion) and request.answer_form != "text":
+            raise InvalidRequest(f"answer_form: question {question.question_id!r} is an open one, answered as text")
         tables = yield from self._trusted(question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name)))
-        gold = self.bank.gold(question)  # first, since bad data must be refused before it is run
-        job = SqlJob(JobKind.GOLD, self.bank.database(question.database_name), question.gold_sql)
-        rows = (yield from self._trusted(question, job)).rows
-        if gold.ties is not None:
-            gold = yield from self._with_ties(question, gold.ties)
+        gold, rows = (None, []) if isinstance(question, OpenQuestion) else (yield from self._gold(question))
         self._episode = episode = _Episode(
             episode_id=episode_id,
             question=question,
@@ -234,12 +235,14 @@ class SQLEnvironment:
         return _Shown(render_rows(result, policy.shown_rows), potential=near)
 
     def _answer(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
+        if episode.gold is None:
+            return _Shown(unjudged=True)
         if episode.answer_form == "sql":
-            return (yield from self._answer_sql(episode, argument))
+            return (yield from self._answer_sql(episode, episode.gold, argument))
         verdicts = answer_verdicts(argument, episode.gold)
         return _Shown(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
 
-    def _answer_sql(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
+    def _answer_sql(self, episode: _Episode, gold: Gold, argument: str) -> Jobs[_Shown]:
         path = self.bank.database(episode.question.database_name)
         result = yield SqlJob(JobKind.QUERY, path, bare_texts(argument)[-1], self.bank.policy.gold_rows)
         if result.error_code == "db_error":
@@ -248,7 +251,7 @@ class SQLEnvironment:
             correct = None if result.error_code == "sql_killed" else False
             no = dict.fromkeys(STANDARDS, False)
             return _Shown(error=result.error, error_code=result.error_code, correct=correct, verdicts=no)
-        verdicts = result_verdicts(result.rows, episode.gold)
+        verdicts = result_verdicts(result.rows, gold)
         if not result.tables_read:  # a constant is a guess, however it is written
             verdicts[TRAINING_STANDARD] = False
         return _Shown(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
@@ -261,9 +264,10 @@ class SQLEnvironment:
         table = find_table(action.argument, episode.tables) if action.action_type in _ABOUT_TABLES else None
         key = normalise(f"{action.action_type}: {table}" if table else text)
         seen = hashlib.blake2b(shown.text.encode(errors="replace"), digest_size=16).digest()
+        answers = shown.correct is not None or shown.unjudged
         facts = StepFacts(
             exec_ok=shown.error is None,
-            new_info=shown.error is None and shown.correct is None and seen not in episode.results_seen,
+            new_info=shown.error is None and not answers and seen not in episode.results_seen,
             repeat=key in episode.actions_seen,
             potential=shown.potential,
             correct=bool(shown.correct),
@@ -278,6 +282,8 @@ class SQLEnvironment:
         episode.verdicts = shown.verdicts
         if shown.correct is not None:
             episode.outcome = Outcome.CORRECT if shown.correct else Outcome.WRONG
+        elif shown.unjudged:
+            episode.outcome = Outcome.ANSWERED
         elif shown.error_code == "sql_killed":
             episode.outcome = Outcome.SQL_KILLED
         elif len(episode.history) >= episode.step_budget:
@@ -306,7 +312,7 @@ class SQLEnvironment:
         )
         return StepResult(observation=observation, reward=reward, done=done, info=info)
 
-    def _trusted(self, question: Question, job: SqlJob) -> Jobs[SqlResult]:
+    def _trusted(self, question: Question | OpenQuestion, job: SqlJob) -> Jobs[SqlResult]:
         """The result of a job that no agent wrote, remembered in the bank. `DatabaseLoadError` where data is broken.
 
         A table beyond the policy's sizes can't be described or sampled; that is an error that an agent can act on.
@@ -320,6 +326,15 @@ class SQLEnvironment:
             if result.error_code != "sql_killed":
                 self.bank.memo[job] = result
         return result
+
+    def _gold(self, question: Question) -> Jobs[tuple[Gold, list[Row]]]:
+        """The question's gold, its ties known, and the rows of its SQL."""
+        gold = self.bank.gold(question)  # first, since bad data must be refused before it is run
+        job = SqlJob(JobKind.GOLD, self.bank.database(question.database_name), question.gold_sql)
+        rows = (yield from self._trusted(question, job)).rows
+        if gold.ties is not None:
+            gold = yield from self._with_ties(question, gold.ties)
+        return gold, rows
 
     def _with_ties(self, question: Question, ties: TieQuery) -> Jobs[Gold]:
         """The gold with its ties known; where the query for them fails, the gold's own order counts."""
@@ -377,7 +392,7 @@ def _no_such_table(argument: str, episode: _Episode) -> _Shown:
     return _Shown(error=f"no such table: {name}; {tables_hint(episode.tables)}", error_code="no_such_table")
 
 
-def _unreadable(bank: QuestionBank, question: Question, result: SqlResult) -> DatabaseLoadError:
+def _unreadable(bank: QuestionBank, question: Question | OpenQuestion, result: SqlResult) -> DatabaseLoadError:
     where = f"{bank.database(question.database_name)}, question {question.question_id}"
     log.error("database %s fails: %s", where, result.error)  # the error itself crosses the wire, and names no path
     return DatabaseLoadError(

@@ -13,7 +13,15 @@ from env_server.rewards import REWARD_VERSION
 from env_server.sql import SqlJob, SqlPolicy, SqlResult
 from env_server.sql.jobs import Row
 from env_server.verifier import VERIFIER_VERSION, Gold, is_ordered
-from shared.dataset import Question, check_databases, data_digest, database_path, load_splits
+from shared.dataset import (
+    OpenQuestion,
+    Question,
+    check_databases,
+    data_digest,
+    database_path,
+    load_open_questions,
+    load_splits,
+)
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
 from shared.models import Difficulty, ResetRequest
 
@@ -23,39 +31,49 @@ _HEADER = b"SQLite format 3\0"
 class QuestionBank:
     """Every question of a data directory, with its database's path and its gold. Read-only after `load`.
 
-    `splits`: split -> its questions in the files' order. `digest` names data, rules and limits together: banks with
-    equal digests play an episode to equal bytes. `memo` holds results of trusted jobs, which never change.
+    `splits`: split -> its questions in the files' order; `open`: those without gold, which are got by their id alone.
+    `digest` names data, rules and limits together: banks with equal digests play an episode to equal bytes. `memo`
+    holds results of trusted jobs, which never change.
     """
 
-    def __init__(self, data_dir: Path, splits: dict[str, list[Question]], policy: SqlPolicy | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        splits: dict[str, list[Question]],
+        policy: SqlPolicy | None = None,
+        open_questions: Sequence[OpenQuestion] = (),
+    ) -> None:
         """`load` is the usual way. `QuestionLoadError` where a question_id is there twice."""
         self.data_dir = Path(data_dir).absolute()
         self.splits = splits
+        self.open = list(open_questions)
         self.policy = policy or SqlPolicy()
         self.memo: dict[SqlJob, SqlResult] = {}
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
         self.digest = self._digest()
-        self._by_id: dict[str, Question] = {}
+        self._by_id: dict[str, Question | OpenQuestion] = {}
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._picks: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
-        for questions in splits.values():
-            for question in questions:
-                if self._by_id.setdefault(question.question_id, question) is not question:
-                    raise QuestionLoadError(f"two questions of {data_dir} have the id {question.question_id!r}")
+        every: list[Question | OpenQuestion] = [question for questions in splits.values() for question in questions]
+        for question in [*every, *self.open]:
+            if self._by_id.setdefault(question.question_id, question) is not question:
+                raise QuestionLoadError(f"two questions of {data_dir} have the id {question.question_id!r}")
 
     @classmethod
     def load(cls, data_dir: Path | str, policy: SqlPolicy | None = None) -> "QuestionBank":
         """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names what is wrong."""
         data_dir = Path(data_dir)
-        splits = load_splits(data_dir)
-        every = [question for questions in splits.values() for question in questions]
+        splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
+        every: list[Question | OpenQuestion] = [question for questions in splits.values() for question in questions]
+        every += open_questions
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
-        is_ordered("SELECT 1 ORDER BY 1")  # imports the parser now, rather than in somebody's first reset
-        return cls(data_dir, splits, policy)
+        if splits:
+            is_ordered("SELECT 1 ORDER BY 1")  # imports the parser now, rather than in somebody's first reset
+        return cls(data_dir, splits, policy, open_questions)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -67,8 +85,9 @@ class QuestionBank:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Split -> how many questions."""
-        return {split: len(questions) for split, questions in self.splits.items()}
+        """Split -> how many questions; those without gold, where there are any, as "open"."""
+        counts = {split: len(questions) for split, questions in self.splits.items()}
+        return {**counts, "open": len(self.open)} if self.open else counts
 
     def database(self, db_id: str) -> str:
         """The path of a database."""
@@ -77,11 +96,18 @@ class QuestionBank:
             path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
         return path
 
-    def get(self, question_id: str) -> Question:
+    def get(self, question_id: str) -> Question | OpenQuestion:
         """The question of an id, or `UnknownQuestion`."""
         question = self._by_id.get(question_id)
         if question is None:
             raise UnknownQuestion(f"no question {question_id[:80]!r} on this server")
+        return question
+
+    def with_gold(self, question_id: str) -> Question:
+        """The same, or `UnknownQuestion` where it is an open one."""
+        question = self.get(question_id)
+        if isinstance(question, OpenQuestion):
+            raise UnknownQuestion(f"question {question_id[:80]!r} is an open one, which has no gold to compare with")
         return question
 
     def pick(
@@ -98,13 +124,14 @@ class QuestionBank:
             wanted = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
             filters = ", ".join(f"{name} {repr(value)[:80]}" for name, value in wanted.items() if value is not None)
             raise UnknownQuestion(
-                f"no question fits {filters}; the splits are {', '.join(self.splits)}, "
+                f"no question fits {filters or 'a reset without question_id'}; the splits are "
+                f"{', '.join(self.splits) or 'none'}, "
                 f"the difficulties {', '.join(get_args(Difficulty))}"
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return fitting[int.from_bytes(drawn[:8], "big") % len(fitting)]
 
-    def wanted(self, request: ResetRequest, episode_id: str) -> Question:
+    def wanted(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
         """The question that a reset asks for. Without a seed the id is one: a repeated reset picks the same again."""
         if request.question_id is not None:
             return self.get(request.question_id)

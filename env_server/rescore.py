@@ -179,7 +179,7 @@ def _score(
 ) -> Change:
     verdict = False
     if episode.actions and (last := parse_action(episode.actions[-1])).action_type == ActionType.ANSWER:
-        gold = bank.gold(bank.get(episode.question_id))  # with its ties, which the replay's reset has settled
+        gold = bank.gold(bank.with_gold(episode.question_id))  # with its ties, which the replay's reset has settled
         verdict = judge.answer(last.argument, gold)
     ledger = settle_again(replies, rules, verdict)
     return Change(

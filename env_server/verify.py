@@ -165,7 +165,7 @@ def _expected(
     recorded: RecordedEpisode, replies: Sequence[StepResult], bank: QuestionBank, train_databases: frozenset[str]
 ) -> dict[str, Any]:
     """The fields of a line that follow from the question and the replies."""
-    question = bank.get(recorded.question_id)
+    question = bank.with_gold(recorded.question_id)
     ledger = replies[-1].info.ledger if replies and not recorded.lost else None
     return {
         "database": question.database_name,
@@ -198,6 +198,8 @@ def _text_differences(recorded: RecordedEpisode) -> Iterator[str]:
         yield f"parse_failures is {recorded.parse_failures}, more than there are texts unlike their action"
     if recorded.context_overflow and recorded.outcome != Outcome.ABANDONED:
         yield f"context_overflow, but the outcome is {recorded.outcome}"
+    if recorded.context_truncations and recorded.context_truncations >= len(recorded.texts):
+        yield f"context_truncations is {recorded.context_truncations}, of {len(recorded.texts)} turns"
 
 
 def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedEpisode]]:

@@ -16,7 +16,9 @@ from pydantic import BaseModel, ValidationError
 from shared.errors import (
     Behind,
     CapacityReached,
+    DataError,
     DigestMismatch,
+    InternalError,
     NotReady,
     SQLEnvError,
     UnknownEpisode,
@@ -29,6 +31,9 @@ from shared.retry import Attempts, RetryPolicy, with_retries
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
+
+# One server says so, another may play: it is full, has other data, or a fault of its own fails the request.
+_REFUSALS = (CapacityReached, DigestMismatch, InternalError, DataError)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +69,7 @@ class Carrier:
         self._fleet, self._retry, self._stats = fleet, retry, stats
 
     async def begin(self, episode_id: str, play: Callable[[Replica], Awaitable[T]]) -> T:
-        """`play` on the server that the id names, or on another where that one is lost, full or of other data."""
+        """`play` on the server that the id names, or on another where that one is lost or refuses."""
         await self._fleet.open()
         return await self._carry(episode_id, self._fleet.home(episode_id), play)
 
@@ -117,7 +122,8 @@ class Carrier:
             except SQLEnvError as error:
                 other = self._elsewhere(episode_id, home, error, refused)
                 if other is None or attempts.spent():
-                    wait_s = attempts.wait_s(error)
+                    # Where all that serve refuse, one that is lost may play once it is back.
+                    wait_s = attempts.wait_s(error, hopeful=home in refused and self._fleet.some_lost)
                     if wait_s is None:
                         if is_retryable(error):
                             error.details.setdefault("attempts", attempts.count)
@@ -131,7 +137,7 @@ class Carrier:
 
     def _elsewhere(self, episode_id: str, home: Replica, error: SQLEnvError, refused: set[Replica]) -> Replica | None:
         """The server to try after `home` failed with `error`; None where it is `home` again, or nobody."""
-        if isinstance(error, CapacityReached | DigestMismatch):
+        if isinstance(error, _REFUSALS):
             refused.add(home)
             if isinstance(error, DigestMismatch):
                 home.forget_digest()

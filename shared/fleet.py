@@ -125,6 +125,11 @@ class Fleet:
         """Whether a replica beside this one serves."""
         return any(one.lost is None and one is not replica for one in self._listed.values())
 
+    @property
+    def some_lost(self) -> bool:
+        """Whether a replica is lost that may return."""
+        return any(one.lost is not None for one in self._listed.values())
+
     def lose(self, replica: Replica, error: SQLEnvError) -> None:
         """Give `replica` up until it is ready again."""
         if self._closed or replica.lost is not None or (len(self._listed) == 1 and not self._names):

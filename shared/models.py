@@ -22,6 +22,7 @@ class Outcome(StrEnum):
 
     CORRECT = "correct"  # ANSWER, and it was right
     WRONG = "wrong"  # ANSWER, and it was not
+    ANSWERED = "answered"  # ANSWER to an open question, which has no gold: neither right nor wrong
     BUDGET = "budget"  # the step budget ran out before an ANSWER
     ABANDONED = "abandoned"  # the driver closed it, or its lease ran out
     SQL_KILLED = "sql_killed"  # a query killed its worker twice: the agent's own error

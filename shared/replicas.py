@@ -16,7 +16,15 @@ import httpx
 from pydantic_core import from_json
 
 from shared.batching import Batcher, closed_error
-from shared.errors import BodyTooLarge, InvalidRequest, NotReady, ServerUnreachable, SQLEnvError, from_wire
+from shared.errors import (
+    BodyTooLarge,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    ServerUnreachable,
+    SQLEnvError,
+    from_wire,
+)
 from shared.resolver import Address
 from shared.retry import RetryPolicy, parse_retry_after, with_retries
 
@@ -297,7 +305,11 @@ class Replica:
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Whether another server should serve what failed here. A connection may break once without that."""
-        if self._closed or not is_loss(error):
+        if self._closed:
+            return False
+        if isinstance(error, InternalError):  # it serves, and has failed on this: the fleet need not shun it
+            return attempt >= ATTEMPTS_BEFORE_LOST and self._peers.has_other(self)
+        if not is_loss(error):
             return False
         if self.lost is None and isinstance(error, ServerUnreachable) and attempt < ATTEMPTS_BEFORE_LOST:
             return False
@@ -305,7 +317,7 @@ class Replica:
         return self._peers.has_other(self)
 
     def _watch(self) -> None:
-        if (self._watchdog is None or self._watchdog.done()) and self._peers.has_other(self):
+        if self._watchdog is None or self._watchdog.done():
             self._watchdog = asyncio.get_running_loop().create_task(self._end_hanging())
 
     async def _end_hanging(self) -> None:

@@ -46,9 +46,14 @@ class RetryPolicy:
         together."""
         return min(self.longest_wait_s, self.backoff_s * 2.0 ** min(attempt - 1, 60)) * random.uniform(0.5, 1.0)
 
-    def wait_s(self, attempt: int, error: SQLEnvError, elapsed_s: float = 0.0) -> float | None:
-        """Seconds to wait after `attempt` failed with `error`, a stated Retry-After among them; None to give up."""
-        if "attempts" in error.details or self.spent(attempt, elapsed_s) or not is_retryable(error):
+    def wait_s(
+        self, attempt: int, error: SQLEnvError, elapsed_s: float = 0.0, *, hopeful: bool = False
+    ) -> float | None:
+        """Seconds to wait after `attempt` failed with `error`, a stated Retry-After among them; None to give up.
+
+        `hopeful`: another attempt can help, though the same server would say the same again.
+        """
+        if "attempts" in error.details or self.spent(attempt, elapsed_s) or not (hopeful or is_retryable(error)):
             return None
         wait_s = self.backoff(attempt)
         retry_after_s = error.details.get("retry_after_s")
@@ -63,9 +68,9 @@ class Attempts:
     def __init__(self, policy: RetryPolicy) -> None:
         self.policy, self.count, self._began = policy, 1, monotonic()
 
-    def wait_s(self, error: SQLEnvError) -> float | None:
+    def wait_s(self, error: SQLEnvError, *, hopeful: bool = False) -> float | None:
         """`RetryPolicy.wait_s` of the attempt that failed with `error`."""
-        return self.policy.wait_s(self.count, error, monotonic() - self._began)
+        return self.policy.wait_s(self.count, error, monotonic() - self._began, hopeful=hopeful)
 
     def spent(self) -> bool:
         return self.policy.spent(self.count, monotonic() - self._began)

@@ -7,7 +7,7 @@ line's own bytes without that field. An episode is its question, its options and
 the environment answered, a digest an observation and a number a reward, so that a replay can be compared step by step.
 
 SHA256SUMS has a line `<digest>  <path>` for every file of a finished run, as `sha256sum --check` reads it, but for
-`UNSUMMED`: what is still being written when the run ends, and checkpoints.
+`UNSUMMED`: what is still being written when the run ends, checkpoints, and the page that is drawn from the rest.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shared.models import Outcome, SQLObservation
 
 CONFIG, EPISODES, METRICS, SUMMARY = "config.json", "episodes.jsonl", "metrics.jsonl", "summary.json"
-CHECKSUMS = "SHA256SUMS"
-UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS)
+CHECKSUMS, REPORT = "SHA256SUMS", "report.html"
+UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS, REPORT)
 
 DIGEST_CHARS = 16  # of an observation: 64 bits, for up to 101 a line
 _SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\Z')
@@ -82,7 +82,8 @@ class RecordedEpisode(BaseModel):
     reward: float | None  # the weighted sum of the three
     parse_failures: int
     env_errors: int
-    context_overflow: bool
+    context_overflow: bool  # it ended for want of room in the context window
+    context_truncations: int | None = None  # times that its context was cut down; None where nothing counted them
     actions: list[str]  # canonical texts, of the answered steps
     # As the model wrote them, null where that is the canonical text; one more than actions where it got lost.
     texts: list[str | None]

@@ -1,4 +1,4 @@
-"""The trainer's command line: `python -m trainer pretrain | train | evaluate | doctor`.
+"""The trainer's command line: `python -m trainer pretrain | train | evaluate | report | play | doctor`.
 
 torch and transformers are imported inside the commands, so that help and `doctor` also work without them.
 """
@@ -6,14 +6,15 @@ torch and transformers are imported inside the commands, so that help and `docto
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from shared.errors import SQLEnvError
+from trainer.cli import DataOption, ServerOption, SetOption, console, errors, guarded, settings_of
+from trainer.evaluation.command import evaluate
+from trainer.play.command import play
+from trainer.report.command import report
 
 app = typer.Typer(
     name="python -m trainer",
@@ -22,43 +23,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
-
-DataOption = Annotated[
-    Path, typer.Option("--data", help="Data directory: databases/ and questions/ (see 'python -m data').")
-]
-ServerOption = Annotated[
-    list[str] | None,
-    typer.Option("--server", help="URL of a running environment server; may be repeated. Without it one is started."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
-]
-
-
-def _settings(items: list[str] | None) -> dict[str, Any]:
-    """What `--set` says, by key."""
-    settings = {}
-    for item in items or []:
-        key, separator, value = item.partition("=")
-        if not separator or not key:
-            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
-        settings[key.strip()] = value
-    return settings
 
 
 def _given(context: typer.Context, name: str) -> bool:
     """Whether a parameter was typed, also where its value is the default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def fail(error: SQLEnvError) -> typer.Exit:
-    """Say what is wrong in one line, without a traceback."""
-    errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(1)
 
 
 @app.callback()
@@ -92,9 +62,13 @@ def pretrain(
         from trainer.base_success import base_success
         from trainer.config import GRPOConfig
         from trainer.cores import usable_cores
+        from trainer.errors import ConfigError
         from trainer.imitation import PretrainConfig
         from trainer.pretrain import pretrain as make
+        from trainer.ranks import launched
 
+        if launched():
+            raise ConfigError("pretrain starts its own processes: start it without a launcher, with --processes N")
         make(
             out,
             PretrainConfig(seed=seed),
@@ -104,7 +78,7 @@ def pretrain(
             measure=lambda model: base_success(GRPOConfig.preset("offline", model_name=str(model)), console),
         )
 
-    _guarded(job)
+    guarded(job)
 
 
 @app.command()
@@ -159,7 +133,7 @@ def train(
     Leaves runs/<id>/ with summary.json, learning_curve.png, transcripts.md, episodes.jsonl, metrics.jsonl, model/.
     Ctrl-C stops it with a checkpoint; --resume goes on from there.
     """
-    overrides = _settings(set_)
+    overrides = settings_of(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {key: value for key, value in named.items() if value is not None}
@@ -195,52 +169,11 @@ def train(
 
         run_job(config, options, resume=run, console=console)
 
-    _guarded(job)
+    guarded(job)
 
 
-@app.command()
-def evaluate(
-    model: Annotated[str, typer.Option(help="Model directory or Hugging Face name.")],
-    data: DataOption = Path("data"),
-    split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
-    mode: Annotated[str, typer.Option(help="greedy, sampled (temperature 1) or both.")] = "both",
-    limit: Annotated[
-        int, typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all.")
-    ] = 0,
-    difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
-    preset: Annotated[str, typer.Option(help="Whose prompt, budget and lengths the model plays with.")] = "offline",
-    seed: Annotated[int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")] = None,
-    server: ServerOption = None,
-    set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write the result there as JSON.")] = None,
-) -> None:
-    """Measure a model's success, with 95 % intervals, overall and on databases seen and unseen in training."""
-    if mode not in ("greedy", "sampled", "both"):
-        raise typer.BadParameter(f"{mode!r} is none of greedy, sampled, both", param_hint="--mode")
-
-    overrides = {"model_name": model, "data_dir": data, "difficulty_filter": difficulty} | _settings(set_)
-
-    def job() -> None:
-        from trainer.config import GRPOConfig
-        from trainer.errors import ConfigError
-        from trainer.measure import evaluate_model
-        from trainer.ranks import launched
-        from trainer.runs import check_writable, write_json
-
-        if launched():
-            raise ConfigError("evaluate plays in one process: start it without a launcher")
-        if out is not None:
-            check_writable(out)
-        config = GRPOConfig.preset(preset, **overrides)
-        modes: Any = ("greedy", "sampled") if mode == "both" else (mode,)
-        result = evaluate_model(
-            config, split=split, modes=modes, limit=limit, seed=seed, servers=tuple(server or ()), console=console
-        )
-        if out is not None:
-            write_json(out, result)
-            console.print(f"written to {out}", markup=False, highlight=False, soft_wrap=True)
-
-    _guarded(job)
+for command in (evaluate, report, play):
+    app.command()(command)
 
 
 @app.command()
@@ -264,19 +197,6 @@ def doctor(
     runs = can_run(findings)
     console.print("the offline job can run: make train" if runs else "the offline job can't run yet", highlight=False)
     raise typer.Exit(0 if runs else 1)
-
-
-def _guarded(job: Callable[[], None]) -> None:
-    """Run a command's work: known errors become one line and exit code 1, an interruption exit code 130."""
-    from trainer.interrupt import EXIT_CODE
-
-    try:
-        job()
-    except SQLEnvError as error:
-        raise fail(error) from error
-    except KeyboardInterrupt:
-        errors.print("interrupted", style="red")
-        raise typer.Exit(EXIT_CODE) from None
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def behaviour(episodes: Sequence[Episode]) -> dict[str, Any]:
 
     `answered`: those that gave an ANSWER; `accuracy_when_answered`: the right ones among these; `describe_first`: those
     that began with a DESCRIBE; `steps`, `repeats` and `errors` (actions that the environment answered with an error):
-    means. `n` episodes, `n_answered` of them answered. None is what nothing was measured of.
+    means; `truncated`: those that outgrew the context window and went on with a part of their history. `n` episodes,
+    `n_answered` of them answered. None is what nothing was measured of.
     """
     played = [episode for episode in episodes if episode.finished]
     answered = [episode for episode in played if episode.outcome in ANSWERED]
@@ -45,6 +46,7 @@ def behaviour(episodes: Sequence[Episode]) -> dict[str, Any]:
         "steps": _mean([episode.steps for episode in played]),
         "repeats": _mean([repeats(episode) for episode in played]),
         "errors": _mean([episode.env_errors for episode in played]),
+        "truncated": _mean([episode.context_truncations > 0 for episode in played]),
     }
 
 

@@ -11,13 +11,25 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from trainer.config import GRPOConfig
 from trainer.cost import UNKNOWN, Spent, known
 from trainer.errors import TrainingDiverged
+from trainer.live.callback import LiveVisualizationCallback
 from trainer.ranks import Ranks
 from trainer.records import Book, Episode
 from trainer.rollout import RolloutStats
 from trainer.runs import Run, append_lines, read_json
 from trainer.summary import RANK_WAIT
+
+__all__ = [
+    "EvalCallback",
+    "Guard",
+    "LiveVisualizationCallback",
+    "MetricsCallback",
+    "checkpoint_now",
+    "curve_interval",
+    "spent_at",
+]
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
 SPENT = "sqlenv_spent"  # where a checkpoint's trainer_state.json keeps `Spent`, under stateful_callbacks
@@ -29,42 +41,74 @@ class Guard(TrainerCallback):  # type: ignore[misc]
     """Keeps training resumable: stops after the step in which a signal came to any of its processes, and before an
     update that is no number."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
+    def __init__(self, ranks: Ranks, config: GRPOConfig | None = None) -> None:
+        self.ranks, self.config = ranks, config or GRPOConfig()
+        self.updating = False  # the optimiser is at work on the weights
+        self._diverged = 0  # the step whose logged loss is no number
+        self.metrics: dict[str, list[Any]] = {}  # trl's own, since the last log event
+        self._whole: dict[str, int] = {}  # how much of them is of whole steps
+        self._tokens_seen = 0
         self._rng: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._rng = _rng_states()
+        self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """fp16's loss scaling makes infinite gradients on purpose and skips those steps itself."""
+        self.updating = True
         if args.fp16:
             return
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
         if gradients and not torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
-            raise TrainingDiverged(
-                f"the gradient of step {state.global_step + 1} is not a number; the weights before it are kept in the "
-                f"run's checkpoints. Begin again with a learning rate below {args.learning_rate:g}: "
-                f"--set learning_rate={args.learning_rate / 3:.1g}",
-                step=state.global_step,
-            )
+            self.updating = False
+            raise diverged("gradient", state.global_step + 1, state.global_step, args.learning_rate)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.updating = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
+            self._diverged = state.global_step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """fp16's loss scaling skips a step whose loss is no number, and would skip all that follow."""
+        if self._diverged:
+            raise diverged("loss", self._diverged, state.global_step, args.learning_rate)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-        self._rng = _rng_states()
+        self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
+        self._whole = {name: len(values) for name, values in self.metrics.items()}
         if self.ranks.anywhere(self.ranks.interrupts.requested):
             control.should_save = control.should_training_stop = True
         if control.should_save or control.should_training_stop:
             control.should_log = True  # a resumed run has nothing of the steps since the last log event
         return control
 
-    def restore_rng(self) -> None:
-        """Set the random generators back to where the last whole step left them."""
+    def restore(self, state: Any) -> None:
+        """Set trl's counts and the random generators back to where the last whole step left them."""
+        state.num_input_tokens_seen = self._tokens_seen
+        for name, values in self.metrics.items():
+            del values[self._whole.get(name, 0) :]
         if self._rng is not None:
             random.setstate(self._rng["python"])
             np.random.set_state(self._rng["numpy"])
             torch.random.set_rng_state(self._rng["torch"])
             if self._rng["cuda"] is not None:
                 torch.cuda.set_rng_state_all(self._rng["cuda"])
+
+
+def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingDiverged:
+    """The error of a step whose `what` is no number, with `done` steps before it that are whole."""
+    return TrainingDiverged(
+        f"the {what} of step {step} is not a number; the weights before it are kept in the run's checkpoints. Begin "
+        f"again with a learning rate below {learning_rate:g}: --set learning_rate={learning_rate / 3:.1g}",
+        step=done,
+    )
+
+
+def guard_of(trainer: Any) -> Guard | None:
+    """The guard of `build_trainer`'s trainer."""
+    return next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
 
 
 def _rng_states() -> dict[str, Any]:
@@ -86,14 +130,16 @@ def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     if trainer.optimizer is None or trainer.lr_scheduler is None:
         return None
-    guard = next((one for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), None)
+    guard = guard_of(trainer)
+    if guard and guard.updating:
+        return None  # some weights may be changed and others not
     ranks = guard.ranks if guard else Ranks()
     there = (folder / "trainer_state.json").is_file()
     if alone and not ranks.main:
         return None
     if not (there if alone else ranks.gather(there)[0]):
         if guard:
-            guard.restore_rng()
+            guard.restore(trainer.state)
         if trainer.state.global_step > max((row["step"] for row in trainer.state.log_history), default=0):
             trainer.log({})
         if alone:
@@ -133,6 +179,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._times = TIMES if self._ranks.count == 1 else (*TIMES, RANK_WAIT)
         self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
         self._pending: list[Episode] = []  # since the last log event
+        self._unfinished = 0  # of them, those of a step under way
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
         self.spent = spent or Spent()  # since the run began
         self._server_cpu = server_cpu
@@ -147,6 +194,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             return
         episodes = [self._book.episode(row) for row in rows]
         self._pending += episodes
+        self._unfinished = len(episodes)
         step = trainer.state.global_step + 1
         append_lines(self._run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
 
@@ -158,6 +206,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._step_began, self._at_step_begin = time.perf_counter(), self._stats.as_dict()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._unfinished = 0
         wall, sums = time.perf_counter() - self._step_began, self._stats.as_dict()
         times = {name: sums[name] - self._at_step_begin[name] for name in self._times}
         for name, value in times.items():
@@ -178,6 +227,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not self._ranks.main:
             return
         row: dict[str, Any] = {"step": state.global_step, **(logs or {})}
+        del self._pending[len(self._pending) - self._unfinished :]  # a step that broke off is played again
+        self._unfinished = 0
         if self._pending:
             finished = [episode for episode in self._pending if episode.finished]
             row["episodes"] = len(self._pending)
@@ -186,6 +237,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             row["steps_per_episode"] = sum(one.steps for one in finished) / len(finished) if finished else None
             row["parse_failures"] = sum(one.parse_failures for one in self._pending)
             row["env_errors"] = sum(one.env_errors for one in self._pending)
+            row["context_overflows"] = sum(one.context_overflow for one in self._pending)
+            row["episodes_truncated"] = sum(one.context_truncations > 0 for one in self._pending)
             row["rebuilds"], self._rebuilds = self._stats.rebuilds - self._rebuilds, self._stats.rebuilds
             row.update({name: round(value, 4) for name, value in self._spent.items()})
             for name in ("train_s", "cpu_s", "server_cpu_s"):  # so far, where the others are of this row

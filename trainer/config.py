@@ -21,6 +21,7 @@ from trainer.errors import ConfigError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
+LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
@@ -63,9 +64,17 @@ class GRPOConfig:
     beta: float = 0.0  # weight of the KL term; 0 needs no reference model
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = False  # less memory in updates, more time
+    lora_rank: int = 0  # of LoRA adapters on every linear layer, which alone are trained; 0: all weights are
+    lora_alpha: float = 32.0  # adapters count lora_alpha / lora_rank
     save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
+    report_to: list[str] = field(default_factory=list)  # trackers of transformers, such as tensorboard; none by default
     allow_dev_questions: bool = False  # train on questions of a published development split (shared.dataset)
+    live_view: LiveView = "auto"  # auto: notebook or terminal where training runs in one, else PNGs in the run's folder
+    live_reward_every: int = 10  # steps between two reward plots; these three are shortened in runs below 500 steps
+    live_trace_every: int = 50  # steps between two episode traces; 0: none
+    live_success_every: int = 100  # steps between two measurements on train and eval; 0: none
+    live_episodes: int = 3  # of train, and of eval, in such a measurement
 
     def __post_init__(self) -> None:
         for name, kind in _HINTS.items():
@@ -81,12 +90,14 @@ class GRPOConfig:
             "per_device_train_batch_size",
             "gradient_accumulation_steps",
             "logging_steps",
+            "live_episodes",
         ):
             _need(getattr(self, name) >= 1, name, f"is {getattr(self, name)}", "use 1 or more")
-        for name in ("learning_rate", "temperature", "max_grad_norm"):
+        for name in ("learning_rate", "temperature", "max_grad_norm", "lora_alpha"):
             value = getattr(self, name)
             _need(value > 0, name, f"is {value}", "use a number above 0")
-        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s"):
+        live = ("live_reward_every", "live_trace_every", "live_success_every")
+        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s", "lora_rank", *live):
             _need(getattr(self, name) >= 0, name, f"is {getattr(self, name)}", "use 0 or more")
         _need(self.seed < 2**32, "seed", f"is {self.seed}", "use a number below 2^32, as numpy's generator takes")
         _need(
@@ -122,6 +133,12 @@ class GRPOConfig:
             "leave room for the prompt",
         )
         _need(self.max_steps == -1 or self.max_steps >= 1, "max_steps", f"is {self.max_steps}", "use -1, or 1 or more")
+        _need(
+            len(self.report_to) < 2 or not {"none", "all"} & set(self.report_to),
+            "report_to",
+            f"is {', '.join(self.report_to)}",
+            "use none or all alone, or name the trackers",
+        )
         _need(bool(self.difficulty_filter), "difficulty_filter", "is empty", f"use some of {_listed(Difficulty)}")
         for difficulty in self.difficulty_filter:
             _need(
@@ -230,7 +247,7 @@ class GRPOConfig:
             "fp16": plan.trl_fp16,
             "use_cpu": device == "cpu",
             "dataloader_pin_memory": device != "cpu",
-            "report_to": "none",
+            "report_to": self.report_to or "none",
         }
         known = {one.name for one in fields(trl.GRPOConfig)}
         # transformers renames the switch, and warns of the old name

@@ -2,16 +2,28 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 LINE_EVERY_S = 15.0  # between two lines of the same bar in a log
+REFRESH_HZ = 4.0  # of what moves in a terminal; a live view above the bar is sent whole each time
+
+
+class _Stacked(Progress):
+    """A progress bar with something above it, drawn as one, so that neither overwrites the other."""
+
+    above: RenderableType | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.above is not None:
+            yield self.above
+        yield from super().get_renderables()
 
 
 class Bar:
@@ -20,9 +32,10 @@ class Bar:
     def __init__(self, console: Console, title: str, total: int | None) -> None:
         self._console, self._title, self._total = console, title, total
         self._said = time.monotonic()
-        self._progress: Progress | None = None
-        if console.is_terminal:
-            self._progress = Progress(
+        self._progress: _Stacked | None = None
+        # rich takes a notebook for a terminal, but needs ipywidgets to move anything there
+        if console.is_terminal and not console.is_jupyter:
+            self._progress = _Stacked(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -30,9 +43,20 @@ class Bar:
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
                 console=console,
+                refresh_per_second=REFRESH_HZ,
             )
             self._task = self._progress.add_task(title, total=total, note="")
             self._progress.start()
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is drawn in place, and so may have something above it."""
+        return self._progress is not None
+
+    def above(self, shown: RenderableType) -> None:
+        """Show that above the bar, from the next redraw on."""
+        if self._progress is not None:
+            self._progress.above = shown
 
     def to(self, done: int, note: str = "", total: int | None = None) -> None:
         self._total = total or self._total
@@ -121,6 +145,17 @@ def cost_lines(cost: Mapping[str, Any]) -> list[str]:
         f"server {number(cost['server_cpu_s_per_episode'], '.3f')}"
     )
     return [f"success, in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}", split]
+
+
+def truncation_line(summary: Mapping[str, Any]) -> str | None:
+    """How many episodes of a run outgrew the context window; None where none did."""
+    cut, ended = summary["episodes_truncated"], summary["context_overflows"]
+    if not cut and not ended:
+        return None
+    return (
+        f"{cut} of {summary['episodes']} episodes outgrew the context window and went on with their last steps; "
+        f"what followed was not trained on; {ended} ended for want of room (max_context_tokens; docs/failures.md)"
+    )
 
 
 def _after(seconds: float | None) -> str:

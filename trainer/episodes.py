@@ -53,7 +53,8 @@ class RolloutStats:
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and stood as a QUERY
     env_errors: int = 0  # actions that the environment answered with an error
-    context_overflows: int = 0  # episodes that ended because the context window was full
+    episodes_truncated: int = 0  # episodes whose context was cut down, once or more, to go on
+    context_overflows: int = 0  # episodes that ended because not even their last observation left room for a turn
     rebuilds: int = 0  # times that an episode was rebuilt by replay, its server or its place on it lost
     retries: int = 0  # requests to the servers sent again
     sampled_tokens: int = 0
@@ -84,6 +85,11 @@ class Episode:
     env_errors: list[str] = field(default_factory=list)
     context_overflow: bool = False
     lost: SQLEnvError | None = None
+
+    @property
+    def truncations(self) -> int:
+        """Times that its context was cut down."""
+        return self.transcript.truncations if self.transcript else 0
 
 
 class Batch:
@@ -128,6 +134,9 @@ class Batch:
                 texts = policy.act([one.view for one in live])
             acting = []
             for episode, text in zip(live, texts, strict=True):
+                if isinstance(text, SQLEnvError):
+                    self._lose(episode, text)
+                    continue
                 if text is None:
                     self._abandon(episode)
                     continue
@@ -154,32 +163,49 @@ class Batch:
                 assert episode.transcript is not None
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)
+                episode.view.prompt_tokens += len(appended[index])
+                episode.view.sampled_tokens += len(sample.ids)
                 acting.append((episode, codec.text(sample.ids)))
             self._step(acting)
 
     def _contexts(self, generator: Generator, codec: ChatCodec) -> dict[int, Sequence[int]]:
-        """The ids that each unfinished episode appends. One whose context window is full ends here, so a trained row
-        never goes on past a truncation."""
+        """The ids that each unfinished episode appends. A context without room for a turn is cut down; an episode for
+        which that isn't enough ends here."""
         appended: dict[int, Sequence[int]] = {}
         for index, episode in enumerate(self.episodes):
             if episode.outcome is not None:
                 continue
             transcript = episode.transcript
             assert transcript is not None
-            first = not transcript.completion_ids
-            ids = transcript.prompt_ids if first else self._bridge(codec, episode, transcript)
-            if len(ids) >= generator.room(index):
+            first = not transcript.pairs
+            if first:
+                ids = transcript.prompt_ids if len(transcript.prompt_ids) < generator.room(index) else None
+            else:
+                ids = self._following(generator, index, transcript, self._bridge(codec, episode, transcript))
+            if ids is None:
                 episode.context_overflow = True
                 self._abandon(episode)
-                continue
-            if not first:
-                transcript.add_environment(ids)
-            appended[index] = ids
+            else:
+                appended[index] = ids
         return appended
+
+    def _following(
+        self, generator: Generator, index: int, transcript: Transcript, bridge: list[int]
+    ) -> list[int] | None:
+        """The ids to append before a later turn: the bridge, or in a row begun anew the context that was cut down."""
+        held = len(transcript.prompt_ids) + sum(map(len, transcript.pairs))
+        kept = transcript.kept_with(bridge, generator.room(index) + held, self._config.max_new_tokens)
+        if kept == len(transcript.pairs):
+            transcript.add_environment(bridge)
+            return bridge
+        if not kept:
+            return None
+        generator.restart(index)
+        return transcript.truncate(kept, bridge)
 
     @staticmethod
     def _bridge(codec: ChatCodec, episode: Episode, transcript: Transcript) -> list[int]:
-        return codec.bridge(episode.messages[-1]["content"], transcript.completion_ids[-1])
+        return codec.bridge(episode.messages[-1]["content"], transcript.pairs[-1][-1])
 
     def _step(self, acting: Sequence[tuple[Episode, str]]) -> None:
         """Parse what each episode wrote and send all steps together."""
@@ -241,6 +267,7 @@ class Batch:
         self._stats.episodes_lost += lost
         self._stats.parse_failures += episode.parse_failures
         self._stats.env_errors += len(episode.env_errors)
+        self._stats.episodes_truncated += episode.truncations > 0
         self._stats.context_overflows += episode.context_overflow
         return {
             "prompt_ids": transcript.prompt_ids,
@@ -257,6 +284,9 @@ class Batch:
             "parse_failures": episode.parse_failures,
             "env_errors": episode.env_errors,
             "context_overflow": episode.context_overflow,
+            "context_truncations": episode.truncations,
+            "prompt_tokens": episode.view.prompt_tokens,
+            "sampled_tokens": episode.view.sampled_tokens,
             "actions": observation.action_history if observation else [],
             "rewards": episode.rewards,
             "observations": episode.digests,

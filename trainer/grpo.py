@@ -5,11 +5,12 @@ the offline model on 64 episodes (22,800 tokens, padded 43,200), forward and bac
 with 32 rows a micro-batch, 6.7 s here with 16 and 5.7 s with 8.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from trl import GRPOTrainer
-from trl.trainer.utils import split_tensor_dict
+from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
 Tensor = torch.Tensor
 # Losses whose gradient over a whole accumulation window does not depend on which rows share a micro-batch.
@@ -56,6 +57,23 @@ def _width(mask: Tensor) -> int:
     return int(columns[-1]) + 1 if len(columns) else 0
 
 
+class EpochSampler(RepeatSampler):  # type: ignore[misc]
+    """trl's sampler, which shuffles anew every epoch, in an order that follows from the epoch alone.
+
+    trl's own begins with the first epoch's order again where training goes on from a checkpoint of a later one.
+    `steps_done` tells the optimiser steps so far, of which each takes a chunk of the questions.
+    """
+
+    steps_done: Callable[[], int]
+
+    def __iter__(self) -> Iterator[int]:
+        if self.shuffle:
+            self.generator.manual_seed(self.seed)
+            for _ in range(self.steps_done() // (self.num_samples // self.batch_size)):
+                torch.randperm(self.num_samples, generator=self.generator)
+        yield from super().__iter__()
+
+
 class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
@@ -65,6 +83,13 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     _buffered_inputs: Any
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        if type(sampler) is RepeatSampler and sampler.num_samples >= sampler.batch_size and self.num_iterations == 1:
+            sampler.__class__ = EpochSampler
+            sampler.steps_done = lambda: self.state.global_step
+        return sampler
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         chunks = self.args.steps_per_generation

@@ -11,11 +11,16 @@ from shared.models import ServerMetadata
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluate import PromptRow, choose
+from trainer.extras import check_extras
 from trainer.models import load_model_and_tokenizer
 from trainer.questions import check_training_questions, load_question_prompts
 from trainer.records import Book
 from trainer.runs import Run, read_json, write_json
 from trainer.summary import model_digest
+
+FOR_MEMORY = ("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing")
+# data and models are compared by their digests
+OWN_TO_A_MACHINE = ("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers")
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,12 @@ class JobOptions:
     eval_limit: int = 0  # questions of the eval set; 0: all of the difficulties that are trained
     eval_every: int | None = None  # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_points: int = 32  # questions of such a point
+
+
+def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None) -> dict[str, Any]:
+    """What all processes of a run must be given alike, by name. Paths and URLs may be a machine's own."""
+    given = {**asdict(config), **asdict(options), "resume": resume.id if resume else None}
+    return {name: value for name, value in given.items() if name not in OWN_TO_A_MACHINE}
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,18 @@ class Inputs:
     tokenizer: Any = field(repr=False)
 
 
-def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *, training: bool = True) -> Inputs:
+def load_inputs(
+    config: GRPOConfig,
+    options: JobOptions,
+    split: str = "eval",
+    *,
+    training: bool = True,
+    with_model: bool = True,
+) -> Inputs:
     """Questions, databases and model; `split` is what is measured. Errors name the path and the remedy.
 
     Without `training` there are no prompts to train on, and no question that difficulty_filter must leave for them.
+    Without `with_model` the model and its tokenizer are None, and their digest is empty.
     """
     from transformers.utils import logging
 
@@ -57,16 +76,18 @@ def load_inputs(config: GRPOConfig, options: JobOptions, split: str = "eval", *,
     path = Path(config.questions_path)
     train_questions, eval_questions = load_questions(path), load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
+    if training:
+        check_extras(config)
     train = load_question_prompts(config, "train") if training else []
     check_training_questions((row["question_id"] for row in train), config)
     evaluation = choose(load_question_prompts(config, split), options.eval_limit)
-    model, tokenizer = load_model_and_tokenizer(config)
+    model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
     return Inputs(
         train,
         evaluation,
         Book(train_questions, eval_questions, REWARD_WEIGHTS),
         data_digest(config.data_dir),
-        model_digest(model),
+        model_digest(model) if with_model else "",
         model,
         tokenizer,
     )
@@ -102,7 +123,8 @@ def save_settings(run: Run, config: GRPOConfig, options: JobOptions, inputs: Inp
 
 
 def resumed_settings(run: Run, servers: tuple[str, ...], overrides: Mapping[str, Any]) -> tuple[GRPOConfig, JobOptions]:
-    """The settings of a run that goes on. Only the number of steps may change: `overrides` holds `max_steps` alone."""
+    """The settings of a run that goes on. `overrides` may hold `max_steps` and `FOR_MEMORY`, which change how an update
+    is computed, not what; as many rollouts must make a step."""
     saved = read_json(run.config)
     try:
         known = {one.name for one in fields(GRPOConfig)}
@@ -110,12 +132,18 @@ def resumed_settings(run: Run, servers: tuple[str, ...], overrides: Mapping[str,
         options = JobOptions(saved["preset"], run.path.parent, servers, **saved["options"])
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
-    changed = sorted(set(overrides) - {"max_steps"})
+    changed = sorted(set(overrides) - {"max_steps", *FOR_MEMORY})
     if changed:
         raise RunError(
             f"a resumed run keeps its settings, so {', '.join(changed)} can't change: begin a run without --resume"
         )
-    return config.override(**overrides), options
+    other = config.override(**overrides)
+    if other.rollouts_per_step != config.rollouts_per_step:
+        raise RunError(
+            f"a resumed run keeps its {config.rollouts_per_step} rollouts a step, and "
+            f"per_device_train_batch_size x gradient_accumulation_steps would be {other.rollouts_per_step}"
+        )
+    return other, options
 
 
 def check_resumed_data(run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None) -> None:

@@ -4,28 +4,33 @@ A run that was stopped goes on with `--resume runs/<id>`: what it measured befor
 on from its last checkpoint, and lines that the checkpoint has not seen are dropped and written again.
 """
 
+import logging
 import math
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
+from trainer.callbacks import EvalCallback, LiveVisualizationCallback, MetricsCallback, spent_at
+from trainer.clock import RunClock
 from trainer.config import GRPOConfig
 from trainer.cost import known
-from trainer.display import bar, behaviour_table, cost_lines, number, success_table
+from trainer.display import bar, behaviour_table, cost_lines, number, success_table, truncation_line
 from trainer.errors import ConfigError, RunError
 from trainer.evaluate import EvalResult, Mode, Play, choose, evaluate
-from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings
+from trainer.inputs import Inputs, JobOptions, check_resumed_data, load_inputs, save_settings, shared_settings
 from trainer.interrupt import Interrupted, Interrupts
+from trainer.live.callback import recorded_failures
 from trainer.measure import MODES, Connection, batch_of, connected, measure, model_play, random_play, shared_play
 from trainer.plots import learning_curve
-from trainer.ranks import Ranks, joined
+from trainer.ranks import Ranks, check_same_settings, joined
+from trainer.report.page import report
 from trainer.rollout import RolloutStats
 from trainer.runs import (
     Run,
@@ -40,9 +45,11 @@ from trainer.runs import (
     write_json,
     write_text,
 )
-from trainer.summary import RANK_WAIT, build_summary, model_digest, versions, waited_s
-from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics
+from trainer.summary import RANK_WAIT, build_summary, git_state, model_digest, versions, waited_s
+from trainer.train import build_trainer, finished, limit_threads, run_training_with_metrics, save_trained
 from trainer.transcripts import transcripts
+
+log = logging.getLogger(__name__)
 
 
 def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console) -> dict[str, Any]:
@@ -54,7 +61,8 @@ def run_job(config: GRPOConfig, options: JobOptions, *, resume: Run | None = Non
         if not ranks.main:
             console = Console(quiet=True)
         threads = limit_threads(ranks.local_count)
-        check_servers(options.servers, ranks)
+        ranks.together(lambda: check_servers(options.servers, ranks))
+        check_same_settings(shared_settings(config, options, resume), ranks)
         inputs = ranks.together(lambda: load_inputs(config, options))
         if resume is not None and (result := ranks.first(lambda: _result_of(resume, inputs, config))) is not None:
             _say(console, f"{_shown(resume.path)} is finished; a larger --steps goes on with it")
@@ -148,9 +156,10 @@ class Job:
         self._console, self._ranks = console, ranks
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
-        self._clock = _Clock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
+        self._clock = RunClock(run.path / "wall.json", lambda: there.own.restarts if there.own else 0)
         self._checkpoint = self._known_checkpoint()
         self._spent = spent_at(self._checkpoint)
+        self._git = git_state()  # of the code that was loaded: it may change on disk while the run goes on
 
     def run(self) -> dict[str, Any]:
         """All phases; what summary.json holds. Every process does them, and the first one writes."""
@@ -158,13 +167,13 @@ class Job:
             digests = {
                 "data": self._inputs.data_digest,
                 "server": self._metadata.digest,
-                "model": self._inputs.model_digest,
+                "model": self._same_everywhere(self._inputs.model_digest),
             }
             self._measure_whole("random", "sampled", 0, random_play(self._config, self._client))
             for mode in MODES:
                 self._measure_whole("before", mode, 0, self._play(self._inputs.model, mode))
             model, steps = self._train()
-            digests["trained_model"] = self._same_everywhere(model)
+            digests["trained_model"] = self._same_everywhere(model_digest(model))
             for mode in MODES:
                 self._measure_whole("after", mode, steps, self._play(model, mode))
             self._curve_point(steps, {mode: self._few_of("after", mode) for mode in MODES})
@@ -181,12 +190,11 @@ class Job:
         self._ranks.together(check)
         return path
 
-    def _same_everywhere(self, model: Any) -> str:
-        """The model's digest. `RunError` where the processes' weights have come apart."""
-        digests = self._ranks.each(lambda: model_digest(model))
-        if len(set(digests)) > 1:
-            raise RunError(f"the {len(digests)} processes hold different weights: the run's result would be none's")
-        return digests[0]
+    def _same_everywhere(self, digest: str) -> str:
+        """The digest of this process's weights. `RunError` where another's are others."""
+        if len(set(self._ranks.gather(digest))) > 1:
+            raise RunError("the processes hold different weights: is the model the same on every machine?")
+        return digest
 
     def _measure_whole(self, phase: str, mode: Mode, step: int, play: Play) -> None:
         """Measure the whole eval set, or read back what an earlier session of this run measured."""
@@ -249,6 +257,16 @@ class Job:
                 server_cpu=own.cpu_s if own else lambda: math.nan,
                 ranks=self._ranks,
             )
+            live = LiveVisualizationCallback(
+                self._config,
+                self._inputs,
+                shared_play(self._play(self._inputs.model, "greedy"), self._ranks),
+                baselines=self._results,
+                shown=shown,
+                folder=self._run.live,
+                rows=lambda: list(read_lines(self._run.metrics)),
+                ranks=self._ranks,
+            )
             trainer = build_trainer(
                 self._inputs.model,
                 self._inputs.tokenizer,
@@ -258,8 +276,9 @@ class Job:
                 stats=stats,
                 on_rows=log.rows,
                 ranks=self._ranks,
-                callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), log],
+                callbacks=[EvalCallback(self._options.eval_every, self._ranks, self._small_eval), live, log],
                 output_dir=str(self._run.checkpoints),
+                run_name=self._run.id,
             )
             self._curve_point(0, {mode: self._few_of("before", mode) for mode in MODES})
             if finished(checkpoint, self._config.max_steps):
@@ -267,8 +286,7 @@ class Job:
             else:
                 run_training_with_metrics(trainer, resume_from=checkpoint)
                 done = int(trainer.state.global_step)
-        trainer.save_model(str(self._run.model))
-        return trainer.accelerator.unwrap_model(trainer.model_wrapped), done
+        return save_trained(trainer, self._run.model), done
 
     def _small_eval(self, step: int) -> None:
         """One point of the eval curve, in the middle of training."""
@@ -301,7 +319,7 @@ class Job:
         keep_lines(self._run.metrics, known)
         for mode in MODES:
             self._run.evaluation("after", mode).unlink(missing_ok=True)
-        for path in (self._run.summary, self._run.transcripts, self._run.checksums):
+        for path in (self._run.summary, self._run.transcripts, self._run.report, self._run.checksums):
             path.unlink(missing_ok=True)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
@@ -318,6 +336,13 @@ class Job:
             steps=step,
         )
         write_bytes(self._run.curve, picture)
+
+    def _draw_report(self) -> None:
+        """The page of the run. It can be drawn anew, so what goes wrong in it does not end a run that is done."""
+        try:
+            write_text(self._run.report, report(self._run.path))
+        except Exception:
+            log.exception("the report was not drawn; 'python -m trainer report %s' tries again", _shown(self._run.path))
 
     def _finish(self, steps: int, digests: Mapping[str, str]) -> dict[str, Any]:
         texts = {row["question_id"]: self._inputs.book.text(row["question_id"]) for row in self._inputs.evaluation}
@@ -336,51 +361,29 @@ class Job:
             spent=self._spent,
             wall_s=self._clock.total(),
             seed=self._config.seed,
+            config=asdict(self._config),
+            git=self._git,
             versions=versions(self._metadata.sqlite_version),
             digests=digests,
             sessions=self._clock.sessions,
             server_restarts=self._clock.restarts(),
             processes=self._ranks.count,
+            live_failures=recorded_failures(self._run.live),
             **({RANK_WAIT: waited_s(self._run)} if self._ranks.count > 1 else {}),
         )
         write_json(self._run.summary, summary)
         self._run.seal()
+        self._draw_report()
         found = self._summaries()
         self._console.print(success_table(f"Success in % on {len(texts)} eval questions, with 95 % intervals", found))
         trained = {phase: found[phase] for phase in ("before", "after")}
         self._console.print(behaviour_table("What changed in behaviour", trained))
         for line in cost_lines(summary["cost"]):
             _say(self._console, line)
-        for name in ("summary", "curve", "transcripts", "model"):
-            _say(self._console, f"{name:12} {_shown(getattr(self._run, name))}")
+        if outgrown := truncation_line(summary):
+            _say(self._console, outgrown)
+        for name in ("summary", "curve", "transcripts", "report", "model"):
+            path = getattr(self._run, name)
+            if path.exists():
+                _say(self._console, f"{name:12} {_shown(path)}")
         return summary
-
-
-class _Clock:
-    """Wall seconds and server restarts of a run over all its sessions, kept in a file of the run.
-
-    `own_restarts` tells those of this session.
-    """
-
-    def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
-        self._path, self._own_restarts = path, own_restarts
-        earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
-        self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
-        self._earlier_restarts = int(earlier.get("server_restarts", 0))
-        self._began = time.monotonic()
-
-    def total(self) -> float:
-        return self._earlier_s + time.monotonic() - self._began
-
-    def restarts(self) -> int:
-        return self._earlier_restarts + self._own_restarts()
-
-    def save(self) -> None:
-        kept = {"wall_s": round(self.total(), 3), "sessions": self.sessions, "server_restarts": self.restarts()}
-        write_json(self._path, kept)
-
-    def __enter__(self) -> "_Clock":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.save()

@@ -5,28 +5,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 
 from shared.client import SQLEnvClient
 from shared.models import ServerMetadata
 from trainer.config import GRPOConfig
-from trainer.display import bar, behaviour_table, number, success_table
+from trainer.display import bar, number
 from trainer.errors import RolloutError
 from trainer.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
-from trainer.inputs import Inputs, JobOptions, check_server_data, load_inputs
-from trainer.interrupt import Interrupts
+from trainer.inputs import Inputs, check_server_data
+from trainer.memory import memory_told
 from trainer.precision import precision
 from trainer.ranks import Ranks
 from trainer.records import Book, Episode
 from trainer.rollout import EpisodeClient, open_client, play_episodes, sample_random_baseline, without_ids
 from trainer.server import ServerProcess
-from trainer.summary import versions
-from trainer.train import limit_threads
 
 MODES: tuple[Mode, ...] = ("greedy", "sampled")
 SERVER_READY_S = 30.0  # for a server that somebody else runs
@@ -99,28 +95,38 @@ def model_play(
     `sampled` is at temperature 1, whatever training samples at. How many episodes may be lost is for `evaluate` to say.
     """
     config = replace(config, temperature=EVAL_TEMPERATURE)
-    device, plan = precision(config.device, config.dtype)
-    low = plan.compute is not torch.float32
 
     def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext():
-                return play_episodes(
-                    prompts,
-                    model,
-                    tokenizer,
-                    config,
-                    client=client,
-                    greedy=mode == "greedy",
-                    seed=seed,
-                    check_lost=False,
-                )
-        finally:
-            model.train(was_training)
+        with sampling(model, config, len(prompts)):
+            return play_episodes(
+                prompts,
+                model,
+                tokenizer,
+                config,
+                client=client,
+                greedy=mode == "greedy",
+                seed=seed,
+                check_lost=False,
+            )
 
     return play
+
+
+@contextmanager
+def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
+    """The model in eval mode and computing in the number format of `config`; after the block in the mode it was in.
+
+    Where memory runs out over so many `episodes`, the error tells what to do.
+    """
+    device, plan = precision(config.device, config.dtype)
+    low, was_training = plan.compute is not torch.float32, model.training
+    model.eval()
+    try:
+        autocast = torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
+        with memory_told(config, f"playing {episodes} episodes of an evaluation"), autocast:
+            yield
+    finally:
+        model.train(was_training)
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:
@@ -193,54 +199,3 @@ def measure(
         return evaluate(
             play, prompts, book, mode=mode, batch=batch, max_lost_fraction=max_lost_fraction, on_batch=on_batch
         )
-
-
-def evaluate_model(
-    config: GRPOConfig,
-    *,
-    console: Console,
-    split: str = "eval",
-    modes: Sequence[Mode] = MODES,
-    limit: int = 0,
-    seed: int | None = None,
-    servers: Sequence[str] = (),
-) -> dict[str, Any]:
-    """`python -m trainer evaluate`: measure `config.model_name` and print two tables. Returns what `--out` holds."""
-    with Interrupts(), TemporaryDirectory(prefix="sqlenv-evaluate-") as scratch:
-        limit_threads()
-        inputs = load_inputs(config, JobOptions(eval_limit=limit), split, training=False)
-        batch = batch_of(inputs.model, config)
-        log_path = Path(scratch) / "server.log"
-        with connected(config, servers, inputs, log_path) as there:
-            results: dict[str, EvalResult] = {}
-            for mode in modes:
-                play = model_play(
-                    inputs.model,
-                    inputs.tokenizer,
-                    there.config,
-                    there.client,
-                    mode,
-                    EVAL_SEED if seed is None else seed,
-                )
-                results[mode] = measure(
-                    console,
-                    f"{split} ({mode})",
-                    mode,
-                    play,
-                    inputs.evaluation,
-                    inputs.book,
-                    batch=batch,
-                    max_lost_fraction=config.max_lost_fraction,
-                )
-    summaries = {mode: result.summary() for mode, result in results.items()}
-    rows = {escape(Path(config.model_name).name): summaries}
-    console.print(success_table(f"Success in % on {len(inputs.evaluation)} {escape(split)} questions", rows))
-    console.print(behaviour_table("Behaviour", rows))
-    return {
-        "model": config.model_name,
-        "split": split,
-        "success": summaries,
-        "versions": versions(there.metadata.sqlite_version),
-        "digests": {"data": inputs.data_digest, "server": there.metadata.digest, "model": inputs.model_digest},
-        "episodes": [one.as_line(split, mode, 0) for mode, result in results.items() for one in result.episodes],
-    }

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from trainer.config import GRPOConfig
+from trainer.config import OFFLINE_MODEL, GRPOConfig
 from trainer.errors import ModelLoadError
+from trainer.memory import memory_told
 
 
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
@@ -22,18 +23,20 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     name = config.model_name
     _check_directory(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, attn_implementation="sdpa")
+        with memory_told(config, f"loading the model {name}"):
+            tokenizer = AutoTokenizer.from_pretrained(name)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, attn_implementation="sdpa")
+            model.to(device)
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:  # the last: shapes
-        first = str(error).strip().split("\n")[0]
-        raise ModelLoadError(f"can't load the model {name!r}: {first}; {_remedy(name)}") from error
+        first = str(error).strip().split("\n")[0].rstrip(".")
+        raise ModelLoadError(f"can't load the model {name!r}: {first}; {_remedy(name, error)}") from error
     check_tokenizer(tokenizer, name)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise ModelLoadError(
             f"the tokenizer of {name!r} has {len(tokenizer):,} tokens, more than the model's "
             f"{model.get_input_embeddings().num_embeddings:,}: they don't belong together"
         )
-    return model.to(device), tokenizer
+    return model, tokenizer
 
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
@@ -60,7 +63,25 @@ def _check_directory(name: str) -> None:
         raise ModelLoadError(f"{name} is no model directory: it has no config.json; {_remedy(name)}")
 
 
-def _remedy(name: str) -> str:
+def _remedy(name: str, error: BaseException | None = None) -> str:
+    """How to get the model, by the hub's own word on what is wrong, which lies among the error's causes."""
+    causes = set()
+    while error is not None:
+        causes |= {kind.__name__ for kind in type(error).__mro__}
+        error = error.__cause__ or error.__context__
+    if "GatedRepoError" in causes:
+        return f"accept its terms at https://huggingface.co/{name}, then log in with 'hf auth login' or set HF_TOKEN"
+    if "RepositoryNotFoundError" in causes:
+        return f"check its name at https://huggingface.co/models; log in with 'hf auth login' if {name} is private"
+    if "LocalEntryNotFoundError" in causes:
+        return (
+            "the hub can't be reached from here and nothing is cached: where it can, run "
+            f"'hf download {name} --local-dir DIR', bring DIR here and pass --model DIR, or take {OFFLINE_MODEL}"
+        )
     if "data/models" in name:
         return "make the offline model with 'python -m trainer pretrain', or name another with --model"
+    if causes and looks_local(name):
+        return (
+            "its files are damaged or no causal language model's: save it again with save_pretrained, or name another"
+        )
     return "name a directory made by save_pretrained, or a Hugging Face model and a way to reach the hub"

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")  # what a launcher tells
 SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
 LONGEST_SHARE_S = 3600.0  # that a process may play while the others wait for it, beside its waits for lost servers
 SERVER_WAITS = 3  # for `config.server_wait_s` each
 CONNECTION = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe", re.IGNORECASE)
@@ -175,7 +176,14 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
                 "distributed_type MULTI_GPU (trainer/accelerate/ has such files)"
             )
     config.accumulation_steps(count)
-    device, _ = precision(config.device, config.dtype)
+    device, plan = precision(config.device, config.dtype)
+    decided = "bf16" if plan.trl_bf16 else "fp16" if plan.trl_fp16 else "no"
+    if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):
+        raise ConfigError(
+            f"the launcher's mixed_precision is {mixed}, but dtype ({config.dtype}) decides, for sampling too: launch "
+            "with mixed_precision no",
+            field="dtype",
+        )
     if ":" in config.device:
         raise ConfigError(
             f"device is {config.device}, but each of the {count} processes takes a GPU of its own: use device=cuda",
@@ -189,6 +197,32 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     return device
 
 
+def check_one_gpu(config: GRPOConfig, gpus: int) -> None:
+    """`ConfigError` where a single process sees several GPUs: TRL refuses it, but not before all else is measured."""
+    from trainer.precision import precision
+
+    device, _ = precision(config.device, config.dtype)
+    if device != "cpu" and gpus > 1:
+        index = device.partition(":")[2] or "0"
+        raise ConfigError(
+            f"a process trains on one GPU, and this one sees {gpus}: add --processes {gpus}, or set "
+            f"CUDA_VISIBLE_DEVICES={index} and device=cuda to use one",
+            field="device",
+        )
+
+
+def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
+    """`ConfigError` where a process was started with other settings: every machine has a command line of its own."""
+    given = ranks.gather(dict(settings))
+    for index, (name, value) in ((index, item) for index, one in enumerate(given) for item in one.items()):
+        if value != given[0].get(name):
+            raise ConfigError(
+                f"{name} is {given[0].get(name)!r} in process 0, but {value!r} in process {index}: "
+                "start the run with the same options on every machine",
+                field=name,
+            )
+
+
 def rank_lost(error: BaseException) -> RankLost | None:
     """The `RankLost` of an error that torch raises when a process no longer answers; None of any other."""
     from torch.distributed import DistError
@@ -197,8 +231,9 @@ def rank_lost(error: BaseException) -> RankLost | None:
         return None
     said = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     return RankLost(
-        "another process of this run ended, or no longer answers: see what it said last. The run stops with a "
-        f"checkpoint of its last whole step, if it had one; go on with --resume (torch: {said[0][:160]})"
+        "another process of this run ended, or no longer answers: see what it said last. Go on with --resume, from "
+        "the last whole step where process 0 could still write a checkpoint, else from the checkpoint before it "
+        f"(torch: {said[0][:160]})"
     )
 
 

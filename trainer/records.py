@@ -39,6 +39,7 @@ class Episode:
     env_errors: int  # actions that the environment answered with an error
     context_overflow: bool  # it ended because the model's context window was full
     turns: tuple[Turn, ...]
+    context_truncations: int = 0  # times that its context was cut down; only turns before the first are trained
     # What an audit replays and compares: of each answered step its canonical action and its reward, and the digests of
     # the reset's observation and of each step's.
     actions: tuple[str, ...] = ()
@@ -122,6 +123,7 @@ class Book:
             env_errors=len(row["env_errors"]),
             context_overflow=bool(row["context_overflow"]),
             turns=turns_of(row["transcript"]),
+            context_truncations=int(row.get("context_truncations", 0)),
             actions=tuple(row["actions"]),
             rewards=tuple(row["rewards"]),
             observations=tuple(row["observations"]),

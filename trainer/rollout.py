@@ -19,6 +19,7 @@ from trainer.config import GRPOConfig
 from trainer.episodes import Batch, EpisodeClient, RolloutStats, too_many_lost
 from trainer.generators.base import Generator, Policy
 from trainer.generators.policies import RandomPolicy, ScriptedPolicy
+from trainer.memory import memory_told
 from trainer.parsing import ParsedAction, parse_model_output
 from trainer.questions import Prompt, load_question_prompts, prompt_of, question_id_of
 from trainer.ranks import Ranks
@@ -70,7 +71,9 @@ def play_episodes(
 
     A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome, correctness, progress
     (the final potential), operational, reward (the ledger's total), steps, parse_failures, env_errors (error codes),
-    context_overflow, actions (canonical texts), rewards (of each step), observations (digests, the reset's first),
+    context_overflow (it ended for want of room), context_truncations (times that its context was cut down to the
+    prompt and the last pairs, `trainer.tokens`; the ids end at the first), prompt_tokens and sampled_tokens (read and
+    written by a model), actions (canonical texts), rewards (of each step), observations (digests, the reset's first),
     texts (as written) and transcript (chat messages). An episode that infrastructure took has outcome infra_failed, the
     error's text in `lost`, None for each of the ledger's parts and one EOS with mask 0. `RolloutError` where they are
     more than `config.max_lost_fraction` of the batch; `check_lost` False leaves that to the caller.
@@ -142,7 +145,8 @@ def rollout_func(
             model.eval()
             try:
                 # under the trainer's own autocast, so that both compute the same log-probabilities
-                with trainer.accelerator.autocast():
+                playing = f"playing the {len(prompts)} episodes of step {trainer.state.global_step + 1}"
+                with memory_told(config, playing), trainer.accelerator.autocast():
                     return play_episodes(
                         prompts,
                         model,

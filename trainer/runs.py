@@ -5,9 +5,11 @@ runs/<id>/
   summary.json        the result: rates, counts, times, versions, digests
   learning_curve.png  reward and success over the steps
   transcripts.md      the same questions: random, before, after
+  report.html         all of it as one page; `python -m trainer report` draws it anew
   episodes.jsonl      one line an episode, of training and of every evaluation (`shared.run_files`)
   metrics.jsonl       one line a log event
   server.log          what the environment server said, where the run started it
+  live/               what the live view measured and, without a notebook or terminal, drew (`trainer.live`)
   model/              the trained model and its tokenizer
   evaluations/        what the measurements before and after gave, as JSON
   checkpoints/        what a resumed run continues from
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import RunFiles, checksums, render_checksums
+from shared.run_files import REPORT, RunFiles, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -138,6 +140,14 @@ class Run(RunFiles):
     @property
     def transcripts(self) -> Path:
         return self.path / "transcripts.md"
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
+
+    @property
+    def live(self) -> Path:
+        return self.path / "live"
 
     @property
     def server_log(self) -> Path:

@@ -3,8 +3,10 @@
 import hashlib
 import importlib.metadata
 import platform
+import subprocess
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ PACKAGES = ("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", 
 PHASES = ("random", "before", "after")
 PARTS = ("overall", "seen", "unseen")
 RANK_WAIT = "rank_wait_s"  # a part of rollout_s, in runs of several processes
+GIT_TIMEOUT_S = 10.0
 TIMES = ("rollout_s", "env_wait_s", "generate_s", "update_s")
 
 
@@ -29,6 +32,21 @@ def versions(sqlite: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = ""
     return found
+
+
+def git_state() -> dict[str, Any] | None:
+    """The commit of this code and whether any file but ignored ones differs from it; None where git has neither."""
+    here = Path(__file__).resolve()
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_TIMEOUT_S).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # else it lies in somebody else's repository
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def model_digest(model: Any) -> str:
@@ -52,12 +70,13 @@ def totals(run: Run) -> dict[str, Any]:
             counter["env_errors"] += line["env_errors"]
             counter["parse_failures"] += line["parse_failures"]
             counter["context_overflows"] += line["context_overflow"]
+            counter["episodes_truncated"] += line.get("context_truncations", 0) > 0
     seconds, rebuilds = dict.fromkeys(TIMES, 0.0), 0
     for row in read_lines(run.metrics):
         rebuilds += row.get("rebuilds") or 0
         for name in TIMES:
             seconds[name] += row.get(name) or 0.0
-    names = ("episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows")
+    names = ("episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows", "episodes_truncated")
     return {
         **{name: counts[name] for name in names},
         "by_phase": {phase: {name: counter[name] for name in names} for phase, counter in by_phase.items()},

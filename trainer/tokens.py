@@ -4,6 +4,10 @@ A row is `prompt_ids + completion_ids`. The completion is sampled turns, as they
 everything that the chat template puts between an assistant's text and the next generation prompt, with the observation
 in it. A bridge is found once, by rendering sentinels, so any chat template works, and a template that rewrites old
 turns (Qwen3 drops their thinking) can't change what is trained.
+
+A context that would outgrow the window is cut down to the prompt, which holds the question, and its last pairs of an
+action and the observation that it brought, all by their own ids. The row ends there: ids that were sampled after a cut
+follow from another context than the row's.
 """
 
 import re
@@ -19,29 +23,68 @@ from trainer.generators.base import Sample
 
 Message = Mapping[str, Any]  # role, content
 _SENTINEL = "SQLENVx{}x"
+KEPT_PAIRS = 3  # of an action and its observation, in a context that was cut down
+
+
+def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int:
+    """How many of the newest pairs the next turn's context keeps. All are lengths in tokens; `pairs` is oldest first.
+
+    All of them where `turn` tokens fit behind, else the most of the last `KEPT_PAIRS` behind which they fit. Where that
+    is none, the newest pair alone if a single token fits behind it, and 0 if not even that.
+    """
+    kept: int
+    for kept in (len(pairs), *range(min(KEPT_PAIRS, len(pairs) - 1), 0, -1)):
+        if prompt + sum(pairs[-kept:]) + turn <= window:
+            return kept
+    return 1 if prompt + pairs[-1] < window else 0
 
 
 @dataclass(slots=True)
 class Transcript:
     """One episode as ids. `completion_ids`, `env_mask` and `logprobs` have one length, C.
 
-    env_mask is 1 where the policy sampled the id and 0 where the environment wrote it; logprobs are 0.0 there.
+    env_mask is 1 where the policy sampled the id and 0 where the environment wrote it; logprobs are 0.0 there. The row
+    stops growing when the context is first cut down. The context is `prompt_ids` and all of `pairs`.
     """
 
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
     env_mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    pairs: list[list[int]] = field(default_factory=list)  # in the context: each turn's ids and those of what followed
+    truncations: int = 0  # times that the context was cut down
 
     def add_sample(self, sample: Sample) -> None:
         """The policy's turn."""
         assert len(sample.ids) == len(sample.logprobs)
+        self.pairs.append(list(sample.ids))
+        if self.truncations:
+            return
         self.completion_ids += sample.ids
         self.env_mask += [1] * len(sample.ids)
         self.logprobs += sample.logprobs
 
     def add_environment(self, ids: Sequence[int]) -> None:
         """What the environment wrote, template tokens with it."""
+        self.pairs[-1] += ids
+        if not self.truncations:
+            self._mask(ids)
+
+    def truncate(self, kept: int, ids: Sequence[int]) -> list[int]:
+        """Add `ids`, which the environment wrote, and cut the context down to the prompt and its `kept` newest pairs.
+        The whole context."""
+        self.truncations += 1
+        self.pairs[-1] += ids
+        self.pairs = self.pairs[-kept:]
+        return [*self.prompt_ids, *(one for pair in self.pairs for one in pair)]
+
+    def kept_with(self, ids: Sequence[int], window: int, turn: int) -> int:
+        """`pairs_kept` of the context with `ids` behind it."""
+        lengths = [len(pair) for pair in self.pairs]
+        lengths[-1] += len(ids)
+        return pairs_kept(len(self.prompt_ids), lengths, window, turn)
+
+    def _mask(self, ids: Sequence[int]) -> None:
         self.completion_ids += ids
         self.env_mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
@@ -49,7 +92,7 @@ class Transcript:
     def close(self, eos_id: int, pad_id: int) -> None:
         """End the row on an EOS or a pad, with mask 0: TRL takes any other last id for a truncation."""
         if not self.completion_ids or self.completion_ids[-1] not in (eos_id, pad_id):
-            self.add_environment([eos_id])
+            self._mask([eos_id])
         assert len(self.completion_ids) == len(self.env_mask) == len(self.logprobs)
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from shared.errors import SQLEnvError
-from trainer.callbacks import Guard, checkpoint_now
+from trainer.callbacks import Guard, checkpoint_now, guard_of
 from trainer.config import GRPOConfig
 from trainer.cores import usable_threads
 from trainer.errors import ConfigError, RankLost, RunError
+from trainer.extras import check_extras, lora_config
 from trainer.interrupt import Interrupted
+from trainer.memory import is_out_of_memory, out_of_memory
 from trainer.questions import check_training_questions, question_id_of
 from trainer.ranks import Ranks, rank_lost
 from trainer.rewards import REWARD_FUNCTIONS
@@ -60,6 +62,7 @@ def build_trainer(
 
     from trainer.grpo import LengthSortedGRPOTrainer
 
+    check_extras(config)
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     questions_per_step = config.rollouts_per_step // config.num_generations
     if len(prompts) < questions_per_step:
@@ -80,7 +83,7 @@ def build_trainer(
     rollout = functools.partial(rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks)
     # transformers' own use of a name that it renamed
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-    guard = Guard(ranks)
+    guard = Guard(ranks, config)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
         trainer = LengthSortedGRPOTrainer(
@@ -90,10 +93,21 @@ def build_trainer(
             args=config.to_trl(ranks.count, **options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,
+            peft_config=lora_config(config),
             callbacks=[guard, *callbacks],
         )
     trainer.remove_callback(PrinterCallback)
+    guard.metrics = trainer._metrics["train"]
     return trainer
+
+
+def save_trained(trainer: Any, path: Path) -> Any:
+    """Save the trained model and its tokenizer as `load_model_and_tokenizer` reads them; the model, LoRA merged in."""
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    if hasattr(model, "merge_and_unload"):
+        model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
+    trainer.save_model(str(path))
+    return model
 
 
 def finished(checkpoint: Path | None, max_steps: int) -> bool:
@@ -108,12 +122,13 @@ def run_training_with_metrics(trainer: Any, *, resume_from: Path | None = None) 
     """Train to the end. trl's output, and a dict for each log event.
 
     `trainer` is `build_trainer`'s. `resume_from` is a checkpoint folder of the same settings. Training that a signal
-    (`Interrupted`), lost servers, a lost process or a diverging loss (`SQLEnvError`) ends leaves a checkpoint of the
-    last whole step, and the exception goes on.
+    (`Interrupted`), lost servers, a lost process, a lack of memory or a diverging loss (`SQLEnvError`) ends leaves a
+    checkpoint of the last whole step, and the exception goes on.
     """
     if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
         raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
-    ranks = next((one.ranks for one in trainer.callback_handler.callbacks if isinstance(one, Guard)), Ranks())
+    guard = guard_of(trainer) or Guard(Ranks())
+    ranks = guard.ranks
     with ranks.interrupts.deferred():
         try:
             output = trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -124,7 +139,16 @@ def run_training_with_metrics(trainer: Any, *, resume_from: Path | None = None) 
         except SQLEnvError as error:
             checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
-        except RuntimeError as error:
+        except (MemoryError, OSError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                told = out_of_memory(
+                    guard.config, f"updating the weights in step {trainer.state.global_step + 1}", error
+                )
+                trainer.model.zero_grad(set_to_none=True)
+                checkpoint_now(trainer, alone=ranks.count > 1)
+                raise told from error
+            if not isinstance(error, RuntimeError):
+                raise
             if (lost := rank_lost(error)) is None:
                 raise
             checkpoint_now(trainer, alone=True)  # an update that broke off in a collective has not touched the weights

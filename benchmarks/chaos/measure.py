@@ -94,15 +94,26 @@ def soak(
     )
 
 
-def training(data_dir: Path, cluster: Cluster, scratch: Path, faults: Sequence[Fault], *options: str) -> Finding:
-    """`python -m trainer train` on the cluster, undisturbed, then under `faults`, one after another until it ends."""
+def training(
+    way: str,
+    data_dir: Path,
+    cluster: Cluster,
+    urls: Sequence[str],
+    scratch: Path,
+    faults: Sequence[Fault],
+    *options: str,
+) -> Finding:
+    """`python -m trainer train` on `urls`, undisturbed, then under `faults`, one after another until it ends.
+
+    Both runs are left in `scratch`.
+    """
 
     def train(name: str, run_faults: Sequence[Fault]) -> tuple[Path, Counter[str], float]:
-        urls = [word for url in cluster.urls for word in ("--server", url)]
+        servers = [word for url in urls for word in ("--server", url)]
         command = [sys.executable, "-m", "trainer", "train", "--data", str(data_dir), "--out", str(scratch / name)]
         began, done = time.monotonic(), Counter[str]()
         with (scratch / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen([*command, *urls, *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen([*command, *servers, *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
             try:
                 run = _under_faults(process, scratch / name, cluster, run_faults, done)
             finally:
@@ -119,7 +130,7 @@ def training(data_dir: Path, cluster: Cluster, scratch: Path, faults: Sequence[F
     summaries = [json.loads((run / SUMMARY).read_text()) for run in (disturbed, calm)]
     models = [summary["digests"]["trained_model"] for summary in summaries]
     return Finding(
-        "training",
+        way,
         len(played),
         sum(len(one["actions"]) for one in played),
         dict(sorted(Counter(one["outcome"] for one in played).items())),

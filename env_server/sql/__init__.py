@@ -10,7 +10,8 @@
     catalogue.py    DESCRIBE and SAMPLE
     runner.py       `SqlRunner`: a job -> its result, with connections kept open
     worker.py       the child process: a `SqlRunner` behind a socket
-    pool.py         `SqlPool`: many of them, from asyncio
+    process.py      one such child, from asyncio
+    pool.py         `SqlPool`: many of them
 
 Nothing here imports a room above it.
 """

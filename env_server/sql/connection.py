@@ -56,8 +56,9 @@ _clock = _FixedClock()  # registered in SQLite for as long as it lives
 
 
 def _open(path: str, policy: SqlPolicy) -> apsw.Connection:
+    real = str(Path(path).resolve())  # of a path through a symbolic link SQLite says so, which apsw takes for an error
     connection = apsw.Connection(
-        f"file:{quote(str(Path(path).absolute()))}?mode=ro&immutable=1",
+        f"file:{quote(real)}?mode=ro&immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         vfs=_VFS_NAME,
         statementcachesize=0,  # a cached statement moves the step count by one callback

@@ -93,7 +93,7 @@ class SqlPolicy:
     max_cpu_s: float = 2.0  # 50 M plain steps take 0.3 to 1.3, so this is for dear ones; the error is that of the steps
     kill_after_cpu_s: float = 10.0  # of one job, where SQLite does not heed the interrupt: the parent kills the worker
     kill_after_s: float = 60.0  # the same, wall time: a worker that is stopped, or stuck on a disk
-    max_kills: int = 2  # a job that has lost so many workers is its author's own error
+    max_kills: int = 2  # a job that has cost so many workers is its author's own error, unless they got no CPU time
     start_timeout_s: float = 30.0  # for a worker to say that it is ready
     # RLIMIT_AS of a worker, over what it holds at its start (33 MB). The heap limit comes first, so that memory is
     # judged alike everywhere; this one is for Python's part (a row of 200 columns of 50 kB) and for faults of SQLite.

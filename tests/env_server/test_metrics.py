@@ -63,6 +63,7 @@ async def test_a_history_is_counted(http: httpx.AsyncClient, app: FastAPI, quest
         "sqlenv_episodes_ended_total{outcome=wrong}": 1,
         "sqlenv_episodes_ended_total{outcome=budget}": 1,
         "sqlenv_episodes_ended_total{outcome=abandoned}": 1,
+        "sqlenv_episodes_ended_total{outcome=answered}": 0,
         "sqlenv_episodes_ended_total{outcome=sql_killed}": 0,
     }
     assert [seen[f"sqlenv_steps_total{{action={name}}}"] for name in ("describe", "sample", "query", "answer")] == [

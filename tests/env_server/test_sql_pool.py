@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlPool, SqlResult
-from env_server.sql import pool as pool_module
+from env_server.sql import process as process_module
 from shared.errors import InternalError, NotReady
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -38,10 +38,15 @@ def count(path: str) -> SqlJob:
     return SqlJob(JobKind.QUERY, path, "SELECT count(*) FROM orders")
 
 
-def slow(path: str) -> SqlJob:
+def slow(path: str, rows: int = 6_000_000) -> SqlJob:
     """A second or so of work."""
-    sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 6000000) SELECT max(i) FROM n"
+    sql = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows}) SELECT max(i) FROM n"
     return SqlJob(JobKind.QUERY, path, sql)
+
+
+def at_work(pool: SqlPool) -> bool:
+    """Whether the only worker runs a job."""
+    return pool._workers[0].running_s() > 0
 
 
 def alive(pid: int) -> bool:
@@ -82,8 +87,8 @@ def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> 
 
 def test_jobs_of_one_tick_share_a_frame(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     frames: list[int] = []
-    encode = pool_module.encode_jobs
-    monkeypatch.setattr(pool_module, "encode_jobs", lambda jobs: (frames.append(len(jobs)), encode(jobs))[1])
+    encode = process_module.encode_jobs
+    monkeypatch.setattr(process_module, "encode_jobs", lambda jobs: (frames.append(len(jobs)), encode(jobs))[1])
 
     async def body(pool: SqlPool) -> None:
         results = await asyncio.gather(*(pool.run(count(shop)) for _ in range(50)))
@@ -146,6 +151,25 @@ def test_a_stopped_worker_is_replaced(shop: str) -> None:
         assert (await pool.run(count(shop))).rows == [(6,)]
 
     in_pool(body, kill_after_s=0.5)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int) -> None:
+    async def body(pool: SqlPool) -> None:
+        running = asyncio.create_task(pool.run(slow(shop, 1_000_000)))
+        for losses in range(times):
+            await until(lambda losses=losses: pool.counts["losses"] == losses and at_work(pool))  # type: ignore[misc]
+            os.kill(pool.pids[0], signal.SIGSTOP)
+        await until(lambda: pool.counts["losses"] == times)
+        if times < 2:
+            assert (await running).rows == [(1_000_000,)]
+        else:
+            with pytest.raises(InternalError, match="got no CPU time"):
+                await running
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.counts["killed_jobs"] == 0
+
+    in_pool(body, kill_after_s=3.0, **NO_LIMITS)
 
 
 def test_a_worker_lost_by_accident_costs_nobody_anything(shop: str) -> None:

@@ -1,11 +1,15 @@
 """A training whose servers all die and return ends with the weights that it would have had."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import Cluster, running_cluster
-from benchmarks.chaos.faults import Chaos, Fault
+from benchmarks.chaos.faults import Chaos, Fault, plan
 from benchmarks.chaos.measure import client_of
 from shared.replicas import ClientStats
 from shared.sync import SyncSQLEnvClient
@@ -16,6 +20,9 @@ from trainer.summary import model_digest
 from trainer.train import build_trainer, run_training_with_metrics
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
+LONG = plan(22, servers=3, seed=2)
+SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
+needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
 
 
 class Paced:
@@ -42,12 +49,19 @@ class Paced:
 
 
 def train(
-    cluster: Cluster, faults: list[Fault], model: Any, tokenizer: Any, config: GRPOConfig, out: Path
+    cluster: Cluster,
+    urls: Sequence[str],
+    faults: list[Fault],
+    every: int,
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    out: Path,
 ) -> tuple[list[dict[str, Any]], RolloutStats, str]:
     """-> the rows of all batches, what was counted, and the trained model's digest."""
     rows: list[dict[str, Any]] = []
     stats = RolloutStats()
-    with client_of(cluster.direct_urls, 0.3).sync() as client, Chaos(cluster, faults, every=16) as chaos:
+    with client_of(urls, 0.3).sync() as client, Chaos(cluster, faults, every) as chaos:
         trainer = build_trainer(
             model,
             tokenizer,
@@ -63,19 +77,35 @@ def train(
     return rows, stats, model_digest(trainer.model)
 
 
+@pytest.mark.parametrize(
+    ("way", "faults", "steps"),
+    [
+        pytest.param("direct", FAULTS, 2, id="brief"),
+        pytest.param("direct", LONG, 8, id="direct", marks=SLOW),
+        pytest.param("gateway", LONG, 8, id="gateway", marks=[*SLOW, needs_gateway]),
+    ],
+)
 def test_training_goes_through_the_death_and_return_of_every_server(
+    way: str,
+    faults: list[Fault],
+    steps: int,
     model: Any,
     tokenizer: Any,
     config: GRPOConfig,
     tiny_data: Path,
     tmp_path: Path,
 ) -> None:
-    config = config.override(data_dir=tiny_data, max_steps=2, logging_steps=1, learning_rate=1e-3)
+    config = config.override(data_dir=tiny_data, max_steps=steps, logging_steps=1, learning_rate=1e-3)
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with running_cluster(tiny_data, size=2) as cluster:
-        calm, calm_stats, expected = train(cluster, [], model, tokenizer, config, tmp_path / "calm")
+    with (
+        running_cluster(tiny_data, size=3) as cluster,
+        gateway.running_gateway(cluster.urls) if way == "gateway" else nullcontext() as url,
+    ):
+        urls = cluster.urls if url is None else [url]
+        calm, calm_stats, expected = train(cluster, urls, [], 1, model, tokenizer, config, tmp_path / "calm")
         model.load_state_dict(start)
-        rows, stats, weights = train(cluster, FAULTS, model, tokenizer, config, tmp_path / "chaos")
+        every = calm_stats.steps // (len(faults) + 1)
+        rows, stats, weights = train(cluster, urls, faults, every, model, tokenizer, config, tmp_path / "chaos")
     print(stats)
     assert calm_stats.rebuilds == 0
     assert stats.rebuilds > 0

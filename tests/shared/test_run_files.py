@@ -26,7 +26,8 @@ from shared.run_files import (
 ROW: dict[str, Any] = {
     "phase": "train", "mode": "sampled", "step": 1, "question_id": "q", "database": "shop", "difficulty": "easy",
     "part": "seen", "outcome": "wrong", "steps": 1, "correctness": 0.0, "progress": 0.0, "operational": 0.02,
-    "reward": 0.02, "parse_failures": 0, "env_errors": 0, "context_overflow": False, "actions": ["ANSWER: Zoë"],
+    "reward": 0.02, "parse_failures": 0, "env_errors": 0, "context_overflow": False, "context_truncations": 2,
+    "actions": ["ANSWER: Zoë"],
     "texts": [None], "rewards": [0.0], "observations": ["0" * 16, "1" * 16],
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What an episode's actions say about the policy, and the table that shows it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,7 +69,13 @@ def test_shares_and_means_are_over_what_was_played() -> None:
         "steps": pytest.approx(8 / 5),
         "repeats": pytest.approx(2 / 5),
         "errors": pytest.approx(3 / 5),
+        "truncated": 0.0,
     }
+
+
+def test_a_shortened_history_is_a_share_of_the_episodes() -> None:
+    played = [replace(episode("ANSWER: 1"), context_truncations=count) for count in (0, 2, 1, 0)]
+    assert behaviour(played)["truncated"] == 0.5
 
 
 def test_nothing_measured_says_nothing() -> None:

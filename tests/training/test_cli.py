@@ -1,5 +1,6 @@
 """The command line: help, and one line with a remedy for every kind of bad input."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from env_server.verify import verify_run
 from tests.training.small_data import make_data
 from trainer.__main__ import app
 
@@ -33,7 +35,7 @@ def data_dir(tmp_path: Path) -> Path:
     return make_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("command", ["pretrain", "train", "evaluate", "doctor"])
+@pytest.mark.parametrize("command", ["pretrain", "train", "evaluate", "report", "doctor"])
 def test_every_command_has_help(command: str) -> None:
     code, shown = run(command, "--help")
     assert code == 0
@@ -84,6 +86,19 @@ def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path)
     assert "databases/farm/farm.sqlite" in shown
 
 
+@pytest.mark.parametrize("command", [("evaluate", "--model", "m"), ("pretrain",)])
+def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    code, shown = run(*command, "--out", tmp_path / "made")
+    assert code == 1
+    assert "without a launcher" in shown
+    assert not (tmp_path / "made").exists()
+
+
 def test_an_unreachable_server_is_named(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +126,10 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     code, shown = run("train", "--set", "fast")
     assert code == 2
     assert "KEY=VALUE" in shown
-    assert run("evaluate", "--model", "x", "--mode", "loud")[0] == 2
+    assert run("evaluate", "--model", "x", "--k", "one")[0] == 2
+    assert run("evaluate", "--model", "x", "--greedy", "--temperature", "0.5")[0] == 2
+    assert run("evaluate", "--policy", "random", "--greedy")[0] == 2
+    assert run("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1")[0] == 2
     assert run("train", "--preset", "laptop")[0] == 1
     assert "offline, colab" in run("train", "--preset", "laptop")[1]
 
@@ -125,11 +143,44 @@ def test_a_resumed_run_refuses_options_that_it_would_ignore(tmp_path: Path, opti
     assert f"{option.strip('-').replace('-', '_')} can't change" in shown
 
 
-def test_what_evaluate_could_not_do_is_said_before_it_measures(tmp_path: Path) -> None:
-    code, shown = run("evaluate", "--model", tmp_path / "no-model", "--out", tmp_path)
-    assert code == 1
-    assert "choose another --out" in shown
+def test_what_evaluate_could_not_do_is_said_before_it_measures(tmp_path: Path, data_dir: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments, said in [
+        (("--model", tmp_path / "no-model", "--out", tmp_path / "file"), "choose another --out"),
+        (("--model", tmp_path / "no-model", "--data", data_dir), "no model directory at"),
+        (("--model", tmp_path / "no-model", "--against", tmp_path / "gone"), "nothing to compare with"),
+        (("--policy", "luck"), "no policy 'luck': use one of random, oracle, model, openai"),
+        (("--policy", "openai", "--model", "m"), "--base-url http://host:8000/v1"),
+        (("--policy", "random", "--base-url", "http://host/v1"), "--base-url is for --policy openai"),
+        (("--policy", "random", "--samples", 4, "--k", "1,8"), "pass@8 can't be estimated from 4 samples"),
+        (("--policy", "oracle", "--samples", 4), "leave --samples out"),
+        (("--model", "x", "--samples", 4, "--greedy"), "leave --samples out, or --greedy"),
+        (("--model", "x", "--temperature", "0"), "temperature is 0"),
+        (("--policy", "random", "--part", "new"), "no part 'new'"),
+        (("--policy", "random", "--split", "gone", "--data", data_dir), "questions_gone.json"),
+        (("--policy", "random", "--data", data_dir, "--db", "ship"), "no eval question of database 'ship'; there are"),
+        (("--policy", "random", "--data", data_dir, "--db", "farm", "--part", "seen"), "no eval question is left"),
+    ]:
+        code, shown = run("evaluate", *arguments)
+        assert code == 1, shown
+        assert said in shown
     assert run("evaluate", "--model", "x", "--seed", "-1")[0] == 2
+
+
+def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(tmp_path: Path, data_dir: Path) -> None:
+    out = tmp_path / "out"
+    code, shown = run("evaluate", "--policy", "oracle", "--data", data_dir, "--out", out, "--difficulty", "easy,hard")
+    assert code == 0, shown
+    result = json.loads((out / "evaluation.json").read_text())
+    assert result["success"]["overall"]["success"] == {
+        "rate": 1.0,
+        "n": 12,
+        "ci95": [pytest.approx(0.7575, abs=1e-3), 1],
+    }
+    assert result["success"]["overall"]["actions"] == {"DESCRIBE": 1, "SAMPLE": 0, "QUERY": 1, "ANSWER": 1}
+    report = asyncio.run(verify_run(out, data_dir=data_dir))
+    assert report.passed, report.problems
+    assert report.correct == {("eval", "greedy"): 12}
 
 
 def test_resuming_what_is_no_run_is_explained(tmp_path: Path) -> None:

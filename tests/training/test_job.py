@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -154,18 +153,25 @@ def test_the_command_runs_over_http_to_the_end(small: GRPOConfig, tmp_path: Path
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
     # the model that was saved is the model that was measured
-    options = ["--model", str(run.model), "--data", str(data_dir), "--out", str(tmp_path / "again.json")]
+    options = ["--model", str(run.model), "--data", str(data_dir), "--against", str(run.path)]
     settings = ["--set", "max_new_tokens=6", "--set", "step_budget=3"]
-    found = CliRunner().invoke(app, ["evaluate", *options, *settings])
-    assert found.exit_code == 0, found.output
-    again = read_json(tmp_path / "again.json")
-    for mode, parts in summary["eval_success_after"].items():
-        assert {part: again["success"][mode][part] for part in parts} == parts
+    for mode in ("greedy", "sampled"):
+        out = tmp_path / mode
+        greedy = ["--greedy"] if mode == "greedy" else []
+        found = CliRunner().invoke(app, ["evaluate", *options, *settings, *greedy, "--out", str(out)])
+        assert found.exit_code == 0, found.output
+        again = read_json(out / "evaluation.json")
+        for part, rate in summary["eval_success_after"][mode].items():
+            assert again["success"][part]["success"] == rate
+        assert again["paired"]["overall"]["n"] == 12
+        assert list(again["paired"]["differs"]) == ["model_digest"]
 
-    def actions(lines: Any, phase: str) -> set[tuple[str, ...]]:
-        return {(one["mode"], one["question_id"], *one["actions"]) for one in lines if one["phase"] == phase}
+        def actions(path: Path, phase: str, mode: str = mode) -> set[tuple[str, ...]]:
+            lines = (one for one in read_lines(path) if (one["phase"], one["mode"]) == (phase, mode))
+            return {(one["question_id"], *one["actions"]) for one in lines}
 
-    assert actions(again["episodes"], "eval") == actions(read_lines(run.episodes), "after")
+        assert actions(out / "episodes.jsonl", "eval") == actions(run.episodes, "after")
+        assert len(actions(run.episodes, "after")) == 12
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import torch
@@ -20,7 +21,7 @@ from tests.training.small_job import check_summary, latest
 from tests.training.test_job import ROOT, arguments, check_audit
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.runs import Run, read_json, read_lines
+from trainer.runs import Run, checkpoint_step, read_json, read_lines
 from trainer.server import ServerProcess
 
 FILES = ROOT / "trainer" / "accelerate"
@@ -82,6 +83,8 @@ def test_two_processes_train_to_the_end_and_as_one_does(small: GRPOConfig, tmp_p
     assert [row["episodes"] for row in steps] == [32, 32]
     assert summary["rank_wait_s"] == pytest.approx(sum(row["rank_wait_s"] for row in steps), abs=1e-3)
     assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
+    assert summary["live_failures"] == 0
+    assert [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row] == [0, 1, 2]
     names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
     check_audit(run)
@@ -115,30 +118,43 @@ def kill_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> N
     ranks[1].kill()
 
 
+def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
+    """The one that writes the checkpoints, and started the server."""
+    ranks[0].kill()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stop", "code", "said", "resumed_by"),
+    ("processes", "stop", "code", "said", "resumed_by"),
     [
-        (interrupt, 130, "--processes 2", 2),
-        (terminate_one, 130, "--resume", 1),
-        (kill_one, 137, "process 1 of 2 was ended by SIGKILL", 1),
+        (2, interrupt, 130, "--processes 2", 2),
+        (1, interrupt, 130, "--resume", 2),
+        (2, terminate_one, 130, "--resume", 1),
+        (2, kill_one, 137, "process 1 of 2 was ended by SIGKILL", 1),
+        (2, kill_first, 137, "process 0 of 2 was ended by SIGKILL", 2),
     ],
 )
 def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     small: GRPOConfig,
     tmp_path: Path,
     data_dir: Path,
+    processes: int,
     stop: Callable[[Any, Any], None],
     code: int,
     said: str,
     resumed_by: int,
 ) -> None:
-    """All processes end, with a checkpoint, and what goes on from it is the run that nobody stopped."""
+    """All processes end, and what goes on from the last checkpoint is the run that nobody stopped.
+
+    That is of the last whole step, unless the process that writes it is the one that was killed.
+    """
+    every = ["--set", f"save_steps={1 if stop is kill_first else 1000}"]
     process = start(
-        "trainer", "train", "--processes", "2", *arguments(small, tmp_path, data_dir, 400), "--set", "save_steps=1000"
+        "trainer", "train", "--processes", str(processes), *arguments(small, tmp_path, data_dir, 400), *every
     )
-    until(process, tmp_path / "runs" / "latest")
+    until(process, tmp_path / "runs" / "latest", steps=2)
     ranks = trainers(process)
+    assert len(ranks) == (processes if processes > 1 else 0)
     stop(process, ranks)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code, output
@@ -146,21 +162,35 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     assert "Traceback" not in output
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in ranks)
     run = latest(tmp_path)
+    check_no_server(run)
     checkpoint = run.last_checkpoint()
     assert checkpoint is not None
-    steps = int(checkpoint.name.rpartition("-")[2]) + 1
+    steps = checkpoint_step(checkpoint) + 1
     resumed = start(
         "trainer", "train", "--resume", str(run.path), "--steps", str(steps), "--processes", str(resumed_by)
     )
     output, _ = resumed.communicate(timeout=TIMEOUT_S)
     assert resumed.returncode == 0, output
-    assert read_json(run.summary)["train_steps"] == steps
+    summary = read_json(run.summary)
+    assert (summary["train_steps"], summary["processes"]) == (steps, resumed_by)
     check_audit(run)
     (tmp_path / "whole").mkdir()
-    alone([*arguments(small, tmp_path / "whole", data_dir, steps), "--set", "save_steps=1000"])
+    alone([*arguments(small, tmp_path / "whole", data_dir, steps), *every])
     whole = latest(tmp_path / "whole")
     lines, theirs = (sorted(one.episodes.read_text().splitlines()) for one in (run, whole))
     assert lines == theirs
+
+
+def check_no_server(run: Run) -> None:
+    """The server that the run started goes, also where its trainer was killed."""
+    url, deadline = read_json(run.config)["config"]["server_urls"][0], time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"{url}/health")
+        except httpx.ConnectError:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"a server still answers at {url}")
 
 
 @pytest.mark.slow

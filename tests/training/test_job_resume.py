@@ -1,6 +1,7 @@
 """Jobs that were stopped, or ended, and go on."""
 
 import json
+import math
 import shlex
 import shutil
 from dataclasses import replace
@@ -9,11 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.training.conftest import FakeClient
 from tests.training.small_job import StoppingClient, begin, check_costs, comparable, latest, run_here, served
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError, RunError
+from trainer.errors import RolloutError, RunError, TrainingDiverged
+from trainer.grpo import LengthSortedGRPOTrainer
 from trainer.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.interrupt import Interrupted
 from trainer.runs import open_run, read_json, read_lines, write_json
@@ -66,6 +69,54 @@ def test_lost_servers_stop_the_run_with_a_checkpoint(small: GRPOConfig, tmp_path
     assert checkpoint.name == "checkpoint-1"
     begin(small, tmp_path, FakeClient(), resume=run).run()
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
+    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    compute, calls = LengthSortedGRPOTrainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        loss = compute(*arguments)
+        return loss * value if len(calls) == 4 else loss  # two micro-batches a step: the second of step 2
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):
+        begin(small, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    run = latest(tmp_path)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-1"
+    weights = load_file(checkpoint / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+
+
+def test_a_step_that_broke_off_is_in_no_row(small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 3 breaks off in its update while step 2 waits for its log event: its episodes are played and told once."""
+    seldom, compute, calls = replace(small, logging_steps=10), LengthSortedGRPOTrainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        return compute(*arguments) * (math.nan if len(calls) == 6 else 1.0)
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match="step 3"):
+        begin(seldom, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    run = latest(tmp_path)
+    begin(seldom, tmp_path, FakeClient(), resume=run).run()
+    rows = [row for row in read_lines(run.metrics) if "success" in row]
+    assert [(row["step"], row["episodes"]) for row in rows] == [(2, 16), (3, 8)]
+    lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
+    for row, steps in zip(rows, ((1, 2), (3,)), strict=True):
+        rewards = [line["reward"] for line in lines if line["step"] in steps]
+        assert len(rewards) == row["episodes"]
+        assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
 
 
 def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Loading a model: one path for a directory and a hub name, and errors that name the remedy."""
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.training.conftest import make_tokenizer
@@ -57,13 +60,59 @@ def test_a_broken_file_is_named(saved: Path) -> None:
         load_model_and_tokenizer(config_of(saved))
 
 
-def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str, **_: Any) -> None:
-        raise OSError(f"We couldn't connect to the hub to load {name}\nmore lines")
+@contextmanager
+def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[None]:
+    """A hub of this machine that answers every request with an error, as the real one words it."""
 
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", refuse)
-    with pytest.raises(ModelLoadError, match=r"'Qwen/Qwen3-0\.6B'.*couldn't connect.*reach the hub") as caught:
-        load_model_and_tokenizer(GRPOConfig.preset("colab", device="cpu"))
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+            self.send_header("X-Error-Message", "not for you")
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub_at(monkeypatch, f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+
+
+def hub_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", url, raising=False)
+
+
+GATED = "sqlenv-tests/not-a-model"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "GatedRepo", rf"gated repo.*accept its terms at https://huggingface\.co/{GATED}.*hf auth login"),
+        (401, "RepoNotFound", r"not a valid model identifier.*check its name.*hf auth login"),
+    ],
+)
+def test_what_the_hub_refuses(monkeypatch: pytest.MonkeyPatch, status: int, code: str, said: str) -> None:
+    with hub(monkeypatch, status, code), pytest.raises(ModelLoadError, match=f"'{GATED}'.*{said}") as caught:
+        load_model_and_tokenizer(config_of(GATED))
+    assert "\n" not in caught.value.message
+
+
+def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_at(monkeypatch, "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # it tries for 50 s
+    said = rf"'{GATED}'.*couldn't connect.*hf download {GATED} --local-dir DIR.*--model DIR"
+    with pytest.raises(ModelLoadError, match=said) as caught:
+        load_model_and_tokenizer(config_of(GATED))
     assert "\n" not in caught.value.message
 
 
@@ -131,7 +180,7 @@ def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_cut_off_weights_are_named(saved: Path, kept_bytes: int) -> None:
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:kept_bytes])
-    with pytest.raises(ModelLoadError, match="can't load the model"):
+    with pytest.raises(ModelLoadError, match=rf"can't load the model '{saved}'.*damaged"):
         load_model_and_tokenizer(config_of(saved))
 
 

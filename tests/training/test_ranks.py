@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,12 @@ from tests.training.conftest import FakeClient
 from tests.training.test_train import prompts
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RolloutError
+from trainer.inputs import JobOptions, shared_settings
 from trainer.interrupt import Interrupted
 from trainer.measure import batch_of, shared_play
-from trainer.ranks import Ranks, check_settings, joined, launched, rank_lost
+from trainer.ranks import Ranks, check_one_gpu, check_same_settings, check_settings, joined, launched, rank_lost
 from trainer.rollout import play_episodes, rollout_func
+from trainer.runs import Run
 
 FILES = Path(__file__).parents[2] / "trainer" / "accelerate"
 LAUNCHED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -238,9 +241,42 @@ def test_settings_that_several_processes_can_not_share(config: GRPOConfig, monke
         check_settings(one, 2, 2, gpus=8)
     with pytest.raises(ConfigError, match=r"2 processes on this machine, which has 1 GPUs"):
         check_settings(config.override(device="cuda"), 2, 2, gpus=1)
+    for device, visible in (("cuda", 0), ("cuda:1", 1)):
+        with pytest.raises(ConfigError, match=f"add --processes 8, or set CUDA_VISIBLE_DEVICES={visible}"):
+            check_one_gpu(config.override(device=device), gpus=8)
+    check_one_gpu(config.override(device="cuda"), gpus=1)
+    check_one_gpu(config.override(device="cpu"), gpus=8)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert check_settings(config, 2, 2, gpus=0) == "cpu"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ConfigError, match="mixed_precision is bf16, but dtype"):
+        check_settings(config, 2, 2, gpus=0)
+    assert check_settings(config.override(dtype="bfloat16"), 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match="ACCELERATE_USE_FSDP"):
         check_settings(config, 2, 2, gpus=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "resume", "said"),
+    [
+        ({"seed": 8}, {}, None, "seed is .* in process 0, but 8 in process 1"),
+        ({}, {"eval_limit": 5}, None, "eval_limit is 0 in process 0, but 5 in process 1"),
+        ({}, {}, Run(Path("/runs/a")), "resume is None in process 0, but 'a' in process 1"),
+        ({"model_name": "/elsewhere/base", "db_dir": "/mnt/data"}, {"out": Path("/mnt/runs")}, None, None),
+    ],
+)
+def test_machines_that_were_given_different_options_are_told(
+    config: GRPOConfig, changes: dict[str, Any], options: dict[str, Any], resume: Run | None, said: str | None
+) -> None:
+    given = [(config, JobOptions(), None), (config.override(**changes), JobOptions(**options), resume)]
+    found = on_each(2, lambda ranks: check_same_settings(shared_settings(*given[ranks.index]), ranks))
+    if said is None:
+        assert found == [None, None]
+        return
+    for error in found:
+        assert isinstance(error, ConfigError)
+        assert re.match(said, error.message)
 
 
 def test_bad_settings_are_said_once_a_machine(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:

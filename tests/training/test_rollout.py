@@ -116,21 +116,6 @@ def test_stats_count_everything(
     assert stats.episodes_lost == 0
 
 
-def test_a_full_context_ends_the_episode(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
-    small, client, stats = config.override(max_context_tokens=220), FakeClient(), RolloutStats()
-    rows = play_episodes(prompts_for(config, "a", "b"), model, tokenizer, small, client=client, stats=stats)
-    for row in rows:
-        assert row["outcome"] == "abandoned"
-        assert row["context_overflow"]
-        assert row["correctness"] == 0.0
-        assert len(row["prompt_ids"]) + len(row["completion_ids"]) <= 220 + 1  # the masked EOS
-        assert sum(row["env_mask"]) > 0
-    assert stats.context_overflows == 2
-    assert len(client.closed) == 2
-
-
 @pytest.mark.parametrize("step", [0, 1, 3])
 def test_a_lost_episode_is_one_masked_eos_without_rewards(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, step: int

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from shared.intervals import wilson_interval
-from trainer.statistics import Rate, pass_at_k
+from trainer.statistics import Rate, mean_interval, pass_at_k, t_95
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,23 @@ def test_pass_at_k_does_not_overflow() -> None:
 def test_pass_at_k_refuses_what_can_not_be(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match="tries"):
         pass_at_k(n, c, k)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.706), (8, 2.306), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)]
+)
+def test_students_quantile_gives_published_values(freedom: int, expected: float) -> None:
+    assert t_95(freedom) == pytest.approx(expected, abs=1e-3)
+
+
+def test_students_quantile_needs_a_degree_of_freedom() -> None:
+    with pytest.raises(ValueError, match="0 degrees"):
+        t_95(0)
+
+
+def test_mean_interval_is_the_t_interval() -> None:
+    # mean 2.5, standard deviation 1.2910, standard error 0.6455, t of 3 degrees 3.182
+    assert mean_interval([1.0, 2.0, 3.0, 4.0]) == pytest.approx((0.446, 4.554), abs=1e-3)
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+    assert mean_interval([2.0]) is None
+    assert mean_interval([]) is None

@@ -161,6 +161,34 @@ def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
     assert not errors  # a notebook may train in a thread
 
 
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_questions_come_in_the_same_order_after_a_resume(
+    settings: GRPOConfig, model: Any, tokenizer: Any, stop: int
+) -> None:
+    """Two steps an epoch: a resumed run is in the epoch that its checkpoint was in, in that epoch's own order."""
+    config = settings.override(max_steps=5, save_steps=1)
+
+    def asked(resume_from: Path | None = None, steps: int = 5) -> list[tuple[int, str]]:
+        seen: list[tuple[int, str]] = []
+        trainer = build_trainer(
+            model,
+            tokenizer,
+            config.override(max_steps=steps, output_dir=f"{settings.output_dir}/{steps}"),
+            prompts(settings),
+            client=FakeClient(),
+            on_rows=lambda rows, trainer: seen.extend((trainer.state.global_step, row["question_id"]) for row in rows),
+        )
+        run_training_with_metrics(trainer, resume_from=resume_from)
+        return seen
+
+    whole = asked()
+    orders = {tuple(name for step, name in whole if step // 2 == epoch) for epoch in (0, 1)}
+    assert len(orders) == 2  # shuffled anew
+    asked(steps=stop)
+    checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
+    assert asked(checkpoint) == [one for one in whole if one[0] >= stop]
+
+
 def test_a_checkpoint_that_is_not_whole_is_refused(
     settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:

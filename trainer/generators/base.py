@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from shared.errors import SQLEnvError
 from shared.models import SQLObservation
 
 
@@ -47,6 +48,10 @@ class Generator(Protocol):
     def room(self, row: int) -> int:
         """Tokens that still fit in the row's context window."""
 
+    def restart(self, row: int) -> None:
+        """Forget an unfinished row's context: the ids that its next sample appends are the whole of it. Its random
+        stream goes on."""
+
 
 @dataclass(slots=True)
 class View:
@@ -57,9 +62,13 @@ class View:
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # its own texts so far
+    # What a model has read and written so far. A generator reads each token once, a server all of them at each turn.
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
 
 
 class Policy(Protocol):
-    """Plays by text. None ends the episode without an answer."""
+    """Plays by text. None ends the episode without an answer; an error in place of a text says that infrastructure took
+    the turn, and the episode is lost."""
 
-    def act(self, views: Sequence[View]) -> list[str | None]: ...
+    def act(self, views: Sequence[View]) -> Sequence[str | SQLEnvError | None]: ...

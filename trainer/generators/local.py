@@ -58,15 +58,21 @@ class LocalGenerator:
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
         self._order: list[int] = []  # slot -> row
+        self._restarted: set[int] = set()  # rows whose part of the cache is of a context that they no longer have
         self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
         self._cache: RaggedCache | None = None
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self._rows = [_Row(tuple(stream)) for stream in streams]
         self._order, self._cache = [], None
+        self._restarted.clear()
 
     def room(self, row: int) -> int:
         return self.limit - self._rows[row].context
+
+    def restart(self, row: int) -> None:
+        self._rows[row].context, self._rows[row].unfed = 0, []
+        self._restarted.add(row)
 
     @torch.inference_mode()
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
@@ -112,8 +118,15 @@ class LocalGenerator:
         if len(kept) != len(chunks):
             raise ValueError("a row that was dropped, or never began, came back")
         kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
+        for slot in kept:
+            if self._order[slot] in self._restarted:
+                self._lengths[slot] = 0  # what lies there is written over, and beyond a row's length nothing is read
+        self._restarted.clear()
         self._order = [self._order[slot] for slot in kept]
-        self._take(torch.tensor(kept), room=len(chunks[self._order[0]]) + self._max_new)
+        fed = torch.tensor([len(chunks[row]) for row in self._order])
+        lengths = self._lengths[torch.tensor(kept)]
+        room = int((lengths + fed).max() - lengths.max())
+        self._take(torch.tensor(kept), room=room + self._max_new)
         return self._feed([chunks[row] for row in self._order])
 
     def _take(self, slots: Tensor, room: int) -> None:

@@ -1,10 +1,12 @@
-"""Policies that write text: a demonstrator's scripts, and a random baseline."""
+"""Policies that write text: a demonstrator's scripts, an oracle's among them, and a random baseline."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from shared.dataset import Question
 from shared.models import SQLObservation
 from trainer.generators.base import View
 
@@ -23,6 +25,24 @@ class ScriptedPolicy:
             script, turn = self._scripts[view.question_id], len(view.actions)
             texts.append(script[turn] if turn < len(script) else None)
         return texts
+
+
+def oracle_script(question: Question, step_budget: int) -> list[str]:
+    """Look at the tables that the gold SQL reads, run it, give the gold answer: what the environment lets be had.
+
+    Where the budget is too short for all that, looks are left out first, then the query.
+    """
+    looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
+    answer = question.gold_answer
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {text}"][-step_budget:]
+    return [*looks[: step_budget - len(acts)], *acts]
+
+
+def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
+    """Plays each question's `oracle_script`. It takes the questions with their gold, as a data directory has them: the
+    environment shows the gold to nobody."""
+    return ScriptedPolicy({one.question_id: oracle_script(one, step_budget) for one in questions})
 
 
 class RandomPolicy:

@@ -1,0 +1,168 @@
+"""A run's page in a real Chromium: drawn, chosen from, read on a narrow screen and without scripts, and never online.
+
+The browser is Debian's (`apt-get install chromium`); CHROMIUM names another one. Without one these tests are skipped.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.played_run import GROUP, HOSTILE, STEPS, record_run
+from trainer.report.page import report
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium, or set CHROMIUM")
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),  # root has no sandbox
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    path = folder / "report.html"
+    path.write_text(report(record_run(folder)), encoding="utf-8")
+    return path
+
+
+class Opened:
+    """The page in a window of its own, with what it said on the console and what it asked for."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def overflow(self) -> int:
+        """Pixels that the page is wider than its window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+@pytest.fixture
+def opened(browser: Any, page_file: Path) -> Iterator[Any]:
+    windows: list[Opened] = []
+
+    def make(**options: Any) -> Opened:
+        windows.append(Opened(browser, page_file, **{"viewport": DESKTOP, **options}))
+        return windows[-1]
+
+    yield make
+    for window in windows:
+        window.context.close()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
+def test_it_opens_without_a_word_and_without_a_request(opened: Any, page_file: Path, scheme: str, size: Any) -> None:
+    window = opened(color_scheme=scheme, viewport=size)
+    assert window.said == []
+    assert [url for url in window.asked if not url.startswith("data:")] == [page_file.as_uri()]
+    assert window.overflow() <= 0
+    assert window.page.title() != "taken"
+    body = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (body == "rgb(255, 255, 255)") == (scheme == "light")
+    window.page.evaluate(
+        "for (const one of document.querySelectorAll('details')) { one.open = true; one.hidden = false; }"
+    )
+    assert window.overflow() <= 0
+
+
+def test_the_charts_are_drawn_and_are_read_with_pointer_and_keys(opened: Any) -> None:
+    page = opened().page
+    boxes = page.eval_on_selector_all(
+        ".plot > svg",
+        "all => all.map((one) => [one.getBoundingClientRect().width, one.querySelectorAll('.hit').length])",
+    )
+    assert len(boxes) >= 12
+    assert all(width > 300 and hits >= 1 for width, hits in boxes)
+    line = page.locator("#chart-success polyline.line").first
+    assert line.bounding_box()["width"] > 100
+    assert line.evaluate("(one) => getComputedStyle(one).stroke") not in ("none", "rgb(0, 0, 0)")
+    plot, readout = page.locator("#chart-loss .plot"), page.locator("#chart-loss .readout")
+    plot.hover()
+    assert readout.inner_text().startswith("step ")
+    plot.focus()
+    page.keyboard.press("Home")
+    assert readout.inner_text().startswith("step 1:")
+    page.keyboard.press("ArrowRight")
+    assert readout.inner_text().startswith("step 2:")
+    page.keyboard.press("End")
+    assert readout.inner_text().startswith(f"step {STEPS}:")
+
+
+def test_a_group_is_chosen_by_step_and_question_or_by_a_link(opened: Any, page_file: Path) -> None:
+    page = opened().page
+    shown = page.locator("#groups .item:visible")
+    step, question = page.locator("#groups select").nth(0), page.locator("#groups select").nth(1)
+    assert shown.count() == 1
+    step.select_option(str(STEPS))
+    assert shown.get_attribute("id") == f"group-{STEPS}-1"
+    assert shown.locator("table.group tbody tr").count() == GROUP
+    assert shown.locator("table.group .n", has_text="0").first.is_visible()
+    question.select_option(index=2)
+    assert shown.get_attribute("id") == f"group-{STEPS}-3"
+    page.locator("#groups").get_by_role("button", name="next").click()
+    assert shown.get_attribute("id") == f"group-{STEPS}-4"
+    assert page.locator("#groups").get_by_role("button", name="next").is_disabled()
+    page.locator("#groups").get_by_role("button", name="previous").focus()
+    page.keyboard.press("Enter")
+    assert shown.get_attribute("id") == f"group-{STEPS}-3"
+    page.goto(f"{page_file.as_uri()}#group-2-3")
+    assert shown.get_attribute("id") == "group-2-3"
+
+
+def test_a_question_is_chosen_by_kind_and_stands_side_by_side(opened: Any) -> None:
+    page = opened().page
+    kinds = page.locator("#transcripts select").nth(0).locator("option").all_inner_texts()
+    assert len(kinds) >= 2
+    page.locator("#transcripts select").nth(0).select_option(kinds[-1])
+    shown = page.locator("#transcripts .item:visible")
+    assert shown.get_attribute("data-group") == kinds[-1]
+    before, after = (one.bounding_box() for one in shown.locator(".sides > .play").all())
+    assert before["y"] == after["y"]
+    assert before["x"] + before["width"] <= after["x"]
+
+
+def test_without_scripts_everything_can_be_opened(opened: Any) -> None:
+    page = opened(java_script_enabled=False).page
+    assert page.locator("blockquote", has_text=HOSTILE).count() > 0
+    assert page.locator("img").count() == 0
+    assert page.locator("#groups .item").count() == page.locator("#groups .item:visible").count() == STEPS * 4
+    closed = page.locator("#groups .item:not([open]) > summary").first
+    closed.click()
+    assert page.locator("#groups .item[open]").count() == 2
+    assert page.locator("#groups select").count() == 0
+    assert page.locator("#chart-success .plot > svg").is_visible()
+
+
+def test_the_keyboard_reaches_the_choosers(opened: Any) -> None:
+    page = opened().page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    reached = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName"))
+        if "SELECT" in reached:
+            break
+    assert {"A", "SELECT", "SUMMARY"} <= reached

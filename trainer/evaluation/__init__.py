@@ -1,0 +1,1 @@
+"""`python -m trainer evaluate`: any policy measured on any questions, kept by episode, compared in pairs."""

@@ -1,0 +1,121 @@
+"""The command line of `python -m trainer evaluate`. torch is imported inside, so that help works without it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainer.cli import DataOption, ServerOption, SetOption, console, guarded, settings_of
+
+
+def evaluate(
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="random, oracle (the gold, from the questions' file), model (in this process), or openai (behind "
+            "an OpenAI-compatible server: --base-url; the key is read from OPENAI_API_KEY)."
+        ),
+    ] = "model",
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model directory, checkpoint or Hugging Face name; what the model server calls it."),
+    ] = None,
+    base_url: Annotated[str, typer.Option(help="Of the model server, such as http://host:8000/v1.")] = "",
+    data: DataOption = Path("data"),
+    split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
+    difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
+    db: Annotated[str, typer.Option(help="Of these databases, comma-separated.", show_default="all")] = "",
+    part: Annotated[
+        str,
+        typer.Option(help="all; seen or unseen: of databases that a training question touches, or that none does."),
+    ] = "all",
+    limit: Annotated[
+        int, typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all.")
+    ] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="Episodes a question.")] = 1,
+    k: Annotated[
+        str, typer.Option("--k", help="Estimate pass@k for these, comma-separated.", show_default="1 and --samples")
+    ] = "",
+    greedy: Annotated[bool, typer.Option("--greedy", help="The most likely token, always.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of sampling; above 0.", show_default="1, without --greedy")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose prompt, budget and lengths are played with.",
+            show_default="offline; for openai the defaults of GRPOConfig",
+        ),
+    ] = None,
+    server: ServerOption = None,
+    set_: SetOption = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the model server at once.")] = 32,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Of a request to the model server, in seconds.")] = 120.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the result and every episode. The same command goes on where it stopped."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Compare in pairs with this evaluation's folder, or a training run's model before training."),
+    ] = None,
+) -> None:
+    """Measure a policy: success with 95 % intervals, pass@k, by difficulty and by seen and unseen databases.
+
+    Leaves OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT' replays.
+    """
+    if greedy and temperature is not None:
+        raise typer.BadParameter("--greedy has no temperature: give one of the two", param_hint="--temperature")
+    if policy in ("random", "oracle") and (greedy or temperature is not None):
+        raise typer.BadParameter(f"{policy} samples from no model", param_hint="--greedy and --temperature")
+    ks = _numbers(k)
+    overrides = {"data_dir": data, "difficulty_filter": difficulty, **settings_of(set_)}
+    if model is not None:
+        overrides["model_name"] = model
+    elif policy == "openai":
+        raise typer.BadParameter("name the model that the server serves", param_hint="--model")
+
+    def job() -> None:
+        from trainer.config import GRPOConfig
+        from trainer.errors import ConfigError
+        from trainer.evaluation.run import run_evaluation
+        from trainer.evaluation.settings import EvaluationSettings
+        from trainer.measure import EVAL_SEED, EVAL_TEMPERATURE
+        from trainer.ranks import launched
+
+        if launched():
+            raise ConfigError("evaluate plays in one process: start it without a launcher")
+        if preset is None and policy == "openai":
+            config = GRPOConfig().override(**overrides)
+        else:
+            config = GRPOConfig.preset(preset or "offline", **overrides)
+        sampled = EVAL_TEMPERATURE if temperature is None else temperature
+        settings = EvaluationSettings(
+            config=config,
+            policy=policy,  # type: ignore[arg-type]  # checked there
+            base_url=base_url,
+            split=split,
+            databases=tuple(name.strip() for name in db.split(",") if name.strip()),
+            part=part,  # type: ignore[arg-type]  # checked there
+            limit=limit,
+            samples=samples,
+            ks=ks,
+            temperature=None if greedy else sampled,
+            seed=EVAL_SEED if seed is None else seed,
+            servers=tuple(server or ()),
+            out=out,
+            against=against,
+            concurrency=concurrency,
+            timeout_s=timeout_s,
+        )
+        run_evaluation(settings, console)
+
+    guarded(job)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(",") if item.strip())
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} are no whole numbers, such as 1,4,8", param_hint="--k") from None

@@ -1,0 +1,61 @@
+"""Numbers as the page writes them, and the little bars beside them. Pure functions."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from trainer.runs import to_json
+
+
+def meter(rate: Mapping[str, Any] | None) -> Markup:
+    """A rate as a bar of 100 units with its interval; empty where there is none. The number stands beside it."""
+    if not rate or rate.get("rate") is None:
+        return Markup("")
+    low, high = rate["ci95"]
+    return Markup(
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="8"/><rect class="level" width="{:.1f}" height="8"/>'
+        '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
+    ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
+
+
+def lean(advantage: float | None) -> Markup:
+    """An advantage as a bar to the right of the middle, or to the left of it; full at 2.5."""
+    if advantage is None:
+        return Markup("")
+    width = 25 * min(abs(advantage) / 2.5, 1.0)
+    return Markup(
+        '<svg class="lean" viewBox="0 0 50 8" aria-hidden="true">'
+        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/><path class="axis" d="M25 0v8"/></svg>'
+    ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
+
+
+def number_text(value: Any, digits: int = 2) -> str:
+    return f"{value:,.{digits}f}".replace("-", "−") if isinstance(value, int | float) else "–"
+
+
+def signed(value: Any, digits: int = 3) -> str:
+    """With its sign, a true minus; "–" where there is no number."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
+
+
+def seconds_text(value: Any) -> str:
+    """12.3 s, 4 min 5 s, 1 h 12 min."""
+    if not isinstance(value, int | float):
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def plain(value: Any) -> str:
+    """A setting's value as text: lists by commas, nothing as "none"."""
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else to_json(value) if isinstance(value, Mapping | bool) else str(value)

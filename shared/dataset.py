@@ -56,7 +56,7 @@ DEV_PREFIXES = (SPIDER_DEV_PREFIX,)
 
 _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
-_REMEDY = "make the shipped data with 'python -m data build', or name another data directory"
+_REMEDY = "make the shipped data with 'python -m data build', or name another directory with --data"
 
 
 def is_dev_question(question_id: str) -> bool:

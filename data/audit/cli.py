@@ -30,6 +30,8 @@ def audit_command(
     try:
         if not (place / "questions").is_dir() and (place / "dev.json").is_file():
             raise SQLEnvError(f"{place} is in Spider's own layout: import it first, 'python -m data import spider'")
+        if not (place / "questions").is_dir():
+            raise SQLEnvError(f"no questions_<split>.json in {place / 'questions'}: name a data directory")
         report = audit(place)
     except (SQLEnvError, OSError) as error:
         fail(error)

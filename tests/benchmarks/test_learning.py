@@ -1,5 +1,6 @@
 """The controls of a run: what is shuffled, who wins a vote, what SFT is shown, the page, and what is kept."""
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -374,7 +375,7 @@ def test_the_controls_of_a_small_run(config: GRPOConfig, model: Any, tokenizer: 
         step_budget=3,
         max_new_tokens=6,
     )
-    console = Console(file=(tmp_path / "out.txt").open("w"), width=200)
+    console = Console(file=io.StringIO(), width=200)
     run_job(settings, JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2), console=console)
     latest = tmp_path / "runs" / "latest"
 

@@ -25,7 +25,7 @@ from shared.retry import RetryPolicy
 T = TypeVar("T")
 
 ENDED_KEPT = 10_000  # episodes of which it is known where they ended; any other is asked for by its id
-KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that no request meets a connection that the server is about to close
+KEEPALIVE_S = 4.0  # short, so that no request meets a connection that the other side is about to close
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
 

@@ -9,6 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -81,6 +82,7 @@ class AsyncClient:
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
         self._ended: OrderedDict[str, Replica] = OrderedDict()
+        self._strangers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # episodes begun elsewhere
         self._waiting = 0  # calls under way
         self._waiting_since = 0.0
 
@@ -152,9 +154,10 @@ class AsyncClient:
     async def step(self, episode_id: str, action: SQLAction | str, step: int | None = None) -> StepResult:
         """Plays one action and returns what came of it.
 
-        `step` is how many steps the caller has seen answered; the client fills it in for its own episodes. Repeating an
-        answered step returns its stored reply. An episode that is lost with its server is rebuilt first, elsewhere if
-        need be. A call that was cancelled may or may not have been played: repeat it with the same action, or reset.
+        `step` is how many steps the caller has seen answered; the client fills it in, and asks the server for it where
+        it did not begin the episode. Repeating an answered step returns its stored reply. An episode of its own that is
+        lost with its server is rebuilt first, elsewhere if need be. A call that was cancelled may or may not have been
+        played: repeat it with the same action, or reset.
         """
         return await self._timed(self._step(episode_id, _text(action), step))
 
@@ -238,8 +241,11 @@ class AsyncClient:
     async def _step(self, episode_id: str, action: str, step: int | None) -> StepResult:
         episode = self._episodes.get(episode_id)
         if episode is None:
-            item = encode({"episode_id": episode_id, "action": action} | ({} if step is None else {"step": step}))
-            reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
+            async with self._strangers.setdefault(episode_id, asyncio.Lock()):
+                if step is None:  # a step without its number would be charged again where its reply is lost
+                    step = (await self._state(episode_id)).step_count
+                item = encode({"episode_id": episode_id, "action": action, "step": step})
+                reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
             result = parse(StepResult, reply)
         else:
             async with episode.order:

@@ -38,8 +38,9 @@ class AsyncClient:
     addresses (a scaled Compose service, a headless Kubernetes one) stands for a server at each: `resolve` asks, again
     every `refresh_s` seconds. `transport` replaces the network (tests, an app in this process).
 
-    A request may take `timeout_s` and is tried `max_attempts` times, and until `patience_s` seconds have passed, with
-    waits that begin near `backoff_s` seconds and double up to `longest_wait_s`. A server that hangs is left for another
+    A request may take `timeout_s` and is tried `max_attempts` times, each time on all servers that could serve it, and
+    until `patience_s` seconds have passed, with waits that begin near `backoff_s` seconds and double up to
+    `longest_wait_s`. A server that hangs is left for another
     after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and `batches_in_flight` such
     requests of each kind per server. With `digest`, servers whose data or rules differ from it start no episode.
     `api_key`, or else the environment's SQLENV_API_KEY, is shown to every server. Use the client inside `async with`,

@@ -75,8 +75,8 @@ def main(
                 console.print(f"skipped: {one}: {reason}", markup=False)
                 continue
             planned = plan(faults, servers, seed)
-            with gateway.running_gateway(cluster.urls) if "gateway" in one else nullcontext() as url:
-                urls = cluster.urls if url is None else [url]
+            with gateway.running_gateway(cluster.urls) if "gateway" in one else nullcontext() as front:
+                urls = cluster.urls if front is None else [front.url]
                 if "training" in one:
                     options = ("--steps", str(steps), *TRAINING_OPTIONS)
                     folder = Path(scratch, one.replace(" ", "-"))

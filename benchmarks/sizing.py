@@ -23,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.chaos.gateway import missing, running_gateway
 from benchmarks.http_steps import (
     STEPS,
     Connection,
@@ -36,7 +37,6 @@ from benchmarks.http_steps import (
     step_body,
 )
 from env_server.questions import QuestionBank
-from tests.gateway import HAPROXY, running_gateway
 from tests.servers import ServerProcess, running_server
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -174,7 +174,7 @@ def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
         step_us, single_us = asyncio.run(cpu_of_steps(one.port, pid, episodes, seconds))
         replay_us = asyncio.run(cpu_of_replays(one.port, pid, episodes, seconds))
         gateway_us = None
-        if HAPROXY is not None:
+        if missing() is None:
             with running_gateway([one.url]) as gateway:
                 port, gateway_pid = int(gateway.url.rpartition(":")[2]), gateway.process.pid
                 gateway_us = asyncio.run(cpu_of_requests(port, gateway_pid, episodes, seconds))

@@ -58,18 +58,19 @@ async def in_time(service: Service, work: Coroutine[Any, Any, bytes]) -> Respons
     task = service.start(work)
     await asyncio.wait((task,), timeout=service.settings.request_timeout_s)
     if not task.done():
+        service.start(settle(service, task))  # nobody else hears how it fails
         raise timed_out(service.settings)
     return json_reply(task.result())
 
 
 async def settle(service: Service, reply: Awaitable[bytes]) -> bytes:
-    """One item of a batch: its reply or its error, as bytes."""
+    """What nobody waits for alone, an item of a batch or what is late: its reply or its error, as bytes."""
     try:
         return await reply
     except SQLEnvError as error:
         return error_bytes(error, service.metrics)
     except Exception as error:
-        log.exception("an item of a batch failed", extra=blamed(error))
+        log.exception("an item of a batch, or a request that was late, failed", extra=blamed(error))
         return error_bytes(InternalError("the server failed on this item; its log says why"), service.metrics)
 
 

@@ -55,6 +55,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._readings: _Readings | None = None
         step = Histogram(
             "sqlenv_step_seconds",
             "From a step's turn to its reply, SQL and its queue with it; repeats aside.",
@@ -79,8 +80,11 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def observe(self, episodes: Episodes, sql: Sql, capacity: int, about: Mapping[str, str]) -> None:
-        """Read these from now on. `about`: labels of the one metric that says what this server is."""
-        self.registry.register(_Readings(episodes, sql, capacity, about))
+        """Read these from now on, and no others. `about`: labels of the one metric that says what this server is."""
+        if self._readings is not None:  # of an earlier life of the same application
+            self.registry.unregister(self._readings)
+        self._readings = _Readings(episodes, sql, capacity, about)
+        self.registry.register(self._readings)
 
     def text(self) -> bytes:
         """All of it in Prometheus's text format."""

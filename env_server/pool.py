@@ -325,7 +325,7 @@ class EpisodePool:
             soonest = next(iter(self._active.values())).touched + self.settings.lease_s - self.clock()
             raise CapacityReached(
                 f"all {self.settings.capacity:,} places are taken; finish or close episodes, or raise SQLENV_CAPACITY",
-                retry_after_s=max(1, min(math.ceil(soonest), MAX_RETRY_AFTER_S)),
+                retry_after_s=max(1, math.ceil(min(soonest, MAX_RETRY_AFTER_S))),
                 capacity=self.settings.capacity,
             )
         episode = Episode(episode_id, question_id, step_budget, answer_form, self.clock())
@@ -342,7 +342,7 @@ class EpisodePool:
         episode.env, episode.outcome, episode.verdicts = None, outcome, verdicts
         self.ended[outcome] += 1
         if outcome == Outcome.SQL_KILLED:
-            log.warning("a query killed its SQL workers: %s", episode.actions[-1][:LOGGED_CHARS])
+            log.warning("a query killed its SQL workers: %r", episode.actions[-1][:LOGGED_CHARS])
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
         if verdicts is not None:

@@ -9,6 +9,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -25,7 +26,7 @@ from shared.retry import RetryPolicy
 T = TypeVar("T")
 
 ENDED_KEPT = 10_000  # episodes of which it is known where they ended; any other is asked for by its id
-KEEPALIVE_S = 4.0  # below uvicorn's 5 s, so that no request meets a connection that the server is about to close
+KEEPALIVE_S = 4.0  # short, so that no request meets a connection that the other side is about to close
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
 
@@ -37,8 +38,9 @@ class AsyncClient:
     addresses (a scaled Compose service, a headless Kubernetes one) stands for a server at each: `resolve` asks, again
     every `refresh_s` seconds. `transport` replaces the network (tests, an app in this process).
 
-    A request may take `timeout_s` and is tried `max_attempts` times, and until `patience_s` seconds have passed, with
-    waits that begin near `backoff_s` seconds and double up to `longest_wait_s`. A server that hangs is left for another
+    A request may take `timeout_s` and is tried `max_attempts` times, each time on all servers that could serve it, and
+    until `patience_s` seconds have passed, with waits that begin near `backoff_s` seconds and double up to
+    `longest_wait_s`. A server that hangs is left for another
     after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and `batches_in_flight` such
     requests of each kind per server. With `digest`, servers whose data or rules differ from it start no episode.
     `api_key`, or else the environment's SQLENV_API_KEY, is shown to every server. Use the client inside `async with`,
@@ -81,6 +83,7 @@ class AsyncClient:
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
         self._ended: OrderedDict[str, Replica] = OrderedDict()
+        self._strangers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # episodes begun elsewhere
         self._waiting = 0  # calls under way
         self._waiting_since = 0.0
 
@@ -152,9 +155,10 @@ class AsyncClient:
     async def step(self, episode_id: str, action: SQLAction | str, step: int | None = None) -> StepResult:
         """Plays one action and returns what came of it.
 
-        `step` is how many steps the caller has seen answered; the client fills it in for its own episodes. Repeating an
-        answered step returns its stored reply. An episode that is lost with its server is rebuilt first, elsewhere if
-        need be. A call that was cancelled may or may not have been played: repeat it with the same action, or reset.
+        `step` is how many steps the caller has seen answered; the client fills it in, and asks the server for it where
+        it did not begin the episode. Repeating an answered step returns its stored reply. An episode of its own that is
+        lost with its server is rebuilt first, elsewhere if need be. A call that was cancelled may or may not have been
+        played: repeat it with the same action, or reset.
         """
         return await self._timed(self._step(episode_id, _text(action), step))
 
@@ -238,8 +242,11 @@ class AsyncClient:
     async def _step(self, episode_id: str, action: str, step: int | None) -> StepResult:
         episode = self._episodes.get(episode_id)
         if episode is None:
-            item = encode({"episode_id": episode_id, "action": action} | ({} if step is None else {"step": step}))
-            reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
+            async with self._strangers.setdefault(episode_id, asyncio.Lock()):
+                if step is None:  # a step without its number would be charged again where its reply is lost
+                    step = (await self._state(episode_id)).step_count
+                item = encode({"episode_id": episode_id, "action": action, "step": step})
+                reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
             result = parse(StepResult, reply)
         else:
             async with episode.order:

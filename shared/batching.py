@@ -104,11 +104,13 @@ def closed_error() -> ServerUnreachable:
 
 
 def _fail(futures: Sequence[asyncio.Future[Any]], error: Exception) -> None:
-    """Gives each waiter its own copy: an exception raised in several tasks would collect all their tracebacks."""
+    """Gives each waiter its own copy: an exception raised in several tasks would collect all their tracebacks, and what
+    one waiter notes in its details (that it has spent its attempts) is not true of the others."""
     for future in futures:
         if not future.done():
             mine = error
             if isinstance(error, SQLEnvError):
                 mine = copy.copy(error)
+                mine.details = dict(error.details)
                 mine.__cause__ = error
             future.set_exception(mine)

@@ -115,39 +115,38 @@ class Carrier:
         raise unknown
 
     async def _carry(self, episode_id: str, home: Replica, play: Callable[[Replica], Awaitable[T]]) -> T:
-        attempts, refused = Attempts(self._retry), set[Replica]()
+        """`play` on `home`, or on others: once on each that serves, then a wait, as often as the policy allows."""
+        attempts, tried = Attempts(self._retry), set[Replica]()
         while True:
             try:
                 return await play(home)
             except SQLEnvError as error:
-                other = self._elsewhere(episode_id, home, error, refused)
-                if other is None or attempts.spent():
+                tried.add(home)
+                other = self._elsewhere(episode_id, home, error, tried)
+                if other is None:
                     # Where all that serve refuse, one that is lost may play once it is back.
-                    wait_s = attempts.wait_s(error, hopeful=home in refused and self._fleet.some_lost)
+                    hopeful = isinstance(error, _REFUSALS) and self._fleet.some_lost
+                    wait_s = attempts.wait_s(error, hopeful=hopeful)
                     if wait_s is None:
                         if is_retryable(error):
                             error.details.setdefault("attempts", attempts.count)
                         raise
                     self._count_retry()
                     await self._fleet.pause(wait_s)
-                    refused.clear()
+                    tried.clear()
+                    attempts.count += 1
                 else:
                     home = other
-                attempts.count += 1
 
-    def _elsewhere(self, episode_id: str, home: Replica, error: SQLEnvError, refused: set[Replica]) -> Replica | None:
-        """The server to try after `home` failed with `error`; None where it is `home` again, or nobody."""
-        if isinstance(error, _REFUSALS):
-            refused.add(home)
-            if isinstance(error, DigestMismatch):
-                home.forget_digest()
-        elif not is_loss(error):
-            return None
+    def _elsewhere(self, episode_id: str, home: Replica, error: SQLEnvError, tried: set[Replica]) -> Replica | None:
+        """The server to try after `home` failed with `error`; None where it is `home` again, or all were `tried`."""
+        if isinstance(error, DigestMismatch):
+            home.forget_digest()
         elif isinstance(error, NotReady):
             self._fleet.lose(home, error)
-        elif home.lost is None:
+        elif not (isinstance(error, _REFUSALS) or (is_loss(error) and home.lost is not None)):
             return None
-        return self._fleet.pick(episode_id, {home, *refused})
+        return self._fleet.pick(episode_id, tried)
 
     async def _rebuild(self, episode: OpenEpisode, home: Replica) -> None:
         self._stats.rebuilds += 1

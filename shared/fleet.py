@@ -94,6 +94,8 @@ class Fleet:
             async with self._opened:
                 if self._refresher is None and not self._closed:
                     await self._refresh()
+                    if self._closed:  # meanwhile
+                        return
                     self._refresher = asyncio.create_task(self._refresh_forever())
 
     async def close(self) -> None:
@@ -201,7 +203,8 @@ class Fleet:
                 log.warning("can't resolve %s (%s): going on with %s", url, error, ", ".join(map(str, known)))
             else:
                 self._names[url] = found or known
-        self._list(self._addresses())
+        if not self._closed:
+            self._list(self._addresses())
 
     def _addresses(self) -> list[Address]:
         named = [address for addresses in self._names.values() for address in addresses]

@@ -3,43 +3,39 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 
 from benchmarks.chaos.link import HOST, Link, State
-from trainer.server import free_port
 
 ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 120.0
 POLL_S = 0.05
+LOG_CHARS = 2000  # of a server's log, in an error
 
 
-def await_ready(url: str, ended: Callable[[], str | None] = lambda: None, timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Returns once `url`/ready is 200; `RuntimeError` where it takes longer, or `ended()` says what came to an end."""
-    deadline = time.monotonic() + timeout_s
-    with httpx.Client(timeout=2.0, trust_env=False) as client:
-        while time.monotonic() < deadline:
-            if said := ended():
-                raise RuntimeError(said)
-            with contextlib.suppress(httpx.HTTPError):
-                if client.get(f"{url}/ready").status_code == 200:
-                    return
-            time.sleep(POLL_S)
-    raise RuntimeError(f"{url} is not ready after {timeout_s:g} s")
+def free_ports(count: int) -> list[int]:
+    """Different ports of this machine that nothing listens on at this moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
 
 
 class Server:
     """One server process, on the same port through all its lives."""
 
-    def __init__(self, data_dir: Path, log_path: Path, settings: dict[str, object]) -> None:
-        self.port = free_port()
+    def __init__(self, port: int, data_dir: Path, log_path: Path, settings: dict[str, object]) -> None:
+        self.port = port
         self.url = f"http://{HOST}:{self.port}"
         self.log_path = log_path
         self.starts = 0
@@ -67,10 +63,22 @@ class Server:
         self.starts += 1
 
     def await_ready(self) -> None:
-        await_ready(self.url, self._ended)
+        """Returns once /ready is 200; `RuntimeError` with its log where it ends or takes too long."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        with httpx.Client(timeout=2.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                if self._process is not None and self._process.poll() is not None:
+                    raise RuntimeError(
+                        f"the server at {self.url} ended with {self._process.returncode}:\n{self._log()}"
+                    )
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.get(f"{self.url}/ready").status_code == 200:
+                        return
+                time.sleep(POLL_S)
+        raise RuntimeError(f"{self.url} is not ready after {READY_TIMEOUT_S:g} s:\n{self._log()}")
 
     def signal(self, number: int, *, workers: bool = True) -> None:
-        """To the server and, but for SIGTERM's sake, its workers."""
+        """To the server and, with `workers`, those that run its SQL."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             if workers:
@@ -85,11 +93,8 @@ class Server:
             self._process.wait(timeout=60)
             self.signal(signal.SIGKILL)  # workers that it may have left
 
-    def _ended(self) -> str | None:
-        if self._process is None or self._process.poll() is None:
-            return None
-        log = self.log_path.read_text(errors="replace")
-        return f"the server at {self.url} ended with {self._process.returncode}:\n{log[-2000:]}"
+    def _log(self) -> str:
+        return self.log_path.read_text(errors="replace")[-LOG_CHARS:]
 
 
 class Cluster:
@@ -142,7 +147,7 @@ def running_cluster(data_dir: Path, size: int = 3, **settings: object) -> Iterat
     settings = {"sql_workers": 1} | settings
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sqlenv-cluster-")))
-        servers = [Server(data_dir.resolve(), logs / f"{index}.log", settings) for index in range(size)]
+        servers = [Server(port, data_dir.resolve(), logs / f"{port}.log", settings) for port in free_ports(size)]
         for server in servers:
             server.launch()
             stack.callback(server.end, signal.SIGKILL)

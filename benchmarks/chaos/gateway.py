@@ -1,4 +1,4 @@
-"""A real HAProxy in front of several servers: one URL, episodes kept together by the lane that the client names."""
+"""The real HAProxy with the project's configuration, in front of servers on this machine."""
 
 import contextlib
 import os
@@ -6,16 +6,49 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos.cluster import await_ready
-from benchmarks.chaos.link import HOST
-from trainer.server import free_port
+import httpx
 
-CONFIG = Path(__file__).parents[2] / "docker" / "haproxy.cfg"
+from benchmarks.chaos.cluster import POLL_S, ROOT, free_ports
+from benchmarks.chaos.link import HOST
+
+CONFIG = ROOT / "docker" / "haproxy.cfg"
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
 TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
 RESOLVING = " resolvers network init-addr none"  # of the template's servers, which are found by name
+SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
+
+
+@dataclass
+class Gateway:
+    """`url` is where agents come, `admin` has /ready, /live and /metrics. Neither ends in a slash."""
+
+    process: "subprocess.Popen[bytes]"
+    log_path: Path
+    url: str
+    admin: str
+
+    def wait_serving(self, servers: int) -> None:
+        """Until the gateway sees so many servers ready; `RuntimeError` with its log where it ends or takes too long."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with httpx.Client(timeout=5.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                if self.process.poll() is not None:
+                    raise RuntimeError(f"haproxy ended with {self.process.returncode}:\n{self._log()}")
+                with contextlib.suppress(httpx.HTTPError):
+                    found = SERVING.search(client.get(f"{self.admin}/metrics").text)
+                    if found is not None and int(found[1]) == servers:
+                        return
+                time.sleep(POLL_S)
+        raise RuntimeError(f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:\n{self._log()}")
+
+    def _log(self) -> str:
+        return self.log_path.read_text(errors="replace")
 
 
 def fixed_servers(config: str, addresses: Sequence[str]) -> str:
@@ -25,8 +58,8 @@ def fixed_servers(config: str, addresses: Sequence[str]) -> str:
         return "\n".join(f"{template[1]}server server{number} {one}" for number, one in enumerate(addresses, 1))
 
     found, templates = TEMPLATE.subn(servers, config)
-    if templates != 1 or RESOLVING not in config:
-        raise RuntimeError(f"{CONFIG} has no longer the one server-template, with '{RESOLVING}', that is replaced here")
+    if templates != 1 or found.count(RESOLVING) != 1:
+        raise RuntimeError(f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced here")
     return found.replace(RESOLVING, "")
 
 
@@ -37,34 +70,30 @@ def haproxy() -> str | None:
 
 def missing() -> str | None:
     """Why no gateway can run here, or None."""
-    if haproxy() is None:
-        return "HAProxy is not installed (Debian: apt-get install haproxy)"
-    return None if CONFIG.exists() else f"there is no {CONFIG}"
+    return None if haproxy() is not None else "HAProxy is not installed (Debian: apt-get install haproxy)"
 
 
 @contextlib.contextmanager
-def running_gateway(urls: Sequence[str]) -> Iterator[str]:
-    """The URL of a gateway to the servers at `urls`, ready, until the block ends. docker/haproxy.cfg has its rules."""
+def running_gateway(urls: Sequence[str]) -> Iterator[Gateway]:
+    """A gateway to the servers at `urls`, all of which it sees ready, until the block ends."""
     if reason := missing():
         raise RuntimeError(reason)
-    url, admin = (f"{HOST}:{free_port()}" for _ in range(2))
+    agents, admin = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="sqlenv-gateway-") as scratch:
-        path, log = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
+        path, log_path = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
         path.write_text(fixed_servers(CONFIG.read_text(), [one.removeprefix("http://") for one in urls]))
-        with log.open("wb") as output:
+        with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [str(haproxy()), "-db", "-f", str(path)],
-                env=os.environ | {"SQLENV_LISTEN": url, "SQLENV_ADMIN": admin},
-                stdout=output,
+                env=os.environ | {"SQLENV_LISTEN": agents, "SQLENV_ADMIN": admin},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
                 stderr=subprocess.STDOUT,
             )
-
-        def ended() -> str | None:
-            return None if process.poll() is None else f"haproxy ended with {process.returncode}:\n{log.read_text()}"
-
+        gateway = Gateway(process, log_path, f"http://{agents}", f"http://{admin}")
         try:
-            await_ready(f"http://{url}", ended)
-            yield f"http://{url}"
+            gateway.wait_serving(len(urls))
+            yield gateway
         finally:
             process.terminate()
-            process.wait()
+            process.wait(STOP_TIMEOUT_S)

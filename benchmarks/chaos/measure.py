@@ -36,7 +36,7 @@ class Finding:
     charged_twice: int
     different: int
     rebuilds: int
-    retries: int
+    retries: int | None  # a training's summary does not say
     seconds: float
     undisturbed_s: float
     more: dict[str, Any] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def training(
         charged_twice=sum(one["steps"] != len(one["rewards"]) for one in played),
         different=abs(len(played) - len(expected)) + sum((_digests(played) - _digests(expected)).values()),
         rebuilds=int(summaries[0]["train_rebuilds"]),
-        retries=0,
+        retries=None,
         seconds=round(seconds, 2),
         undisturbed_s=round(calm_s, 2),
         more={"same_weights": models[0] == models[1], "train_steps": summaries[0]["train_steps"]},

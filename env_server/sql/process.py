@@ -73,7 +73,7 @@ class WorkerProcess(asyncio.Protocol):
         self._buffer = bytearray()
         self._flush_due = False
         self._patience: asyncio.TimerHandle | None = None  # runs while a job waits behind another
-        self._heard = 0.0  # monotonic seconds, of the last frame either way
+        self._heard = 0.0  # monotonic seconds, of its last frame, or of the one that gave it something to do
         self.failures = 0  # starts in a row that came to nothing
         self._stalled = False  # it is killed for what its job is not to blame for
         self._starting: asyncio.Task[None] | None = None
@@ -116,10 +116,11 @@ class WorkerProcess(asyncio.Protocol):
             return
         assert self._transport is not None
         batch, self.waiting = [task for task in self.waiting if not task.future.done()], []
+        if not self.sent:  # else further jobs would keep one alive that does nothing
+            self._heard = time.monotonic()
         for task in batch:
             task.number = self.pool.number()
             self.sent[task.number] = task
-        self._heard = time.monotonic()
         self._transport.write(encode_jobs([(task.number, task.job) for task in batch]))
         if self._patience is None and self.load > 1:
             self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)

@@ -11,9 +11,9 @@ from uuid import UUID
 import httpx
 import pytest
 
-from tests.gateway import CONFIG, HAPROXY, Gateway, running_gateway
+from benchmarks.chaos.gateway import CONFIG, Gateway, fixed_servers, haproxy, missing, running_gateway
 
-pytestmark = pytest.mark.skipif(HAPROXY is None, reason="no haproxy on this machine")
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SERVERS = 3
 
 
@@ -87,8 +87,7 @@ def asked(http: httpx.Client, method: str, path: str, affinity: str | None = Non
 
 
 def test_haproxy_takes_the_configuration_as_it_ships() -> None:
-    assert HAPROXY is not None
-    result = subprocess.run([HAPROXY, "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr + result.stdout
 
@@ -212,3 +211,14 @@ def test_without_a_server_the_error_says_to_come_again(
         for server in servers:
             server.ready = True
         gateway.wait_serving(SERVERS)
+
+
+def test_another_form_of_the_configuration_is_noticed() -> None:
+    """The servers that a name stands for are replaced by fixed ones here; what is left over would be tested instead."""
+    text = CONFIG.read_text()
+    fixed = fixed_servers(text, ["127.0.0.1:1", "127.0.0.1:2"])
+    assert "    server server1 127.0.0.1:1\n    server server2 127.0.0.1:2\n" in fixed
+    assert "resolvers network init-addr" not in fixed
+    for other in (text.replace("server-template", "server"), text.replace(" init-addr none", "")):
+        with pytest.raises(RuntimeError, match="replaced here"):
+            fixed_servers(other, ["127.0.0.1:1"])

@@ -131,3 +131,12 @@ async def test_before_it_runs_there_is_something_to_scrape(tiny_data: Path) -> N
     app = create_app(Settings(data_dir=tiny_data))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
         assert "sqlenv_leases" not in await read(http)
+
+
+async def test_an_application_that_runs_again_shows_its_new_life_alone(tiny_data: Path) -> None:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
+        for name in ("a", "b"):
+            async with app.router.lifespan_context(app):
+                await http.post("/reset", json={"episode_id": name})
+                assert (await http.get("/metrics")).text.count("\nsqlenv_leases 1.0\n") == 1

@@ -223,6 +223,15 @@ async def test_capacity_refuses_and_never_gives_away_a_place(driver: Driver) -> 
     assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
 
 
+async def test_a_full_pool_whose_leases_never_end_refuses_too(bank: QuestionBank, question: Question) -> None:
+    driver = Driver(bank, question, capacity=1, lease_s=float("inf"))
+    await driver.reset("a")
+    with pytest.raises(CapacityReached) as caught:
+        await driver.reset("b")
+    assert caught.value.details["retry_after_s"] == 5
+    assert driver.pool.sweep() == 0
+
+
 async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
     for name in "abcd":
         await driver.reset(name)

@@ -153,6 +153,20 @@ def test_a_stopped_worker_is_replaced(shop: str) -> None:
     in_pool(body, kill_after_s=0.5)
 
 
+def test_further_jobs_do_not_keep_a_stopped_worker_alive(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        jobs = [asyncio.create_task(pool.run(count(shop)))]
+        async with asyncio.timeout(20):
+            while not jobs[0].done():
+                await asyncio.sleep(0.05)
+                jobs.append(asyncio.create_task(pool.run(count(shop))))
+        assert [result.rows for result in await asyncio.gather(*jobs)] == [[(6,)]] * len(jobs)
+        assert pool.counts["losses"] == 1
+
+    in_pool(body, kill_after_s=0.5)
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int) -> None:
     async def body(pool: SqlPool) -> None:

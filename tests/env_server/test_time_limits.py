@@ -1,6 +1,7 @@
 """A request has so long. What of it is not done goes on, so that sending it again costs nobody anything."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,20 @@ pytestmark = pytest.mark.anyio
 
 
 class Gate:
-    """Holds up the SQL that agents write."""
+    """Holds up the SQL that agents write, and fails it with `fault`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
         self.jobs = 0
+        self.fault: Exception | None = None
         run = SqlPool.run
 
         async def held(pool: SqlPool, job: SqlJob) -> SqlResult:
             if job.kind == "query":
                 self.jobs += 1
                 await self.open.wait()
+                if self.fault is not None:
+                    raise self.fault
             return await run(pool, job)
 
         monkeypatch.setattr(SqlPool, "run", held)
@@ -57,6 +61,11 @@ def limit(app: FastAPI, request_timeout_s: float) -> None:
     """From now on; what comes before has the default's time, however busy the machine is."""
     service = app.state.service
     service.settings = service.settings.model_copy(update={"request_timeout_s": request_timeout_s})
+
+
+async def until_idle(app: FastAPI) -> None:
+    while app.state.service._tasks:
+        await asyncio.sleep(0.01)
 
 
 def step(name: str, action: str = "QUERY: SELECT 1") -> dict[str, Any]:
@@ -122,3 +131,26 @@ async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.Asyn
     assert plain.content == (await reset(headers=minted)).content, "the id picks the question, however it comes"
     bad = await reset(headers={"X-Episode-Id": "two words"})
     assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_request")
+
+
+async def test_what_fails_after_its_time_is_no_noise_and_a_fault_is_logged(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task that nobody asks for its exception makes asyncio log it, as an error, with its traceback."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
+    limit(app, 0.1)
+    assert (await http.post("/step", json=step("a"))).status_code == 503
+    assert (await http.post("/step", json=step("a", "QUERY: SELECT 2"))).status_code == 503, "it waits behind the first"
+    gate.open.set()
+    await until_idle(app)
+    gate.fault = RuntimeError("a bug")
+    gate.open.clear()
+    assert (await http.post("/step", json=step("b"))).status_code == 503
+    gate.open.set()
+    await until_idle(app)
+    gc.collect()
+    assert unheard == []
+    record = next(record for record in caplog.records if record.levelname == "ERROR")
+    assert (record.exc_info[1], record.episode_id) == (gate.fault, "b")

@@ -48,8 +48,8 @@ def test_several_servers(tiny_data: Path) -> None:
 @needs_gateway
 def test_one_gateway_to_several_servers(tiny_data: Path) -> None:
     faults = [fault for fault in BRIEF if fault.kind in ("kill", "sleep", "lost_replies", "cut")]
-    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as url:
-        check(soak("gateway", tiny_data, cluster, [url], 80, faults, stall_s=STALL_S), faults, 80)
+    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as front:
+        check(soak("gateway", tiny_data, cluster, [front.url], 80, faults, stall_s=STALL_S), faults, 80)
 
 
 LONG = plan(22, servers=3, seed=1)
@@ -72,5 +72,5 @@ def test_500_episodes_on_several_servers(tiny_data: Path) -> None:
 @pytest.mark.timeout(900)
 @needs_gateway
 def test_500_episodes_behind_a_gateway(tiny_data: Path) -> None:
-    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as url:
-        check(soak("gateway", tiny_data, cluster, [url], 500, LONG), LONG, 500)
+    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as front:
+        check(soak("gateway", tiny_data, cluster, [front.url], 500, LONG), LONG, 500)

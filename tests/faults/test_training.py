@@ -99,9 +99,9 @@ def test_training_goes_through_the_death_and_return_of_every_server(
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with (
         running_cluster(tiny_data, size=3) as cluster,
-        gateway.running_gateway(cluster.urls) if way == "gateway" else nullcontext() as url,
+        gateway.running_gateway(cluster.urls) if way == "gateway" else nullcontext() as front,
     ):
-        urls = cluster.urls if url is None else [url]
+        urls = cluster.urls if front is None else [front.url]
         calm, calm_stats, expected = train(cluster, urls, [], 1, model, tokenizer, config, tmp_path / "calm")
         model.load_state_dict(start)
         every = calm_stats.steps // (len(faults) + 1)

@@ -97,6 +97,8 @@ def test_a_failed_batch_fails_its_own_items_and_the_next_goes_on() -> None:
             assert isinstance(error, InternalError)
             assert (str(error), error.details) == ("broken", {"url": "u"})
         assert len(set(map(id, errors))) == 3  # each waiter raises its own
+        errors[0].details["attempts"] = 8
+        assert [error.details for error in errors[1:]] == [{"url": "u"}] * 2, "and what it notes there is its own"
         fail = False
         assert await batcher.submit(b"y") == b"y"
 

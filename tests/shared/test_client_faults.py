@@ -73,6 +73,22 @@ def test_a_lost_reply_is_fetched_again_and_charged_once() -> None:
     drive(main())
 
 
+def test_so_is_that_of_an_episode_which_another_client_began() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as first, server.client() as client:
+            await first.reset(episode_id="e")
+            server.lose_replies = 1
+            both = await client.step_many([("e", "QUERY: 1"), ("e", "QUERY: 2")])
+            assert [reply.observation.step_count for reply in both if not isinstance(reply, SQLEnvError)] == [1, 2]
+            assert server.charged == 2
+            assert (await client.step("e", "QUERY: 1", step=0)) == both[0], "a number that is given counts"
+            with pytest.raises(UnknownEpisode):
+                await client.step("never begun", "QUERY: 1")
+
+    drive(main())
+
+
 def test_a_slow_reply_is_given_up_and_asked_again() -> None:
     async def main() -> None:
         server = FakeServer()

@@ -204,6 +204,24 @@ def test_a_full_server_leaves_an_episode_to_another_and_the_last_error_says_full
     drive(main())
 
 
+def test_where_all_are_full_their_number_uses_up_no_attempt() -> None:
+    async def main() -> None:
+        servers, client = fleet(max_attempts=2)
+        async with client:
+            for server in servers.values():
+                server.item_errors["e"] = [capacity()]
+            await client.reset(episode_id="e")  # after one wait
+            assert client.stats.retries == 1
+            for server in servers.values():
+                server.item_errors["f"] = [capacity()] * 5
+            with pytest.raises(CapacityReached) as caught:
+                await client.reset(episode_id="f")
+            assert caught.value.details["attempts"] == 2
+            assert [len(server.item_errors["f"]) for server in servers.values()] == [3, 3, 3]
+
+    drive(main())
+
+
 def test_a_server_that_fails_on_an_episode_leaves_it_to_another_and_keeps_the_rest() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=60.0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
+from shared.errors import ServerUnreachable, SQLEnvError
 from shared.fleet import pick_url
 from tests.shared.fake_server import FakeServer, Routes, drive
 from tests.shared.fleet_driver import HOSTS, IDS, QUICK, URLS, begin, held, placed_on, turn, until
@@ -40,6 +40,27 @@ def service(hosts: int, **options: Any) -> tuple[dict[str, FakeServer], NameServ
     servers, names = {host: FakeServer() for host in HOSTS}, NameServer(list(HOSTS[:hosts]))
     options = {"resolve": names, "refresh_s": 0.5} | QUICK | options
     return servers, names, SQLEnvClient("http://env-server:8000", transport=Routes(servers), **options)
+
+
+def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        asked, answer, before = asyncio.Event(), asyncio.Event(), asyncio.all_tasks()
+
+        async def slow(host: str, port: int) -> list[str]:
+            asked.set()
+            await answer.wait()
+            return list(HOSTS)
+
+        client = SQLEnvClient("http://env-server:8000", transport=Routes({}), resolve=slow, **QUICK)
+        async with client:
+            reset = asyncio.create_task(client.reset(seed=1))
+            await asked.wait()
+        answer.set()
+        with pytest.raises(ServerUnreachable, match="this client was closed"):
+            await reset
+        assert asyncio.all_tasks() == before
+
+    drive(main())
 
 
 def test_a_services_name_stands_for_its_replicas() -> None:

@@ -40,11 +40,10 @@ class AsyncClient:
 
     A request may take `timeout_s` and is tried `max_attempts` times, each time on all servers that could serve it, and
     until `patience_s` seconds have passed, with waits that begin near `backoff_s` seconds and double up to
-    `longest_wait_s`. A server that hangs is left for another
-    after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and `batches_in_flight` such
-    requests of each kind per server. With `digest`, servers whose data or rules differ from it start no episode.
-    `api_key`, or else the environment's SQLENV_API_KEY, is shown to every server. Use the client inside `async with`,
-    in one event loop.
+    `longest_wait_s`. A server that hangs is left for another after about twice `stall_s`. Up to `max_batch` steps or
+    resets travel in one request, and `batches_in_flight` such requests of each kind per server. With `digest`, servers
+    whose data or rules differ from it start no episode. `api_key`, or else the environment's SQLENV_API_KEY, is shown
+    to every server. Use the client inside `async with`, in one event loop.
     """
 
     def __init__(

@@ -116,16 +116,17 @@ class Carrier:
 
     async def _carry(self, episode_id: str, home: Replica, play: Callable[[Replica], Awaitable[T]]) -> T:
         """`play` on `home`, or on others: once on each that serves, then a wait, as often as the policy allows."""
-        attempts, tried = Attempts(self._retry), set[Replica]()
+        attempts, tried, passing = Attempts(self._retry), set[Replica](), False
         while True:
             try:
                 return await play(home)
             except SQLEnvError as error:
                 tried.add(home)
+                passing |= is_retryable(error)
                 other = self._elsewhere(episode_id, home, error, tried)
                 if other is None:
-                    # Where all that serve refuse, one that is lost may play once it is back.
-                    hopeful = isinstance(error, _REFUSALS) and self._fleet.some_lost
+                    # Where all that serve refuse, one that is lost may play once it is back, or one that is full.
+                    hopeful = isinstance(error, _REFUSALS) and (passing or self._fleet.some_lost)
                     wait_s = attempts.wait_s(error, hopeful=hopeful)
                     if wait_s is None:
                         if is_retryable(error):
@@ -134,7 +135,7 @@ class Carrier:
                     self._count_retry()
                     await self._fleet.pause(wait_s)
                     tried.clear()
-                    attempts.count += 1
+                    attempts.count, passing = attempts.count + 1, False
                 else:
                     home = other
 

@@ -1,5 +1,6 @@
 """The compose files and the images: read by Docker's own client where there is one, and as what they promise."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,13 +15,16 @@ ROOT = Path(__file__).parents[2]
 FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"), ("compose.yaml", "compose.vllm.yaml"),
          ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+# What Docker's client needs to find itself and its plugins. Nothing else, so that no setting of this machine arrives.
+CLIENT = {name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ}
 VARIABLE = re.compile(r"\$\{(\w+)(?::?[-+?]([^{}]*))?\}")
 
 
 def has_compose() -> bool:
     if shutil.which("docker") is None:
         return False
-    return subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60).returncode == 0
+    command = ["docker", "compose", "version"]
+    return subprocess.run(command, env=CLIENT, capture_output=True, timeout=60).returncode == 0
 
 
 needs_compose = pytest.mark.skipif(not has_compose(), reason="no docker compose on this machine")
@@ -29,8 +33,7 @@ needs_compose = pytest.mark.skipif(not has_compose(), reason="no docker compose 
 def config(files: tuple[str, ...], *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     names = [word for name in files for word in ("-f", name)]
     command = ["docker", "compose", "--env-file", "/dev/null", *names, "config", *options]
-    path = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home())}
-    return subprocess.run(command, cwd=ROOT, env=path | environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=CLIENT | environment, capture_output=True, text=True, timeout=60)
 
 
 def services(name: str = "compose.yaml") -> dict[str, Any]:

@@ -320,6 +320,18 @@ def test_a_client_of_one_digest_begins_nothing_elsewhere() -> None:
     drive(main())
 
 
+def test_a_server_of_other_data_is_no_end_while_the_right_one_is_only_full() -> None:
+    async def main() -> None:
+        servers, client = fleet(2, digest="d1")
+        async with client:
+            servers[HOSTS[0]].digest = "other"
+            servers[HOSTS[1]].item_errors = {name: [capacity(), capacity()] for name in IDS}
+            await begin(client)
+            assert set(servers[HOSTS[1]].episodes) == set(IDS)
+
+    drive(main())
+
+
 def test_what_was_played_elsewhere_is_found() -> None:
     async def main() -> None:
         servers, client = fleet()

@@ -37,6 +37,7 @@ def main(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a request
+    logging.getLogger("huggingface_hub").propagate = False  # it prints by itself, and said everything twice
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the server is forked; its warning says nothing here
     # torch's threads would spin while they wait; on cores that the server shares that cost a factor of ten
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -86,6 +86,11 @@ def number(value: Any, form: str = ".2f") -> str:
     return format(value, form) if isinstance(value, (int, float)) else "-"
 
 
+def counted(number: int, of: str) -> str:
+    """A count with its noun: "1 step", "2 steps"."""
+    return f"{number:,} {of}" + ("" if number == 1 else "s")
+
+
 def rate_text(rate: Mapping[str, Any] | None) -> str:
     """`{rate, n, ci95}` in percent: "45.0 [40, 50]"; the interval's ends rounded outwards."""
     if not rate or rate["rate"] is None:

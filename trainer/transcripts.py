@@ -4,6 +4,7 @@ import hashlib
 import html
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainer.display import counted
 from trainer.records import Episode
 
 COUNT = 8  # questions shown
@@ -69,7 +70,7 @@ def _verdict(episode: Episode | None) -> str:
         return "not played"
     mark = MARKS.get(episode.outcome, episode.outcome.replace("_", " "))
     reward = "" if episode.reward is None else f", reward {episode.reward:.2f}"
-    return f"**{mark}**{reward}, {episode.steps} steps"
+    return f"**{mark}**{reward}, {counted(episode.steps, 'step')}"
 
 
 def _section(number: int, kind: str, texts: Mapping[str, str], columns: Sequence[tuple[str, Episode | None]]) -> str:

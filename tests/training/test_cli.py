@@ -129,6 +129,9 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     assert run("evaluate", "--model", "x", "--k", "one")[0] == 2
     assert run("evaluate", "--model", "x", "--greedy", "--temperature", "0.5")[0] == 2
     assert run("evaluate", "--policy", "random", "--greedy")[0] == 2
+    code, shown = run("evaluate", "--policy", "oracle", "--model", "x")
+    assert code == 2
+    assert "oracle plays without" in shown
     assert run("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1")[0] == 2
     assert run("train", "--preset", "laptop")[0] == 1
     assert "offline, colab" in run("train", "--preset", "laptop")[1]

@@ -25,6 +25,7 @@ from trainer.live.scene import (
     reward_levels,
     success_curves,
     success_levels,
+    trace_heading,
     trace_markdown,
 )
 from trainer.live.text import Canvas, Dashboard, trace_lines
@@ -249,3 +250,5 @@ def test_a_trace_shows_all_letter_by_letter() -> None:
     text = trace_markdown(trace)
     assert all(f"        {line}\n" in text for line in nasty.splitlines())  # a code block
     assert "✅ correct after 2 steps, reward 1.0" in text
+    assert text.startswith("## After 3 steps, greedy: q1 on farm (unseen), easy")
+    assert trace_heading(replace(trace, step=1)).startswith("After 1 step, ")

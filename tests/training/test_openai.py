@@ -104,12 +104,17 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
     assert 2 <= chat.most_in_flight <= 4
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again(chat: ChatServer, status: int) -> None:
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
+def test_a_busy_server_is_asked_again_and_given_up_for_one_text_at_last(chat: ChatServer, status: int) -> None:
     chat.faults += [refusal(status, "busy", AT_ONCE)] * 2
     with policy_of(chat) as policy:
         assert policy.act([view_of()]) == [TURNS[0]]
-    assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
+        assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
+        chat.faults += [refusal(status, "busy", AT_ONCE)] * 3
+        [error] = policy.act([view_of()])  # not raised: the next request may be answered
+    assert isinstance(error, SQLEnvError)
+    assert "failed 3 times" in error.message
+    assert (len(chat.requests), policy.usage.failed) == (6, 1)
 
 
 def test_a_broken_connection_is_tried_again(chat: ChatServer) -> None:

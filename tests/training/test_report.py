@@ -288,10 +288,17 @@ def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
     batch = [line for line in lines if line["phase"] == "train" and line["step"] == 1]
     batch[0] |= {"outcome": "infra_failed", "reward": None, "correctness": None, "progress": None, "operational": None}
     batch[1] |= {"context_overflow": True}
+    batch[2] |= {"context_truncations": 2}
     run.episodes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for path in (own / "evaluations").glob("after_*.json"):  # of questions of which only some are shown
+        kept = read_json(path)
+        write_json(path, {**kept, "episodes": [{**one, "context_truncations": 1} for one in kept["episodes"]]})
     page = Page(report(own))
     assert "lost to infrastructure" in page.text("groups")
     assert "the context window was full" in page.text("groups")
+    assert "trained are the actions before" in page.text("groups")
+    assert "it outgrew the context window 1 time and went on" in page.text("transcripts")
+    assert "times that it was full and the episode went on" in page.text("counts")
     assert "summary.json says otherwise" in page.text("counts")
 
 

@@ -67,8 +67,8 @@ def evaluate(
     """
     if greedy and temperature is not None:
         raise typer.BadParameter("--greedy has no temperature: give one of the two", param_hint="--temperature")
-    if policy in ("random", "oracle") and (greedy or temperature is not None):
-        raise typer.BadParameter(f"{policy} samples from no model", param_hint="--greedy and --temperature")
+    if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
+        raise typer.BadParameter(f"{policy} plays without a model", param_hint="--model, --greedy and --temperature")
     ks = _numbers(k)
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **settings_of(set_)}
     if model is not None:

@@ -2,8 +2,7 @@
 
 Each turn is one chat completion of the whole conversation so far, in the messages that a local model reads. One that is
 longer than the model's context window is cut down to the question and its last turns. What comes back is text, so these
-episodes hold no ids to train on. The `openai` library sends the requests: `pip install
-'sqlenv[api]'`.
+episodes hold no ids to train on. The `openai` library sends the requests: `pip install 'sqlenv[api]'`.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from trainer.config import PromptKind
 from trainer.errors import ConfigError, ModelServerError
 from trainer.generators.base import View
 from trainer.prompts import format_observation, get_system_prompt
+from trainer.tokens import KEPT_PAIRS
 
 try:
     import openai
@@ -38,7 +38,6 @@ TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 10.0
 CONCURRENCY = 32
 OPTIONAL = ("seed", "max_tokens")  # parameters that some servers refuse, and that can be left out or renamed
-KEPT_PAIRS = 3  # texts, each with the observation that it brought, in a conversation that was cut down
 LISTED = 8  # models that an error names
 
 
@@ -87,8 +86,8 @@ def messages_of(view: View, system_prompt: PromptKind = "full") -> list[dict[str
 
 
 def cut_down(messages: list[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
-    """Shorter forms of a conversation: system prompt, question, and its last 3, 2, then 1 pairs of a text and what it
-    brought."""
+    """Shorter forms of a conversation: system prompt, question, and its last `KEPT_PAIRS` pairs of a text and what it
+    brought, then fewer, down to 1."""
     pairs = (len(messages) - 2) // 2
     for kept in range(min(KEPT_PAIRS, pairs - 1), 0, -1):
         yield messages[:2] + messages[-2 * kept :]
@@ -253,9 +252,9 @@ class OpenAIPolicy:
                     raise self._fatal(error) from error
                 log.warning("%s takes no %s: %s", self.base_url, name, error.message)
                 self._refused.add(name)
-            except (openai.APITimeoutError, openai.InternalServerError, openai.RateLimitError) as error:
-                return Reply(self._given_up(error), retries=self._max_attempts - 1)
             except openai.APIError as error:
+                if _passes(error):
+                    return Reply(self._given_up(error), retries=self._max_attempts - 1)
                 raise self._fatal(error) from error
 
     def _read(self, completion: Any, retries: int, truncated: bool) -> Reply:
@@ -317,6 +316,13 @@ class OpenAIPolicy:
                 "or correct the address"
             )
         return ModelServerError(f"{where} answered what can't be read: {said}; is it the address that ends in /v1?")
+
+
+def _passes(error: openai.APIError) -> bool:
+    """Whether another request may be answered: of what the library tries again, all but a connection that isn't had."""
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in (408, 409, 429) or error.status_code >= 500
+    return isinstance(error, openai.APITimeoutError)
 
 
 def _overflows(error: openai.BadRequestError) -> bool:

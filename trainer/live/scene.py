@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainer.display import counted
 from trainer.evaluate import EvalResult
 from trainer.plots import SMOOTHING_STEPS, Row, running_mean, series
 from trainer.records import Episode
@@ -141,8 +142,8 @@ def level_text(level: Level, form: str) -> str:
 
 
 def trace_heading(trace: Trace) -> str:
-    one = trace.episode
-    return f"After {trace.step} steps, greedy: {one.question_id} on {one.database} ({one.part}), {one.difficulty}"
+    one, after = trace.episode, counted(trace.step, "step")
+    return f"After {after}, greedy: {one.question_id} on {one.database} ({one.part}), {one.difficulty}"
 
 
 def trace_verdict(trace: Trace) -> str:
@@ -152,7 +153,7 @@ def trace_verdict(trace: Trace) -> str:
     ledger = ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value is not None)
     mark = MARKS.get(one.outcome, one.outcome.replace("_", " "))
     reward = "no reward" if one.reward is None else f"reward {one.reward:.2f} ({ledger})"
-    return f"{mark} after {one.steps} steps, {reward}"
+    return f"{mark} after {counted(one.steps, 'step')}, {reward}"
 
 
 def trace_markdown(trace: Trace) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from shared.actions import ActionType, render_action
 from shared.models import Outcome, SQLObservation
+from trainer.display import counted
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
 from trainer.play.session import Played, Step
@@ -58,7 +59,7 @@ class Screen:
         self._begun = True
         self._line("database", f"{database.given} ({size_text(database.size_bytes)}), {how}; nothing is written to it")
         self._line("agent", f"{agent.name}, {agent.why}")
-        self._line("plays", f"{agent.sampling}, {agent.config.step_budget} steps at most")
+        self._line("plays", f"{agent.sampling}, {counted(agent.config.step_budget, 'step')} at most")
 
     def question(self, text: str, first: SQLObservation) -> None:
         tables = first.schema_info.removeprefix("Tables:").strip().split(", ")
@@ -78,7 +79,7 @@ class Screen:
 
     def step(self, step: Step) -> None:
         spent = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
-        spent = spent if step.tokens is None else f"{step.tokens} tokens, {spent}"
+        spent = spent if step.tokens is None else f"{counted(step.tokens, 'token')}, {spent}"
         head = Text.assemble((f"{step.number:>2} ", "bold"), (str(step.action.action_type), "bold cyan"))
         body = _argument(step)
         one_line = "\n" not in body.plain
@@ -106,14 +107,14 @@ class Screen:
             self._console.print(panel)
         else:
             self._print(Text(no_answer(played), "bold yellow"))
-        counts = [f"{len(played.steps)} step{'s' if len(played.steps) != 1 else ''}"]
+        counts = [counted(len(played.steps), "step")]
         if played.tokens is not None:
-            counts.append(f"{played.tokens} tokens")
+            counts.append(counted(played.tokens, "token"))
         counts.append(f"{played.wall_s:.2f} s (agent {played.agent_s:.2f} s)")
         if played.fallbacks:
             counts.append(f"parse fall-backs: {played.fallbacks}")
         if played.context_truncations:
-            counts.append(f"old turns dropped from the agent's context {played.context_truncations} times")
+            counts.append(f"old turns dropped from the agent's context {counted(played.context_truncations, 'time')}")
         self._print(Text(", ".join(counts), "dim"))
 
     def note(self, text: str) -> None:
@@ -173,7 +174,7 @@ def no_answer(played: Played) -> str:
     if played.context_overflow:
         return "no answer: the agent's context window is full"
     if played.outcome == Outcome.BUDGET:
-        return f"no answer within {len(played.steps)} steps; --steps allows more"
+        return f"no answer within {counted(len(played.steps), 'step')}; --steps allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query was too much for the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window full or its words used up"

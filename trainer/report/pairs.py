@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.display import counted
 from trainer.records import Episode
 from trainer.report.shown import Action, Observation, cut, shown_action, shown_observation
 from trainer.report.source import Record
@@ -128,6 +129,10 @@ def played(title: str, episode: Episode) -> Play:
     notes = []
     if episode.parse_failures:
         notes.append(f"{episode.parse_failures} of its texts were no action and were taken as a QUERY")
+    if episode.context_truncations:
+        notes.append(
+            f"it outgrew the context window {counted(episode.context_truncations, 'time')} and went on with a part"
+        )
     if episode.context_overflow:
         notes.append("it ended because the context window was full")
     return Play(

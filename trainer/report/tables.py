@@ -206,7 +206,7 @@ def further(record: Record) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in record.summary.items():
         if isinstance(value, int | float) and name not in PLACED:
-            found[name] = value
+            found[name.replace("_", " ")] = value
     clipped = [row["completions/clipped_ratio"] for row in record.metrics if "completions/clipped_ratio" in row]
     if clipped:
         found["largest share of a step's rows without an end (completions/clipped_ratio)"] = max(clipped)

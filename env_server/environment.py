@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from env_server.questions import QuestionBank
 from env_server.render import render_columns, render_rows, render_schema, render_table
-from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, normalise, potential, settle
+from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.jobs import Row
 from env_server.sql.run import tables_hint
@@ -31,7 +31,7 @@ from env_server.verifier import (
     bare_texts,
     result_verdicts,
 )
-from shared.actions import ActionType, SQLAction, parse_action, render_action
+from shared.actions import ActionType, SQLAction, normalise, parse_action, render_action
 from shared.dataset import OpenQuestion, Question
 from shared.errors import Conflict, DatabaseLoadError, InvalidRequest
 from shared.models import (
@@ -393,8 +393,8 @@ def _no_such_table(argument: str, episode: _Episode) -> _Shown:
 
 
 def _unreadable(bank: QuestionBank, question: Question | OpenQuestion, result: SqlResult) -> DatabaseLoadError:
-    where = f"{bank.database(question.database_name)}, question {question.question_id}"
-    log.error("database %s fails: %s", where, result.error)  # the error itself crosses the wire, and names no path
+    path = bank.database(question.database_name)  # for the log alone: the error crosses the wire, and names no path
+    log.error("database %s, question %s fails: %s", path, question.question_id, result.error)
     return DatabaseLoadError(
         f"database {question.database_name} fails for question {question.question_id}: {result.error}; "
         "build or import the data again"

@@ -12,7 +12,6 @@ again (`python -m env_server rescore`); no server pays by them.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from shared.models import RewardLedger
 OPERATIONAL: dict[str, tuple[float, str]] = {
     "exec_ok": (0.02, "the action was carried out without an error; a well-formed ANSWER always is"),
     "new_info": (0.01, "it succeeded and showed a result text that this episode had not shown before"),
-    "repeat": (-0.03, "the same action was taken before in this episode, as `normalise` sees it"),
+    "repeat": (-0.03, "the same action was taken before in this episode, as `shared.actions.normalise` sees it"),
     "step_cost": (-0.02, "every step"),
 }
 
@@ -159,30 +158,6 @@ def _key(cell: object) -> object:
     if isinstance(cell, float) and math.isfinite(cell):
         return float(f"{cell:.9g}")
     return cell.strip() if isinstance(cell, str) else cell
-
-
-_TOKENS = re.compile(
-    r"""(?P<kept>'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
-    r"|(?P<space>(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++)"
-    r"|(?P<word>\w++)|(?P<sign>.)",
-    re.DOTALL,
-)
-
-
-def normalise(action: str) -> str:
-    """An action's canonical text so that two that are the same SQL are the same text.
-
-    Outside quotes letter case, white space, comments and a final semicolon do not count.
-    """
-    words: list[str] = []
-    for match in _TOKENS.finditer(action):
-        if match.lastgroup == "kept":
-            words.append(match[0])
-        elif match.lastgroup != "space":
-            words.append(match[0].lower())
-    while words and words[-1] == ";":
-        words.pop()
-    return " ".join(words)
 
 
 def _clamp(value: float, bounds: tuple[float, float]) -> float:

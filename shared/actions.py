@@ -67,3 +67,27 @@ def parse_action(text: str) -> SQLAction:
 def render_action(action: SQLAction) -> str:
     """The canonical text form; `parse_action` reads it back to the same action."""
     return f"{action.action_type}: {action.argument}"
+
+
+_TOKENS = re.compile(
+    r"""(?P<kept>'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
+    r"|(?P<space>(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++)"
+    r"|(?P<word>\w++)|(?P<sign>.)",
+    re.DOTALL,
+)
+
+
+def normalise(action: str) -> str:
+    """An action's canonical text so that two that are the same SQL are the same text.
+
+    Outside quotes letter case, white space, comments and a final semicolon do not count.
+    """
+    words: list[str] = []
+    for match in _TOKENS.finditer(action):
+        if match.lastgroup == "kept":
+            words.append(match[0])
+        elif match.lastgroup != "space":
+            words.append(match[0].lower())
+    while words and words[-1] == ";":
+        words.pop()
+    return " ".join(words)

@@ -6,17 +6,9 @@ from typing import Any
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
 from trainer.measure import MODES
+from trainer.report.tables import POLICIES
 
-LABELS = {
-    "random": "random actions",
-    "before": "before: untrained start",
-    "pass_at_8": "best of 8 before, picked by the gold (pass@8)",
-    "vote_of_8": "best of 8 before, majority vote",
-    "expert": "expert-only base, no RL",
-    "shuffled": "GRPO, shuffled rewards",
-    "sft": "SFT on gold SQL, equal time",
-    "grpo": "**after: GRPO**",
-}
+LABELS = {**POLICIES, "grpo": f"**{POLICIES['after']}**"}
 BEHAVIOUR = {  # key -> (heading, scale, format)
     "answered": ("answered, %", 100, ".0f"),
     "accuracy_when_answered": ("right when answered, %", 100, ".0f"),

@@ -40,4 +40,4 @@ __all__ = [
     "verify",
 ]
 
-VERIFIER_VERSION = "2"
+VERIFIER_VERSION = "3"

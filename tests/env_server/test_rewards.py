@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.rewards import EMPTY_LEDGER, StepFacts, normalise, potential, settle
+from env_server.rewards import EMPTY_LEDGER, StepFacts, potential, settle
+from shared.actions import normalise
 from shared.models import RewardLedger
 
 GOLD = [("Oslo", 3), ("Bergen", 1)]

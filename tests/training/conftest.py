@@ -1,7 +1,7 @@
 """A random tiny Qwen3, a tokenizer trained on the spot, and a server that is a Python object."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +231,17 @@ class FakeClient:
         return StepInfo(
             question_id=question_id, reward_version="fake", ledger=ledger, outcome=outcome, error_code=error_code
         )
+
+
+class InterruptedClient(FakeClient):
+    """Calls `event` in the given reset_many call (1 is the first)."""
+
+    def __init__(self, at: int, event: Callable[[], object]) -> None:
+        super().__init__()
+        self.at, self.event, self.calls = at, event, 0
+
+    def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]:
+        self.calls += 1
+        if self.calls == self.at:
+            self.event()
+        return super().reset_many(requests)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.conftest import FakeClient
+from tests.training.conftest import FakeClient, InterruptedClient
 from tests.training.small_job import begin, comparable, latest
 from tests.training.test_train import prompts
 from trainer.config import GRPOConfig
@@ -85,24 +85,12 @@ def test_what_is_proposed_is_a_setting_that_works(config: GRPOConfig, index: int
     config.override(**dict(one.split()[0].split("=") for one in typed))
 
 
-class HungryClient(FakeClient):
-    """Asks for too much at the given reset_many call (1 is the first)."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at, self.calls = at, 0
-
-    def reset_many(self, requests: Any) -> Any:
-        self.calls += 1
-        if self.calls == self.at:
-            torchs_own()
-        return super().reset_many(requests)
-
-
 def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(small: GRPOConfig, tmp_path: Path) -> None:
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(OutOfMemory, match=r"playing the 8 episodes of step 2: .*can't allocate memory.*In force"):
-        begin(small, tmp_path, HungryClient(7)).run()  # 1 random, 2 and 3 before, 4 step 1, 5 and 6 its small evals
+        begin(
+            small, tmp_path, InterruptedClient(7, torchs_own)
+        ).run()  # 1 random, 2 and 3 before, 4 step 1, 5 and 6 its small evals
     run = latest(tmp_path)
     checkpoint = run.last_checkpoint()
     assert checkpoint is not None
@@ -113,7 +101,7 @@ def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(small: GRP
 
 def test_an_evaluation_without_memory_says_so(small: GRPOConfig, tmp_path: Path) -> None:
     with pytest.raises(OutOfMemory, match="playing 12 episodes of an evaluation"):
-        begin(small, tmp_path, HungryClient(2)).run()
+        begin(small, tmp_path, InterruptedClient(2, torchs_own)).run()
 
 
 @pytest.fixture
@@ -166,7 +154,7 @@ def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path:
     """Smaller micro-batches and checkpointed activations: the same episodes, and to rounding the same updates."""
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(OutOfMemory):
-        begin(small, tmp_path, HungryClient(7)).run()
+        begin(small, tmp_path, InterruptedClient(7, torchs_own)).run()
     run = latest(tmp_path)
     less = {"per_device_train_batch_size": "2", "gradient_accumulation_steps": "4", "gradient_checkpointing": "true"}
     config, _ = resumed_settings(run, (), less)

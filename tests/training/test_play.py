@@ -31,8 +31,7 @@ from trainer import __main__ as cli
 from trainer.config import OFFLINE_MODEL, GRPOConfig
 from trainer.errors import PlayError
 from trainer.generators.base import View
-from trainer.play import agent as play_agent
-from trainer.play.agent import Agent, Sampling, choose_model, local_agent, run_settings
+from trainer.play.agent import Agent, Sampling, local_agent
 from trainer.play.database import examine, host
 from trainer.play.session import Played, ask, check_fits
 from trainer.play.show import Screen, printable
@@ -397,22 +396,3 @@ def test_seeds_and_temperatures_decide_what_is_sampled(
         assert texts(Sampling(0.01, 1)) != texts(Sampling(1.0, 1))
     assert str(Sampling()) == "greedy"
     assert str(Sampling(0.7, 3)) == "temperature 0.7, seed 3"
-
-
-def test_which_model_plays_and_by_which_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play_agent, "RUNS", tmp_path)
-    assert choose_model("mine") == ("mine", "as --model says")
-    assert choose_model(None)[0] == OFFLINE_MODEL
-    assert "untrained base" in choose_model(None)[1]
-    run = tmp_path / "20260101-000000-offline-seed1"
-    for folder in ("model", "checkpoints/checkpoint-20"):
-        (run / folder).mkdir(parents=True)
-        (run / folder / "config.json").write_text("{}")
-    (run / "config.json").write_text(json.dumps({"config": {"max_new_tokens": 7, "gone": 1}}))
-    (tmp_path / "latest").symlink_to(run.name)
-    name, why = choose_model(None)
-    assert name == str(tmp_path / "latest" / "model")
-    assert run.name in why
-    for folder in (name, str(run / "checkpoints" / "checkpoint-20")):
-        assert run_settings(folder) == {"max_new_tokens": 7}
-    assert run_settings(OFFLINE_MODEL) is None

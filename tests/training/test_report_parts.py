@@ -26,7 +26,7 @@ from trainer.records import Episode, Turn
 from trainer.report import charts
 from trainer.report.charts import Baseline, Chart, Point, Series
 from trainer.report.groups import advantages, chosen_steps, groups
-from trainer.report.ledger import AMOUNTS, CLAMP, STEP_BOUNDS, SUM_BOUNDS, normalised, operational_parts
+from trainer.report.ledger import AMOUNTS, CLAMP, STEP_BOUNDS, SUM_BOUNDS, operational_parts
 from trainer.report.shown import cut, short, shown_action, shown_observation, sql
 from trainer.report.source import training_lines
 
@@ -36,11 +36,6 @@ from trainer.report.source import training_lines
 def test_the_amounts_are_the_servers() -> None:
     assert AMOUNTS[rewards.REWARD_VERSION] == dict(rewards.RULES.operational)
     assert (rewards.RULES.step_bounds, rewards.RULES.sum_bounds) == (STEP_BOUNDS, SUM_BOUNDS)
-
-
-@given(st.text(alphabet="aB '\"`-/*;\n(1", max_size=30))
-def test_an_action_is_normalised_as_the_server_does(action: str) -> None:
-    assert normalised(action) == rewards.normalise(action)
 
 
 SCRIPTS = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.conftest import FakeClient
+from tests.training.conftest import FakeClient, InterruptedClient
 from trainer.callbacks import Guard
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
@@ -79,26 +79,17 @@ def test_a_gradient_that_is_no_number_stops_before_the_update(settings: GRPOConf
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
 
 
-class SignallingClient(FakeClient):
-    """Sends this process a SIGINT at the given reset_many call (1 is the first)."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at, self.calls = at, 0
-
-    def reset_many(self, requests: Any) -> Any:
-        self.calls += 1
-        if self.calls == self.at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().reset_many(requests)
-
-
 def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
     with Interrupts() as interrupts:
         trainer = build_trainer(
-            model, tokenizer, settings, prompts(settings), client=SignallingClient(2), ranks=Ranks(interrupts)
+            model,
+            tokenizer,
+            settings,
+            prompts(settings),
+            client=InterruptedClient(2, lambda: os.kill(os.getpid(), signal.SIGINT)),
+            ranks=Ranks(interrupts),
         )
         with pytest.raises(Interrupted):
             run_training_with_metrics(trainer)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.actions import ActionType
+from shared.actions import ActionType, normalise
 from trainer.config import REWARD_WEIGHTS
 from trainer.records import Episode
 
@@ -24,11 +24,6 @@ LAYERS = ("correctness", "progress", "operational")
 
 ERROR = "Error: "
 _BUDGET = re.compile(r"\n?Steps left: -?\d+\Z")
-_WORDS = re.compile(
-    r"""(?P<kept>'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
-    r"|(?P<space>(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++)|(?P<word>\w++)|(?P<sign>.)",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ def operational_parts(episode: Episode, amounts: Mapping[str, float]) -> dict[st
     shown: set[str] = set()
     total = 0.0
     for turn, action in zip(episode.turns, episode.actions, strict=False):  # a turn that was not answered paid nothing
-        text, key = result_text(turn.observation), normalised(action)
+        text, key = result_text(turn.observation), normalise(action)
         failed = text.startswith(ERROR)
         fresh = not failed and text not in shown and not action.startswith(f"{ActionType.ANSWER}:")
         earned = {"step_cost": True, "exec_ok": not failed, "new_info": fresh, "repeat": key in taken}
@@ -99,19 +94,6 @@ def operational_parts(episode: Episode, amounts: Mapping[str, float]) -> dict[st
 def result_text(observation: str) -> str:
     """An observation's text without its last line, which says the steps that are left."""
     return _BUDGET.sub("", observation)
-
-
-def normalised(action: str) -> str:
-    """Equal for two actions that are the same SQL: outside quotes case, white space and comments don't count."""
-    words = []
-    for match in _WORDS.finditer(action):
-        if match.lastgroup == "kept":
-            words.append(match[0])
-        elif match.lastgroup != "space":
-            words.append(match[0].lower())
-    while words and words[-1] == ";":
-        words.pop()
-    return " ".join(words)
 
 
 def _clamped(value: float, bounds: tuple[float, float]) -> float:

@@ -1,8 +1,9 @@
-"""What is gathering worth? Steps a second of 64 concurrent episodes, gathered into batches against one request a step.
+"""What is gathering worth? Steps a second of 64 concurrent episodes, gathered into batches against
+one request a step.
 
-Both ways play the same actions on one server process, in alternating rounds, so that a busy machine slows both; the
-ratio is what to trust. 'Plain' is what one writes first: an httpx client with its default limits and a POST /step for
-each step.
+Both ways play the same actions on one server process, in alternating rounds, so that a busy machine
+slows both; the ratio is what to trust. 'Plain' is what one writes first: an httpx client with its
+default limits and a POST /step for each step.
 
     python benchmarks/client_batching.py --data data --out runs/client_batching.json
 """
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, insta
 
 from shared.client import SQLEnvClient
 from shared.errors import SQLEnvError
-from trainer.server import ServerProcess
+from trainer.runtime.server import ServerProcess
 
 Play = Callable[[str, str, int], Awaitable[Any]]  # (episode_id, action, step)
 
@@ -34,13 +35,21 @@ Play = Callable[[str, str, int], Awaitable[Any]]  # (episode_id, action, step)
 def actions_of(schema_info: str, turns: int) -> list[str]:
     """Cheap and varied actions on the tables of 'Tables: a, b'."""
     tables = schema_info.splitlines()[0].removeprefix("Tables: ").split(", ")
-    forms = ("DESCRIBE: {}", "QUERY: SELECT count(*) FROM {}", "SAMPLE: {}", "QUERY: SELECT * FROM {} LIMIT 3")
+    forms = (
+        "DESCRIBE: {}",
+        "QUERY: SELECT count(*) FROM {}",
+        "SAMPLE: {}",
+        "QUERY: SELECT * FROM {} LIMIT 3",
+    )
     return [forms[turn % len(forms)].format(tables[turn % len(tables)]) for turn in range(turns)]
 
 
 async def round_of(client: SQLEnvClient, play: Play, episodes: int, turns: int) -> dict[str, float]:
-    """Plays fresh episodes; only their steps are timed. -> wall and CPU seconds (of this process) and steps."""
-    resets = await client.reset_many([{"split": "train", "seed": i, "step_budget": 100} for i in range(episodes)])
+    """Plays fresh episodes; only their steps are timed. -> wall and CPU seconds (of this process)
+    and steps."""
+    resets = await client.reset_many(
+        [{"split": "train", "seed": i, "step_budget": 100} for i in range(episodes)]
+    )
     started = [reset for reset in resets if not isinstance(reset, SQLEnvError)]
     if len(started) < episodes:
         raise next(reset for reset in resets if isinstance(reset, SQLEnvError))
@@ -50,13 +59,17 @@ async def round_of(client: SQLEnvClient, play: Play, episodes: int, turns: int) 
             await play(episode_id, action, step)
 
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(episode(r.episode_id, actions_of(r.observation.schema_info, turns)) for r in started))
+    await asyncio.gather(
+        *(episode(r.episode_id, actions_of(r.observation.schema_info, turns)) for r in started)
+    )
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     await asyncio.gather(*(client.close_episode(reset.episode_id) for reset in started))
     return {"wall_s": wall_s, "cpu_s": cpu_s, "steps": float(episodes * turns)}
 
 
-async def compare(url: str, episodes: int, turns: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+async def compare(
+    url: str, episodes: int, turns: int, rounds: int
+) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {"plain": [], "gathered": []}
     async with SQLEnvClient(url) as client, httpx.AsyncClient(base_url=url, timeout=60.0) as http:
 
@@ -75,24 +88,40 @@ async def compare(url: str, episodes: int, turns: int, rounds: int) -> dict[str,
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory that the server serves.")] = Path("data"),
+    data: Annotated[Path, typer.Option(help="Data directory that the server serves.")] = Path(
+        "data"
+    ),
     episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
     turns: Annotated[int, typer.Option(help="Steps of each episode, up to 100.")] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds of each way.")] = 5,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/client_batching.json"),
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path(
+        "runs/client_batching.json"
+    ),
 ) -> None:
-    with tempfile.TemporaryDirectory() as scratch, ServerProcess(data, Path(scratch) / "server.log") as server:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        ServerProcess(data, Path(scratch) / "server.log") as server,
+    ):
         found = asyncio.run(compare(server.url, episodes, turns, rounds))
     table = Table(
-        "way", "steps/s", "client CPU, ms/step", title=f"{episodes} episodes at once, median of {rounds} rounds"
+        "way",
+        "steps/s",
+        "client CPU, ms/step",
+        title=f"{episodes} episodes at once, median of {rounds} rounds",
     )
     summary: dict[str, Any] = {"episodes": episodes, "turns": turns, "rounds": rounds}
     for way, measured in found.items():
         steps_per_s = statistics.median(r["steps"] / r["wall_s"] for r in measured)
         cpu_ms = statistics.median(1000 * r["cpu_s"] / r["steps"] for r in measured)
-        summary[way] = {"steps_per_s": round(steps_per_s, 1), "client_cpu_ms_per_step": round(cpu_ms, 4)}
+        summary[way] = {
+            "steps_per_s": round(steps_per_s, 1),
+            "client_cpu_ms_per_step": round(cpu_ms, 4),
+        }
         table.add_row(way, f"{steps_per_s:,.0f}", f"{cpu_ms:.3f}")
-    ratios = [g["steps"] / g["wall_s"] / (p["steps"] / p["wall_s"]) for p, g in zip(*found.values(), strict=True)]
+    ratios = [
+        g["steps"] / g["wall_s"] / (p["steps"] / p["wall_s"])
+        for p, g in zip(*found.values(), strict=True)
+    ]
     summary["ratio"] = round(statistics.median(ratios), 2)
     table.add_row("ratio", f"{summary['ratio']} x", "")
     Console().print(table)

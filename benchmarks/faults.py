@@ -1,9 +1,11 @@
-"""Does a fault ever lose an episode, charge it twice or change a byte of it? Real servers, killed and cut off.
+"""Does a fault ever lose an episode, charge it twice or change a byte of it? Real servers, killed
+and cut off.
 
-500 episodes on 3 servers, and a training of `python -m trainer`, directly and behind HAProxy, each undisturbed first,
-then under faults, 20 or more of every kind: SIGKILL, SIGSTOP for 10 s, restarts, network loss (connections cut,
-packets held back, replies lost), and now and then all servers gone at once. A training ends when it has made its steps,
-so it meets fewer. Exit status 1 where anything was lost, charged twice or different.
+500 episodes on 3 servers, and a training of `python -m trainer`, directly and behind HAProxy, each
+undisturbed first, then under faults, 20 or more of every kind: SIGKILL, SIGSTOP for 10 s, restarts,
+network loss (connections cut, packets held back, replies lost), and now and then all servers gone
+at once. A training ends when it has made its steps, so it meets fewer. Exit status 1 where anything
+was lost, charged twice or different.
 
     python benchmarks/faults.py --data data --out runs/faults.json
 """
@@ -37,9 +39,13 @@ def table(findings: list[Finding]) -> Table:
     rows: dict[str, list[str]] = {
         "episodes": [f"{one.episodes:,}" for one in findings],
         "steps": [f"{one.steps:,}" for one in findings],
-        "outcomes": ["\n".join(f"{count} {name}" for name, count in one.outcomes.items()) for one in findings],
+        "outcomes": [
+            "\n".join(f"{count} {name}" for name, count in one.outcomes.items()) for one in findings
+        ],
         "faults": [str(sum(one.faults.values())) for one in findings],
-        "  of which": ["\n".join(f"{count} {kind}" for kind, count in one.faults.items()) for one in findings],
+        "  of which": [
+            "\n".join(f"{count} {kind}" for kind, count in one.faults.items()) for one in findings
+        ],
         "episodes lost": [str(one.lost) for one in findings],
         "charged twice": [str(one.charged_twice) for one in findings],
         "other digests": [str(one.different) for one in findings],
@@ -55,33 +61,48 @@ def table(findings: list[Finding]) -> Table:
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory that the servers serve.")] = Path("data"),
+    data: Annotated[Path, typer.Option(help="Data directory that the servers serve.")] = Path(
+        "data"
+    ),
     episodes: Annotated[int, typer.Option(help="Episodes of each soak.")] = 500,
-    faults: Annotated[int, typer.Option(help="Faults of each soak; of the training, at most.")] = 140,
+    faults: Annotated[
+        int, typer.Option(help="Faults of each soak; of the training, at most.")
+    ] = 140,
     servers: Annotated[int, typer.Option(min=2, help="Environment servers.")] = 3,
     steps: Annotated[int, typer.Option(help="Optimiser steps of the training.")] = 30,
     seed: Annotated[int, typer.Option(help="Of the order of the faults.")] = 0,
-    way: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; may be repeated.")] = None,
+    way: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("runs/faults.json"),
 ) -> None:
     findings, skipped = [], {}
     for one in way or WAYS:
         if one not in WAYS:
             raise typer.BadParameter(f"{one!r} is none of {', '.join(WAYS)}", param_hint="--way")
-    with tempfile.TemporaryDirectory(prefix="sqlenv-faults-") as scratch, running_cluster(data, servers) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="sqlenv-faults-") as scratch,
+        running_cluster(data, servers) as cluster,
+    ):
         for one in way or WAYS:
             if "gateway" in one and (reason := gateway.missing()):
                 skipped[one] = reason
                 console.print(f"skipped: {one}: {reason}", markup=False)
                 continue
             planned = plan(faults, servers, seed)
-            with gateway.running_gateway(cluster.urls) if "gateway" in one else nullcontext() as front:
+            with (
+                gateway.running_gateway(cluster.urls)
+                if "gateway" in one
+                else nullcontext() as front
+            ):
                 urls = cluster.urls if front is None else [front.url]
                 if "training" in one:
                     options = ("--steps", str(steps), *TRAINING_OPTIONS)
                     folder = Path(scratch, one.replace(" ", "-"))
                     folder.mkdir()
-                    findings.append(training(one, data.resolve(), cluster, urls, folder, planned, *options))
+                    findings.append(
+                        training(one, data.resolve(), cluster, urls, folder, planned, *options)
+                    )
                 else:
                     findings.append(soak(one, data, cluster, urls, episodes, planned))
             console.print(table(findings))

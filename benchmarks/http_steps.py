@@ -1,11 +1,13 @@
-"""What does HTTP cost a step? Steps a second through a real server, against the same steps in process.
+"""What does HTTP cost a step? Steps a second through a real server, against the same steps in
+process.
 
     python benchmarks/http_steps.py [--data DIR] [--seconds 3] [--json PATH]
 
-The same episodes are played three ways in one run: in process (the bare loop), one step a request (one in flight and 64
-in flight), and in batches of 64 steps (one and two in flight). The client is a raw socket with prepared bytes, so that
-the server is what is measured. `x` is the time of a step over the bare one; CPU counts the server and its SQL workers.
-Times of a busy machine mean little: compare the ratios of one run. Linux only (reads /proc).
+The same episodes are played three ways in one run: in process (the bare loop), one step a request
+(one in flight and 64 in flight), and in batches of 64 steps (one and two in flight). The client is
+a raw socket with prepared bytes, so that the server is what is measured. `x` is the time of a step
+over the bare one; CPU counts the server and its SQL workers. Times of a busy machine mean little:
+compare the ratios of one run. Linux only (reads /proc).
 """
 
 import asyncio
@@ -64,9 +66,15 @@ def make_episodes(bank: QuestionBank) -> list[Episode]:
     for number in range(EPISODES):
         question = questions[number * len(questions) // EPISODES]
         table = question.tables_involved[0]
-        lookups = [f'QUERY: SELECT * FROM "{table}" WHERE rowid = {number + step}' for step in range(STEPS - 3)]
+        lookups = [
+            f'QUERY: SELECT * FROM "{table}" WHERE rowid = {number + step}'
+            for step in range(STEPS - 3)
+        ]
         episodes.append(
-            Episode(question.question_id, [f"DESCRIBE: {table}", f"SAMPLE: {table}", *lookups, "ANSWER: 42"])
+            Episode(
+                question.question_id,
+                [f"DESCRIBE: {table}", f"SAMPLE: {table}", *lookups, "ANSWER: 42"],
+            )
         )
     return episodes
 
@@ -107,7 +115,10 @@ class Connection:
 
 
 async def connect(port: int, count: int) -> list[Connection]:
-    return [Connection(*await asyncio.open_connection("127.0.0.1", port, limit=2**24)) for _ in range(count)]
+    return [
+        Connection(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
+        for _ in range(count)
+    ]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -132,7 +143,11 @@ async def play_over_http(
     while wall < seconds:
         name = f"{way.replace(' ', '').replace(',', '-')}-{turn}"
         resets = [
-            {"episode_id": f"{name}-{number}", "question_id": episode.question_id, "step_budget": STEPS}
+            {
+                "episode_id": f"{name}-{number}",
+                "question_id": episode.question_id,
+                "step_budget": STEPS,
+            }
             for number, episode in enumerate(episodes)
         ]
         await connections[0].post("/reset_batch", json.dumps({"resets": resets}).encode())
@@ -166,7 +181,9 @@ async def play_batches(connections: list[Connection], episodes: list[Episode], n
     async def share(first: int) -> None:
         numbers = range(first, len(episodes), len(connections))
         for step in range(STEPS):
-            items = [step_body(name, number, step, episodes[number].actions[step]) for number in numbers]
+            items = [
+                step_body(name, number, step, episodes[number].actions[step]) for number in numbers
+            ]
             await connections[first].post("/step_batch", b'{"steps":[%b]}' % b",".join(items))
 
     await asyncio.gather(*(share(first) for first in range(len(connections))))
@@ -176,10 +193,18 @@ async def measure_http(port: int, pid: int, episodes: list[Episode], seconds: fl
     twice = episodes * 2
     connections = await connect(port, 64)
     rows = [
-        await play_over_http("one a request, 1 in flight", pid, connections[:1], episodes, seconds, play_singles),
-        await play_over_http("one a request, 64 in flight", pid, connections, episodes, seconds, play_singles),
-        await play_over_http("batches of 64, 1 in flight", pid, connections[:1], episodes, seconds, play_batches),
-        await play_over_http("batches of 64, 2 in flight", pid, connections[:2], twice, seconds, play_batches),
+        await play_over_http(
+            "one a request, 1 in flight", pid, connections[:1], episodes, seconds, play_singles
+        ),
+        await play_over_http(
+            "one a request, 64 in flight", pid, connections, episodes, seconds, play_singles
+        ),
+        await play_over_http(
+            "batches of 64, 1 in flight", pid, connections[:1], episodes, seconds, play_batches
+        ),
+        await play_over_http(
+            "batches of 64, 2 in flight", pid, connections[:2], twice, seconds, play_batches
+        ),
     ]
     for connection in connections:
         connection.writer.close()
@@ -190,19 +215,25 @@ def main(
     data: Annotated[Path, typer.Option(help="Data directory.")] = ROOT / "data",
     seconds: Annotated[float, typer.Option(help="Seconds to measure each way.")] = 3.0,
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 1,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers here.")
+    ] = None,
 ) -> None:
     """Steps a second over HTTP, one at a time and in batches, against the bare step in process."""
     bank = QuestionBank.load(data)
     episodes = make_episodes(bank)
     rows = [play_in_process(bank, episodes, seconds)]
-    with running_server(data, "--workers", str(workers), capacity=100_000, finished_capacity=1_000) as server:
+    with running_server(
+        data, "--workers", str(workers), capacity=100_000, finished_capacity=1_000
+    ) as server:
         rows += asyncio.run(measure_http(server.port, server.process.pid, episodes, seconds))
     bare = rows[0]
     table = Table("way", "steps/s", "of bare", "CPU us/step", "x bare CPU", title="Steps over HTTP")
     for row in rows:
         share, times = row.steps_per_s / bare.steps_per_s, row.cpu_us / bare.cpu_us
-        table.add_row(row.way, f"{row.steps_per_s:,.0f}", f"{share:.1%}", f"{row.cpu_us:.0f}", f"{times:.2f}")
+        table.add_row(
+            row.way, f"{row.steps_per_s:,.0f}", f"{share:.1%}", f"{row.cpu_us:.0f}", f"{times:.2f}"
+        )
     Console().print(table)
     if json_path is not None:
         report = {

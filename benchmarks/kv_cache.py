@@ -1,8 +1,10 @@
-"""What keeping the KV cache across turns saves: a batch of episodes with the cache kept, and with it rebuilt each turn.
+"""What keeping the KV cache across turns saves: a batch of episodes with the cache kept, and with
+it rebuilt each turn.
 
     python -m benchmarks.kv_cache [--model DIR] [--episodes 64] [--json PATH]
 
-Both ways play the same questions greedily against one in-process environment server; their actions must be equal.
+Both ways play the same questions greedily against one in-process environment server; their actions
+must be equal.
 """
 
 import json
@@ -17,13 +19,13 @@ import typer
 from env_server.app import create_app
 from shared.client import in_process
 from trainer.config import GRPOConfig
-from trainer.episodes import RolloutStats
-from trainer.generators.base import Sample
-from trainer.generators.local import LocalGenerator
-from trainer.models import load_model_and_tokenizer
-from trainer.questions import load_question_prompts
-from trainer.rollout import local_generator, play_episodes
-from trainer.tokens import codec_of
+from trainer.rollout.batch import RolloutStats
+from trainer.rollout.dataset import load_question_prompts
+from trainer.rollout.generators.base import Sample
+from trainer.rollout.generators.local import LocalGenerator
+from trainer.rollout.loop import local_generator, play_episodes
+from trainer.rollout.tokens import codec_of
+from trainer.runtime.models import load_model_and_tokenizer
 
 
 class Rebuilding:
@@ -54,7 +56,8 @@ class Rebuilding:
 
 
 def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> list[dict[str, Any]]:
-    """One line a way: seconds of generation, turns a second, and the actions' equality with the first way."""
+    """One line a way: seconds of generation, turns a second, and the actions' equality with the
+    first way."""
     prompts = [row["prompt"] for row in load_question_prompts(config, "eval")][:episodes]
     lines: list[dict[str, Any]] = []
     with in_process(create_app()).sync() as client:
@@ -89,9 +92,13 @@ def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> li
 
 
 def main(
-    model: Annotated[str | None, typer.Option(help="Model directory; default: the offline model.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model directory; default: the offline model.")
+    ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes in the batch.")] = 64,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the numbers there.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers there.")
+    ] = None,
 ) -> None:
     config = GRPOConfig.preset("offline", **({"model_name": model} if model else {}))
     loaded, tokenizer = load_model_and_tokenizer(config)
@@ -101,9 +108,13 @@ def main(
     print(f"{'cache':>8} {'generate s':>11} {'CPU s':>7} {'turns':>6} {'same actions':>13}")
     for line in lines:
         same = f"{line['same_actions']}/{line['episodes']}"
-        print(f"{line['cache']:>8} {line['generate_s']:>11.2f} {line['cpu_s']:>7.2f} {line['turns']:>6} {same:>13}")
+        print(
+            f"{line['cache']:>8} {line['generate_s']:>11.2f} {line['cpu_s']:>7.2f} {line['turns']:>6} {same:>13}"
+        )
     ratio = lines[1]["generate_s"] / lines[0]["generate_s"]
-    print(f"rebuilding takes {ratio:.2f} x the generation time of keeping, on {torch.get_num_threads()} threads")
+    print(
+        f"rebuilding takes {ratio:.2f} x the generation time of keeping, on {torch.get_num_threads()} threads"
+    )
     if json_path:
         json_path.write_text(json.dumps({"lines": lines, "ratio": ratio}, indent=2) + "\n")
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.sizing [--episodes 4096 --turn-s 2.0] [--data DIR] [--json PATH]
 
-Against a real server: CPU time of a step taken and of a step replayed (the server and its SQL workers), memory of a
-server that holds nothing, of an unfinished and of a finished episode, and CPU time of the gateway where HAProxy is
-installed. CPU times hold on a busy machine where rates do not; one core gives 1 / CPU time. docs/scaling-ops.md has the
-sum in words. Linux only (reads /proc).
+Against a real server: CPU time of a step taken and of a step replayed (the server and its SQL
+workers), memory of a server that holds nothing, of an unfinished and of a finished episode, and CPU
+time of the gateway where HAProxy is installed. CPU times hold on a busy machine where rates do not;
+one core gives 1 / CPU time. docs/scaling-ops.md has the sum in words. Linux only (reads /proc).
 """
 
 import asyncio
@@ -64,7 +64,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """`servers`, one core each, for episodes that are played together, a step each every `turn_s` seconds."""
+    """`servers`, one core each, for episodes that are played together, a step each every `turn_s`
+    seconds."""
 
     episodes: int
     turn_s: float
@@ -75,8 +76,11 @@ class Plan:
     memory_mib: float  # of one, with a lost one's episodes on the others
 
 
-def plan(inputs: Inputs, episodes: int, turn_s: float, waiting: float, steps: int, finished_capacity: int) -> Plan:
-    """All steps of a turn arrive at once, so a turn waits `episodes / (servers x steps_per_s)`; one server is spare.
+def plan(
+    inputs: Inputs, episodes: int, turn_s: float, waiting: float, steps: int, finished_capacity: int
+) -> Plan:
+    """All steps of a turn arrive at once, so a turn waits `episodes / (servers x steps_per_s)`; one
+    server is spare.
 
     `steps` are those that an episode of a lost server has behind it.
     """
@@ -95,7 +99,8 @@ def plan(inputs: Inputs, episodes: int, turn_s: float, waiting: float, steps: in
     )
 
 
-# -- measuring ---------------------------------------------------------------------------------------------------------
+# -- measuring
+# ---------------------------------------------------------------------------------------------------------
 
 
 def memory_kib(pid: int) -> int:
@@ -110,14 +115,22 @@ def memory_kib(pid: int) -> int:
 
 
 def server(data: Path, workers: int) -> AbstractContextManager[ServerProcess]:
-    return running_server(data, "--workers", str(workers), capacity=1_000_000, finished_capacity=1_000_000)
+    return running_server(
+        data, "--workers", str(workers), capacity=1_000_000, finished_capacity=1_000_000
+    )
 
 
-async def cpu_of_steps(port: int, pid: int, episodes: list[Episode], seconds: float) -> tuple[float, float]:
+async def cpu_of_steps(
+    port: int, pid: int, episodes: list[Episode], seconds: float
+) -> tuple[float, float]:
     """CPU us a step: in batches of 64, and one a request."""
     connections = await connect(port, 64)
-    batches = await play_over_http("sizing batches", pid, connections[:1], episodes, seconds, play_batches)
-    singles = await play_over_http("sizing singles", pid, connections, episodes, seconds, play_singles)
+    batches = await play_over_http(
+        "sizing batches", pid, connections[:1], episodes, seconds, play_batches
+    )
+    singles = await play_over_http(
+        "sizing singles", pid, connections, episodes, seconds, play_singles
+    )
     return batches.cpu_us, singles.cpu_us
 
 
@@ -133,20 +146,29 @@ async def cpu_of_replays(port: int, pid: int, episodes: list[Episode], seconds: 
     return (cpu_seconds(pid) - cpu_began) / steps * 1e6
 
 
-async def start(connection: Connection, name: str, episodes: list[Episode], actions: list[list[str]]) -> None:
+async def start(
+    connection: Connection, name: str, episodes: list[Episode], actions: list[list[str]]
+) -> None:
     resets = [
-        {"episode_id": f"{name}-{n}", "question_id": one.question_id, "step_budget": STEPS, "actions": done}
+        {
+            "episode_id": f"{name}-{n}",
+            "question_id": one.question_id,
+            "step_budget": STEPS,
+            "actions": done,
+        }
         for n, (one, done) in enumerate(zip(episodes, actions, strict=True))
     ]
     await connection.post("/reset_batch", json.dumps({"resets": resets}).encode())
 
 
 async def hold(port: int, pid: int, episodes: list[Episode], count: int, finish: bool) -> float:
-    """KiB of an episode: `count` of them begin, take `SHOWN_STEPS` steps and, with `finish`, answer."""
+    """KiB of an episode: `count` of them begin, take `SHOWN_STEPS` steps and, with `finish`,
+    answer."""
     [connection] = await connect(port, 1)
     before = 0
     for first in range(-BATCH, count, BATCH):
-        if first == 0:  # after a batch that opens connections to databases and grows what is never given back
+        # after a batch that opens connections to databases and grows what is never given back
+        if first == 0:
             before = memory_kib(pid)
         some = [episodes[n % len(episodes)] for n in range(BATCH)]
         name = f"hold{first}"
@@ -162,7 +184,9 @@ async def hold(port: int, pid: int, episodes: list[Episode], count: int, finish:
 
 async def cpu_of_requests(port: int, pid: int, episodes: list[Episode], seconds: float) -> float:
     """CPU us a request of a gateway that listens on `port`."""
-    row = await play_over_http("sizing gateway", pid, await connect(port, 64), episodes, seconds, play_singles)
+    row = await play_over_http(
+        "sizing gateway", pid, await connect(port, 64), episodes, seconds, play_singles
+    )
     return row.cpu_us
 
 
@@ -185,7 +209,8 @@ def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
     return Inputs(step_us, single_us, replay_us, base_mib, *kib, gateway_us)
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
+# -- the command
+# -------------------------------------------------------------------------------------------------------
 
 
 def show(inputs: Inputs, plans: list[Plan], console: Console) -> None:
@@ -197,7 +222,9 @@ def show(inputs: Inputs, plans: list[Plan], console: Console) -> None:
     found.add_row("memory, holding nothing", f"{inputs.base_mib:.0f} MiB")
     found.add_row("memory of an unfinished episode", f"{inputs.episode_kib:.1f} KiB")
     found.add_row("memory of a finished one", f"{inputs.finished_kib:.1f} KiB")
-    gateway = "no HAProxy here" if inputs.gateway_cpu_us is None else f"{inputs.gateway_cpu_us:.0f} us"
+    gateway = (
+        "no HAProxy here" if inputs.gateway_cpu_us is None else f"{inputs.gateway_cpu_us:.0f} us"
+    )
     found.add_row("CPU of the gateway, a request", gateway)
     console.print(found)
     table = Table(
@@ -213,16 +240,28 @@ def show(inputs: Inputs, plans: list[Plan], console: Console) -> None:
 
 
 def main(
-    episodes: Annotated[list[int] | None, typer.Option(help="Episodes in flight; may be repeated.")] = None,
-    turn_s: Annotated[float, typer.Option(min=0.001, help="Seconds in which all of them get their next action.")] = 2.0,
-    waiting: Annotated[float, typer.Option(min=0.001, help="Share of a turn that may be spent waiting.")] = 0.1,
-    steps: Annotated[int, typer.Option(help="Steps that an episode has behind it when its server is lost.")] = 5,
+    episodes: Annotated[
+        list[int] | None, typer.Option(help="Episodes in flight; may be repeated.")
+    ] = None,
+    turn_s: Annotated[
+        float, typer.Option(min=0.001, help="Seconds in which all of them get their next action.")
+    ] = 2.0,
+    waiting: Annotated[
+        float, typer.Option(min=0.001, help="Share of a turn that may be spent waiting.")
+    ] = 0.1,
+    steps: Annotated[
+        int, typer.Option(help="Steps that an episode has behind it when its server is lost.")
+    ] = 5,
     finished_capacity: Annotated[int, typer.Option(help="SQLENV_FINISHED_CAPACITY.")] = 10_000,
     data: Annotated[Path, typer.Option(help="Data directory.")] = ROOT / "data",
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 2,
     seconds: Annotated[float, typer.Option(help="Seconds to measure each CPU time.")] = 4.0,
-    held: Annotated[int, typer.Option(help="Episodes to hold when their memory is measured.")] = 5_000,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
+    held: Annotated[
+        int, typer.Option(help="Episodes to hold when their memory is measured.")
+    ] = 5_000,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers here.")
+    ] = None,
 ) -> None:
     """What a server costs here, and how many of them a load needs."""
     inputs = measure(data, workers, seconds, held)
@@ -230,7 +269,11 @@ def main(
     plans = [plan(inputs, one, turn_s, waiting, steps, finished_capacity) for one in wanted]
     show(inputs, plans, Console())
     if json_path is not None:
-        machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+        machine = {
+            "cpus": os.cpu_count(),
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+        }
         report = {"inputs": asdict(inputs), "plans": [asdict(one) for one in plans], **machine}
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -3,13 +3,14 @@
     python benchmarks/verdicts.py [--spider DIR] [--pairs FILE] [--json PATH]
 
 DIR is a copy of Spider (default: SPIDER_DIR) with `database/<db_id>/<db_id>.sqlite`. FILE (default:
-DIR/verdict_pairs.jsonl) has one pair a line: gold and predicted SQL, `pred_status` ("ok" where the prediction ran) and
-`official_ex_keep_distinct`, the official verdict. Both statements are run in the SQL jail and judged by each standard
-of `env_server.verifier.STANDARDS`; the pairs that the official evaluator ran are compared. All take the gold's own rows
-for the only answer; 'strict, ties' is strict as episodes have it, where equal sort keys leave other answers open.
+DIR/verdict_pairs.jsonl) has one pair a line: gold and predicted SQL, `pred_status` ("ok" where the
+prediction ran) and `official_ex_keep_distinct`, the official verdict. Both statements are run in
+the SQL jail and judged by each standard of `env_server.verifier.STANDARDS`; the pairs that the
+official evaluator ran are compared. All take the gold's own rows for the only answer; 'strict,
+ties' is strict as episodes have it, where equal sort keys leave other answers open.
 
-Exit status 1 where Spider's standard agrees on fewer than 99 % of them, where strict differs by more than column order,
-or 'strict, ties' by more than that and ties.
+Exit status 1 where Spider's standard agrees on fewer than 99 % of them, where strict differs by
+more than column order, or 'strict, ties' by more than that and ties.
 """
 
 import json
@@ -41,7 +42,8 @@ STRICT_TIES = "strict, ties"
 RULES = {name: standard.rule for name, standard in STANDARDS.items()} | {
     STRICT_TIES: "strict, where any row of an equal sort key will do"
 }
-ALLOWED = {"strict": {COLUMN_ORDER}, STRICT_TIES: {COLUMN_ORDER, TIE}}  # reasons to differ from the official verdict
+# reasons to differ from the official verdict
+ALLOWED = {"strict": {COLUMN_ORDER}, STRICT_TIES: {COLUMN_ORDER, TIE}}
 
 
 class Pair(BaseModel):
@@ -69,7 +71,8 @@ class Disagreement:
 
 @dataclass
 class Comparison:
-    """`agree`: standard -> pairs with the official verdict, of the `compared`; `right`: pairs that it calls right.
+    """`agree`: standard -> pairs with the official verdict, of the `compared`; `right`: pairs that
+    it calls right.
 
     `ran_otherwise`: a line for what ran only here or only there. The former is not compared.
     """
@@ -87,7 +90,9 @@ class Comparison:
         """What falls short of the bounds in this file's docstring."""
         found = []
         if self.agree["spider"] < LEAST_AGREEMENT * self.compared:
-            found.append(f"spider agrees on {self.agree['spider']} of {self.compared}, under {LEAST_AGREEMENT:.0%}")
+            found.append(
+                f"spider agrees on {self.agree['spider']} of {self.compared}, under {LEAST_AGREEMENT:.0%}"
+            )
         for one in self.disagreements:
             if one.why not in ALLOWED.get(one.standard, {one.why}):
                 found.append(f"{one.standard} differs on dev {one.dev_idx} by {one.why}")
@@ -95,7 +100,8 @@ class Comparison:
 
 
 def compare(spider: Path, pairs: Sequence[Pair]) -> Comparison:
-    """Run and judge every pair. `ValueError` naming a gold that fails or a database that is missing."""
+    """Run and judge every pair. `ValueError` naming a gold that fails or a database that is
+    missing."""
     found = Comparison(pairs=len(pairs))
     with SqlRunner(POLICY) as runner:
         for pair in pairs:
@@ -108,11 +114,14 @@ def _compare(found: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> 
     if not path.is_file():
         raise ValueError(f"no database at {path}: --spider must be a copy of Spider")
     gold_result, result = (
-        runner.run(SqlJob(JobKind.QUERY, str(path), sql, MAX_ROWS)) for sql in (pair.gold, pair.pred)
+        runner.run(SqlJob(JobKind.QUERY, str(path), sql, MAX_ROWS))
+        for sql in (pair.gold, pair.pred)
     )
     where = f"dev {pair.dev_idx} ({pair.db_id})"
     if gold_result.error or gold_result.truncated:
-        raise ValueError(f"the gold of {where} fails: {gold_result.error or f'over {MAX_ROWS:,} rows'}: {pair.gold}")
+        raise ValueError(
+            f"the gold of {where} fails: {gold_result.error or f'over {MAX_ROWS:,} rows'}: {pair.gold}"
+        )
     ran_there = pair.pred_status == "ok"
     if ran_there != (result.error is None):
         why = "runs here alone" if result.error is None else f"does not run here ({result.error})"
@@ -138,7 +147,9 @@ def _compare(found: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> 
         why = "it does not run here" if failed else difference(result.rows, gold, tied)
         official = pair.official_ex_keep_distinct
         found.disagreements.append(
-            Disagreement(name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred)
+            Disagreement(
+                name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred
+            )
         )
 
 
@@ -151,7 +162,9 @@ def difference(rows: Sequence[tuple[Any, ...]], gold: Gold, tied: Gold) -> str:
         return TIE
     for ordered in (True, False):
         order = column_order(rows, gold.rows, ordered, MAX_CELLS)
-        if order is not None and strict([tuple(row[place] for place in order) for row in rows], gold):
+        if order is not None and strict(
+            [tuple(row[place] for place in order) for row in rows], gold
+        ):
             return COLUMN_ORDER
     if Counter(rows) == Counter(gold.rows):
         return "row order"
@@ -167,7 +180,9 @@ def _read_pairs(path: Path) -> Iterator[Pair]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ValueError(f"can't read the pairs {path}: {error.strerror}; name them with --pairs") from error
+        raise ValueError(
+            f"can't read the pairs {path}: {error.strerror}; name them with --pairs"
+        ) from error
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -185,7 +200,9 @@ def show(found: Comparison, console: Console) -> None:
     )  # fmt: skip
     for name, rule in RULES.items():
         share = f"{found.agree[name] / max(found.compared, 1):.1%}"
-        table.add_row(name, rule, str(found.agree[name]), str(found.compared), share, str(found.right[name]))
+        table.add_row(
+            name, rule, str(found.agree[name]), str(found.compared), share, str(found.right[name])
+        )
     console.print(table)
 
     def say(line: str) -> None:
@@ -197,7 +214,9 @@ def show(found: Comparison, console: Console) -> None:
         by_pair.setdefault(one.dev_idx, []).append(one)
     for dev_idx, several in sorted(by_pair.items()):
         first = several[0]
-        ours, official = ("right" if verdict else "wrong" for verdict in (first.ours, first.official))
+        ours, official = (
+            "right" if verdict else "wrong" for verdict in (first.ours, first.official)
+        )
         names = "; ".join(f"{one.standard} ({one.why})" for one in several)
         say(f"dev {dev_idx} ({first.db_id}): official {official}; {ours} by {names}")
         say(f"    gold  {' '.join(first.gold.split())}\n    pred  {' '.join(first.pred.split())}")
@@ -206,11 +225,18 @@ def show(found: Comparison, console: Console) -> None:
 
 
 def main(
-    spider: Annotated[Path | None, typer.Option(help="A copy of Spider; default: SPIDER_DIR.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="The pairs; default: SPIDER/verdict_pairs.jsonl.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the numbers and the list here.")] = None,
+    spider: Annotated[
+        Path | None, typer.Option(help="A copy of Spider; default: SPIDER_DIR.")
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="The pairs; default: SPIDER/verdict_pairs.jsonl.")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers and the list here.")
+    ] = None,
 ) -> None:
-    """Judge pairs of gold and predicted SQL by every standard and compare with the official evaluator's verdicts."""
+    """Judge pairs of gold and predicted SQL by every standard and compare with the official
+    evaluator's verdicts."""
     named = spider or (Path(os.environ["SPIDER_DIR"]) if os.environ.get("SPIDER_DIR") else None)
     try:
         if named is None:
@@ -223,7 +249,9 @@ def main(
     if json_path is not None:
         report = asdict(found) | {"problems": found.problems}
         try:
-            json_path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            json_path.write_text(
+                json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
         except OSError as error:
             typer.echo(f"error: can't write {json_path}: {error.strerror}", err=True)
             raise typer.Exit(2) from None

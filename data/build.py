@@ -1,11 +1,13 @@
-"""Builds the shipped data from code: thirteen databases and the questions on them. The same code gives the same bytes.
+"""Builds the shipped data from code: thirteen databases and the questions on them. The same code
+gives the same bytes.
 
     OUT/databases/<db_id>/<db_id>.sqlite
     OUT/questions/questions_train.json    eight databases
     OUT/questions/questions_eval.json     other questions on these eight, and questions on the five others
 
-`check` rebuilds everything elsewhere and names each file that differs. A database file holds the number of the SQLite
-version that wrote it: under that version bytes are compared, under another one the schema and the rows.
+`check` rebuilds everything elsewhere and names each file that differs. A database file holds the
+number of the SQLite version that wrote it: under that version bytes are compared, under another one
+the schema and the rows.
 """
 
 import json
@@ -25,13 +27,14 @@ from data.domains.shipped import SHIPPED
 from data.domains.shipped.parts import Sheet, Shipped
 from data.domains.spec import Rows
 from data.domains.templates import Asked, balanced
-from data.gold import GoldRejected, open_readonly, run_gold
+from data.golds.execute import GoldRejected, open_readonly, run_gold
 from shared.dataset import database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
 DATA_DIR = Path(__file__).parent
 SEED = 1
-WANTED_SEEN = {TRAIN: {"easy": 33, "medium": 41}, EVAL: {"easy": 8, "medium": 11}}  # a training database
+# a training database
+WANTED_SEEN = {TRAIN: {"easy": 33, "medium": 41}, EVAL: {"easy": 8, "medium": 11}}
 WANTED_UNSEEN = {EVAL: {"easy": 24, "medium": 27}}  # another database
 HARD_EVAL_EVERY = 3  # of a training database's hard questions, each third goes to eval
 LEVELS = ("easy", "medium")
@@ -47,7 +50,8 @@ class DatabaseSummary:
     unseen: bool
     rows: dict[str, int]  # table -> rows
     size_bytes: int
-    questions: Counter[tuple[str, str]] = field(default_factory=Counter)  # (split, difficulty) -> how many
+    # (split, difficulty) -> how many
+    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass
@@ -69,14 +73,18 @@ def shipped_rows(shipped: Shipped) -> Rows:
 
 
 def build(out: Path) -> Summary:
-    """Write everything under `out`, replacing files of the same names. Raises DataError where a hard gold is unfit."""
+    """Write everything under `out`, replacing files of the same names. Raises DataError where a
+    hard gold is unfit."""
     out = Path(out)
     train, seen, unseen = (Part(round(MAX_ANSWER_SHARE * size)) for size in _part_sizes())
     splits = (TRAIN, EVAL)
-    summary = Summary([], {name: Counter() for name in splits}, {name: Counter() for name in splits})
+    summary = Summary(
+        [], {name: Counter() for name in splits}, {name: Counter() for name in splits}
+    )
     files: dict[str, list[dict[str, Any]]] = {name: [] for name in splits}
     scenes = []
-    for shipped in SHIPPED:  # the hard questions of all come first: the others give way to their answers
+    # the hard questions of all come first: the others give way to their answers
+    for shipped in SHIPPED:
         rows = shipped_rows(shipped)
         parts = {EVAL: unseen} if shipped.unseen else {TRAIN: train, EVAL: seen}
         scenes.append((shipped, rows, parts, _hard_questions(shipped, rows, parts)))
@@ -119,10 +127,14 @@ def _template_questions(
     """Easy and medium questions by split, the easy ones first."""
     domain = shipped.domain
     wanted = WANTED_UNSEEN if shipped.unseen else WANTED_SEEN
-    sizes = {level: round(SURPLUS * sum(counts[level] for counts in wanted.values())) for level in LEVELS}
+    sizes = {
+        level: round(SURPLUS * sum(counts[level] for counts in wanted.values())) for level in LEVELS
+    }
     connection = open_memory(domain, rows)
     try:
-        pool = balanced(domain, rows, connection, random.Random(f"questions:{SEED}:{domain.db_id}"), sizes)
+        pool = balanced(
+            domain, rows, connection, random.Random(f"questions:{SEED}:{domain.db_id}"), sizes
+        )
     finally:
         connection.close()
     dealt = deal(pool, wanted, parts, hard)
@@ -130,8 +142,13 @@ def _template_questions(
         for level, count in counts.items():
             found = sum(item.draft.difficulty == level for item in dealt[name])
             if found < count:
-                raise DataError(f"{domain.db_id}: {found} {level} questions for {name} where {count} are wanted")
-    return {name: sorted(found, key=lambda item: LEVELS.index(item.draft.difficulty)) for name, found in dealt.items()}
+                raise DataError(
+                    f"{domain.db_id}: {found} {level} questions for {name} where {count} are wanted"
+                )
+    return {
+        name: sorted(found, key=lambda item: LEVELS.index(item.draft.difficulty))
+        for name, found in dealt.items()
+    }
 
 
 def _hard_questions(shipped: Shipped, rows: Rows, parts: dict[str, Part]) -> dict[str, list[Asked]]:
@@ -145,12 +162,16 @@ def _hard_questions(shipped: Shipped, rows: Rows, parts: dict[str, Part]) -> dic
             try:
                 item = Asked(draft, run_gold(connection, draft.sql))
             except GoldRejected as error:
-                raise DataError(f"{domain.db_id}: unfit gold of {draft.text!r}: {error.message}") from error
+                raise DataError(
+                    f"{domain.db_id}: unfit gold of {draft.text!r}: {error.message}"
+                ) from error
             if gives_itself_away(item):
                 raise DataError(f"{domain.db_id}: the text holds the answer: {draft.text}")
             split = EVAL if shipped.unseen or number % HARD_EVAL_EVERY == 0 else TRAIN
             if not parts[split].take(item):
-                raise DataError(f"{domain.db_id}: the text, the gold or the answer is taken: {draft.text}")
+                raise DataError(
+                    f"{domain.db_id}: the text, the gold or the answer is taken: {draft.text}"
+                )
             dealt[split].append(item)
     finally:
         connection.close()
@@ -171,7 +192,8 @@ def _record(question_id: str, db_id: str, item: Asked) -> dict[str, Any]:
 
 
 def check(data_dir: Path) -> tuple[Summary, list[str]]:
-    """Rebuild elsewhere: the summary, and one line for each file of `data_dir` that differs from the rebuilt one."""
+    """Rebuild elsewhere: the summary, and one line for each file of `data_dir` that differs from
+    the rebuilt one."""
     with tempfile.TemporaryDirectory(prefix="sqlenv-build-") as folder:
         fresh = Path(folder)
         return build(fresh), compare(Path(data_dir), fresh)
@@ -211,13 +233,16 @@ def _difference(path: Path, fresh: Path) -> str | None:
 
 
 def dump(path: Path) -> list[str]:
-    """The schema and every row of a database, in the order of creation and of the keys: the same under all versions."""
+    """The schema and every row of a database, in the order of creation and of the keys: the same
+    under all versions."""
     connection = open_readonly(path)
     try:
         tables = list(connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY rowid"))
         lines = [str(sql) for _, sql in tables]
         for name, _ in tables:
-            lines += [repr(row) for row in connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')]
+            lines += [
+                repr(row) for row in connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')
+            ]
         return lines
     except apsw.Error as error:
         raise DatabaseLoadError(f"{path} can't be read: {error}") from error

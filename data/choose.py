@@ -1,8 +1,9 @@
 """Chooses the shipped questions of one database: which are asked in training, which in evaluation.
 
-A question's skeleton is its SQL with every literal masked. A skeleton belongs to one split only, so that an eval
-question on a training database is never a training question with another number in it. One answer is the answer of a
-small share of a part's questions only, so that no constant earns much.
+A question's skeleton is its SQL with every literal masked. A skeleton belongs to one split only, so
+that an eval question on a training database is never a training question with another number in it.
+One answer is the answer of a small share of a part's questions only, so that no constant earns
+much.
 """
 
 import re
@@ -16,7 +17,7 @@ from sqlglot import exp
 
 from data.domains.spec import Domain, Draft, HardQuestion
 from data.domains.templates import Asked
-from data.parsing import parse
+from data.golds.parsing import parse
 
 TRAIN, EVAL = "train", "eval"
 TRIVIAL_WORDS = frozenset(("a", "an", "and", "at", "in", "of", "the", "with"))
@@ -33,7 +34,11 @@ class Part:
 
     def take(self, asked: Asked) -> bool:
         """Take the question, unless its text or its gold is taken or its answer is too common."""
-        answer, text, gold = repr(asked.gold.answer), asked.draft.text.lower(), normalised(asked.draft.sql)
+        answer, text, gold = (
+            repr(asked.gold.answer),
+            asked.draft.text.lower(),
+            normalised(asked.draft.sql),
+        )
         if self.answers[answer] >= self.most or text in self.taken or gold in self.taken:
             return False
         self.answers[answer] += 1
@@ -48,7 +53,11 @@ def normalised(sql: str) -> str:
 
 def skeleton(sql: str) -> str:
     """`normalised` with every literal masked, and LIMIT's number too."""
-    return _spelled(parse(sql).transform(lambda node: exp.Placeholder() if isinstance(node, exp.Literal) else node))
+    return _spelled(
+        parse(sql).transform(
+            lambda node: exp.Placeholder() if isinstance(node, exp.Literal) else node
+        )
+    )
 
 
 def _spelled(tree: exp.Expression) -> str:
@@ -81,10 +90,13 @@ def text_holds(text: str, answer: Any) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """The words and numbers in `text`, accents and case dropped: `José.Vega7@x.org` holds `jose`, `vega`, `7`."""
+    """The words and numbers in `text`, accents and case dropped: `José.Vega7@x.org` holds `jose`,
+    `vega`, `7`."""
     plain = unicodedata.normalize("NFKD", text.lower())
     plain = "".join(mark for mark in plain if not unicodedata.combining(mark))
-    return {word for word in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain) if word not in TRIVIAL_WORDS}
+    return {
+        word for word in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain) if word not in TRIVIAL_WORDS
+    }
 
 
 def deal(
@@ -93,10 +105,11 @@ def deal(
     parts: Mapping[str, Part],
     hard: Mapping[str, Iterable[Asked]],
 ) -> dict[str, list[Asked]]:
-    """Deal `pool` to the splits: `wanted[split][difficulty]` questions each, forms as even as the pool allows.
+    """Deal `pool` to the splits: `wanted[split][difficulty]` questions each, forms as even as the
+    pool allows.
 
-    A skeleton goes to the split that is furthest behind its share of the form's questions, and stays there. Those of
-    the `hard` questions have their splits.
+    A skeleton goes to the split that is furthest behind its share of the form's questions, and
+    stays there. Those of the `hard` questions have their splits.
     """
     dealt: dict[str, list[Asked]] = {name: [] for name in wanted}
     left = {name: dict(counts) for name, counts in wanted.items()}
@@ -109,7 +122,9 @@ def deal(
             continue
         key = skeleton(asked.draft.sql)
         if key not in owner:
-            owner[key] = min(open_splits, key=lambda name: (forms[form][name] + 0.5) / wanted[name][level])
+            owner[key] = min(
+                open_splits, key=lambda name: (forms[form][name] + 0.5) / wanted[name][level]
+            )
         name = owner[key]
         if name in open_splits and parts[name].take(asked):
             dealt[name].append(asked)

@@ -4,7 +4,8 @@
     DIR/questions/questions_train.json
     DIR/questions/demonstrations.json     question_id -> {"actions": [...], "demonstrator": name}
 
-Everything follows from the seed. Database number k of seed s is the same however many databases are asked for.
+Everything follows from the seed. Database number k of seed s is the same however many databases are
+asked for.
 """
 
 import json
@@ -51,11 +52,13 @@ def generate(
     shape: Shape | None = None,
     progress: bool = False,
 ) -> Report:
-    """Write `databases` fresh databases with up to that many questions each, and a demonstration of every question.
+    """Write `databases` fresh databases with up to that many questions each, and a demonstration of
+    every question.
 
-    `noise` is the share of demonstrations that a noisy demonstrator gives, one of `MIXTURES[mixture]`; `easy_share` of
-    the questions are easy, the rest medium. The questions of the last `eval_databases` databases are the eval split,
-    which training never sees, and have no demonstration. `out` may exist: files of the same name are replaced.
+    `noise` is the share of demonstrations that a noisy demonstrator gives, one of
+    `MIXTURES[mixture]`; `easy_share` of the questions are easy, the rest medium. The questions of
+    the last `eval_databases` databases are the eval split, which training never sees, and have no
+    demonstration. `out` may exist: files of the same name are replaced.
     """
     if databases < 1 or questions_per_database < 1:
         raise ValueError("databases and questions_per_database must be at least 1")
@@ -71,7 +74,15 @@ def generate(
     show = partial(demonstrate, noise=noise, mixture=mixture)
     numbers = range(databases)
     for number in track(numbers, "Generating", disable=not progress) if progress else numbers:
-        made = _database(seed * SEEDS_APART + number, questions_per_database, out, show, easy_share, shape, report)
+        made = _database(
+            seed * SEEDS_APART + number,
+            questions_per_database,
+            out,
+            show,
+            easy_share,
+            shape,
+            report,
+        )
         split = "train" if number < databases - eval_databases else "eval"
         for question, script in made:
             splits[split].append(question)
@@ -81,14 +92,24 @@ def generate(
         if questions:
             path = questions_path(out, split)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(questions, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            path.write_text(
+                json.dumps(questions, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+            )
     demonstrations = questions_path(out, "train").with_name("demonstrations.json")
-    demonstrations.write_text(json.dumps(scripts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    demonstrations.write_text(
+        json.dumps(scripts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+    )
     return report
 
 
 def _database(
-    seed: int, count: int, out: Path, show: Demonstrate, easy_share: float, shape: Shape | None, report: Report
+    seed: int,
+    count: int,
+    out: Path,
+    show: Demonstrate,
+    easy_share: float,
+    shape: Shape | None,
+    report: Report,
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Write one database; its questions, each with its demonstration."""
     domain = fresh_domain(seed, shape)
@@ -136,8 +157,12 @@ def command(
     questions: Annotated[int, typer.Option(min=1, help="questions a database")] = 40,
     noise: Annotated[float, typer.Option(min=0, max=1, help="share of noisy demonstrations")] = 0.0,
     mixture: Annotated[Mixture, typer.Option(help="of noisy demonstrators")] = "careless",
-    easy_share: Annotated[float, typer.Option(min=0, max=1, help="share of easy questions")] = EASY_SHARE,
-    eval_databases: Annotated[int, typer.Option(min=0, help="how many of them are for evaluation alone")] = 0,
+    easy_share: Annotated[
+        float, typer.Option(min=0, max=1, help="share of easy questions")
+    ] = EASY_SHARE,
+    eval_databases: Annotated[
+        int, typer.Option(min=0, help="how many of them are for evaluation alone")
+    ] = 0,
 ) -> None:
     """Make fresh databases with questions, golds and demonstrations, from a seed.
 
@@ -147,7 +172,10 @@ def command(
         typer.echo(f"{out} is not empty: empty it, or name another directory with --out", err=True)
         raise typer.Exit(1)
     if eval_databases >= databases:
-        typer.echo(f"--eval-databases {eval_databases} leaves none of {databases} databases to train on", err=True)
+        typer.echo(
+            f"--eval-databases {eval_databases} leaves none of {databases} databases to train on",
+            err=True,
+        )
         raise typer.Exit(1)
     try:
         report = generate(
@@ -162,8 +190,15 @@ def command(
             progress=True,
         )
     except OSError as error:
-        typer.echo(f"can't write to {out}: {error.strerror or error}; name another directory with --out", err=True)
+        typer.echo(
+            f"can't write to {out}: {error.strerror or error}; name another directory with --out",
+            err=True,
+        )
         raise typer.Exit(1) from error
     made, wanted = report.questions.total(), databases * questions
-    fewer = f" ({wanted - made} fewer than asked: some databases have no more to ask)" if made < wanted else ""
+    fewer = (
+        f" ({wanted - made} fewer than asked: some databases have no more to ask)"
+        if made < wanted
+        else ""
+    )
     typer.echo(f"{report.databases} databases and {made} questions in {out}{fewer}")

@@ -1,4 +1,5 @@
-"""Settings of `python -m data`: each is an environment variable with the prefix SQLENV_, or keeps its default."""
+"""Settings of `python -m data`: each is an environment variable with the prefix SQLENV_, or keeps
+its default."""
 
 from pathlib import Path
 
@@ -7,7 +8,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class DataSettings(BaseSettings):
-    """Where data sets of others come from and where downloads are kept. Times in seconds, sizes in bytes."""
+    """Where data sets of others come from and where downloads are kept. Times in seconds, sizes in
+    bytes."""
 
     model_config = SettingsConfigDict(env_prefix="SQLENV_")
 
@@ -20,8 +22,15 @@ class DataSettings(BaseSettings):
         description="the archive's SHA-256; its authors publish none, so none is checked unless one is given",
     )
     cache_dir: Path = Field(
-        default_factory=lambda: Path.home() / ".cache" / "sqlenv", description="where downloaded archives are kept"
+        default_factory=lambda: Path.home() / ".cache" / "sqlenv",
+        description="where downloaded archives are kept",
     )
-    download_attempts: int = Field(default=5, ge=1, description="tries in all, broken transfers included")
-    download_timeout_s: float = Field(default=60.0, gt=0, description="longest silence of a server during a transfer")
-    unpacked_max_bytes: int = Field(default=20 * 2**30, gt=0, description="an archive that unpacks to more is refused")
+    download_attempts: int = Field(
+        default=5, ge=1, description="tries in all, broken transfers included"
+    )
+    download_timeout_s: float = Field(
+        default=60.0, gt=0, description="longest silence of a server during a transfer"
+    )
+    unpacked_max_bytes: int = Field(
+        default=20 * 2**30, gt=0, description="an archive that unpacks to more is refused"
+    )

@@ -1,9 +1,10 @@
-"""Entry point of the trainer's image: `as_owner DIR COMMAND...` runs COMMAND as the user whom DIR belongs to.
+"""Entry point of the trainer's image: `as_owner DIR COMMAND...` runs COMMAND as the user whom DIR
+belongs to.
 
-A bind mount that Docker creates belongs to root, and a program that runs as root leaves files that a person can't
-remove. So compose.yaml starts this as root with the checkout's compose.yaml mounted at /run/checkout: DIR is handed to
-the owner of that file (root's checkout: to the image's own user), and COMMAND runs as DIR's owner, unprivileged.
-Started as another user, it just runs COMMAND.
+A bind mount that Docker creates belongs to root, and a program that runs as root leaves files that
+a person can't remove. So compose.yaml starts this as root with the checkout's compose.yaml mounted
+at /run/checkout: DIR is handed to the owner of that file (root's checkout: to the image's own
+user), and COMMAND runs as DIR's owner, unprivileged. Started as another user, it just runs COMMAND.
 """
 
 import os
@@ -15,7 +16,8 @@ IMAGE_USER = (10001, 10001)  # uid and gid of sqlenv in the Dockerfile
 
 
 def owner_of(directory: Path, checkout: Path, fallback: tuple[int, int]) -> tuple[int, int]:
-    """`(uid, gid)` to run as: the first of `directory` and `checkout` that root doesn't own, else `fallback`."""
+    """`(uid, gid)` to run as: the first of `directory` and `checkout` that root doesn't own, else
+    `fallback`."""
     for path in (directory, checkout):
         if path.exists() and (status := path.stat()).st_uid != 0:
             return status.st_uid, status.st_gid
@@ -34,7 +36,9 @@ def main(arguments: list[str]) -> None:
         os.setgid(gid)
         os.setuid(uid)
     if not os.access(directory, os.W_OK):
-        sys.exit(f"error: user {os.getuid()} can't write to {directory}: change its owner on the host")
+        sys.exit(
+            f"error: user {os.getuid()} can't write to {directory}: change its owner on the host"
+        )
     os.execvp(command[0], command)
 
 

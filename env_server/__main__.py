@@ -14,22 +14,24 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from env_server import offline
 from env_server.app import create_app
+from env_server.audit import command as audit_command
 from env_server.conformance.command import conformance
+from env_server.http.responses import http_error_bytes
 from env_server.logs import configure
 from env_server.questions import QuestionBank
-from env_server.replies import http_error_bytes
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
 from shared.errors import DataError
 
 log = logging.getLogger("env_server")
-KEEP_ALIVE_S = 75  # longer than clients keep an idle connection, so that none is closed under a request
+# longer than clients keep an idle connection, so that none is closed under a request
+KEEP_ALIVE_S = 75
 
 
 class Protocol(HttpToolsProtocol):
-    """Uvicorn's; but what is not HTTP, and so never reaches the application, gets the one error shape too."""
+    """Uvicorn's; but what is not HTTP, and so never reaches the application, gets the one error
+    shape too."""
 
     def send_400_response(self, msg: str) -> None:
         body = http_error_bytes(400, msg)
@@ -86,14 +88,19 @@ class Server(uvicorn.Server):
         assert self.close_at is not None
         left_s = self.close_at - time.monotonic()
         if service.idle or left_s <= 0:
-            self.config.timeout_graceful_shutdown = max(1, round(left_s))  # for replies that are still being sent
+            # for replies that are still being sent
+            self.config.timeout_graceful_shutdown = max(1, round(left_s))
             self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         service: Service | None = self.app.state.service
         if service is not None and self.close_at is not None:
             self.close_when_idle(service)
-        elif service is not None and self.refuse_at is not None and time.monotonic() >= self.refuse_at:
+        elif (
+            service is not None
+            and self.refuse_at is not None
+            and time.monotonic() >= self.refuse_at
+        ):
             self.refuse(service)
         return await super().on_tick(counter)
 
@@ -108,7 +115,9 @@ def announcement(url: str, service: Service) -> str:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket, or `OSError`."""
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, kind, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     listener = socket.socket(family, kind)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,8 +146,8 @@ def serve(settings: Settings, listener: socket.socket, bank: QuestionBank) -> No
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
     )
-    # Held episodes are many objects that live long and form no cycles: with 10,000 of them the collector's default pace
-    # cost 35 of 100 us a step.
+    # Held episodes are many objects that live long and form no cycles: with 10,000 of them the
+    # collector's default pace cost 35 of 100 us a step.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     Server(config, app, url).run(sockets=[listener])
@@ -152,7 +161,9 @@ def fail(message: str) -> NoReturn:
 def option(name: str, *flags: str) -> Any:
     """A command line option with the setting's own description."""
     field = Settings.model_fields[name]
-    return typer.Option(*flags, help=f"{field.description} [{ENV_PREFIX}{name.upper()}, default {field.default}]")
+    return typer.Option(
+        *flags, help=f"{field.description} [{ENV_PREFIX}{name.upper()}, default {field.default}]"
+    )
 
 
 def show_settings(wanted: bool) -> None:
@@ -172,25 +183,41 @@ def main(
     step_budget: Annotated[int | None, option("step_budget", "--step-budget")] = None,
     log_level: Annotated[str | None, option("log_level", "--log-level")] = None,
     _: Annotated[
-        bool, typer.Option("--settings", help="Print every setting and exit.", callback=show_settings, is_eager=True)
+        bool,
+        typer.Option(
+            "--settings",
+            help="Print every setting and exit.",
+            callback=show_settings,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Serve SQL episodes over HTTP: POST /reset, POST /step; /docs describes the rest.
 
-    Every setting can be given in the environment too (SQLENV_...); --settings lists them all. SIGTERM or Ctrl-C ends
-    the server once the requests in flight are answered. With a command it serves nothing.
+    Every setting can be given in the environment too (SQLENV_...); --settings lists them all.
+    SIGTERM or Ctrl-C ends the server once the requests in flight are answered. With a command it
+    serves nothing.
     """
     if context.invoked_subcommand is not None:
         return
-    given = {name: value for name, value in locals().items() if name in Settings.model_fields and value is not None}
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name in Settings.model_fields and value is not None
+    }
     try:
         settings = Settings(**given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else ""  # none: what is wrong is how two settings go together
+        # none: what is wrong is how two settings go together
+        name = str(first["loc"][0]) if first["loc"] else ""
         secret = not name or name.endswith("_key")
         shown = "" if secret else f", not {first['input']!r}"
-        fail(f"setting {name}: {first['msg']}{shown}; see --settings".replace("setting : Value error, ", ""))
+        fail(
+            f"setting {name}: {first['msg']}{shown}; see --settings".replace(
+                "setting : Value error, ", ""
+            )
+        )
     configure(settings.log_level, settings.log_format)
     try:
         bank = QuestionBank.load(settings.data_dir)
@@ -207,7 +234,7 @@ def main(
 command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 command.callback(invoke_without_command=True)(main)
 command.command()(conformance)
-offline.register(command)
+audit_command.register(command)
 
 if __name__ == "__main__":
     command(prog_name="python -m env_server")

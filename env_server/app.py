@@ -11,11 +11,11 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
-from env_server import http, replies
-from env_server.api_docs import REQUEST_MODELS
-from env_server.keys import KeyRing, Keys
+from env_server.http import responses, routes
+from env_server.http.auth import KeyRing, Keys
+from env_server.http.openapi import REQUEST_MODELS
+from env_server.http.operator import operator
 from env_server.metrics import Metrics
-from env_server.operator import operator
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
@@ -23,10 +23,12 @@ from shared.errors import SQLEnvError
 
 
 def create_app(settings: Settings | None = None, bank: QuestionBank | None = None) -> FastAPI:
-    """The application. Its lifespan loads the questions, unless `bank` is given, and runs the SQL workers.
+    """The application. Its lifespan loads the questions, unless `bank` is given, and runs the SQL
+    workers.
 
-    While it runs, `app.state.service` is the `Service`; before and after it is None and episodes are refused with 503.
-    Raises at startup what `QuestionBank.load` raises: a `DataError` naming the path and the remedy.
+    While it runs, `app.state.service` is the `Service`; before and after it is None and episodes
+    are refused with 503. Raises at startup what `QuestionBank.load` raises: a `DataError` naming
+    the path and the remedy.
     """
     chosen = settings or Settings()
     metrics = Metrics()
@@ -50,16 +52,18 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         redoc_url=None,
     )
     app.state.service, app.state.metrics = None, metrics
-    app.include_router(http.episodes)
-    app.include_router(http.server)
+    app.include_router(routes.episodes)
+    app.include_router(routes.server)
     app.include_router(operator)
-    app.add_exception_handler(SQLEnvError, replies.on_sqlenv_error)
-    app.add_exception_handler(RequestValidationError, replies.on_validation_error)
-    app.add_exception_handler(HTTPException, replies.on_http_error)
+    app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
+    app.add_exception_handler(RequestValidationError, responses.on_validation_error)
+    app.add_exception_handler(HTTPException, responses.on_http_error)
     ring = KeyRing(chosen)
     if not ring.empty:
-        app.add_middleware(Keys, ring=ring, refuse=lambda error: replies.error_reply(error, metrics))
-    app.add_middleware(replies.CatchAll, metrics=metrics)
+        app.add_middleware(
+            Keys, ring=ring, refuse=lambda error: responses.error_reply(error, metrics)
+        )
+    app.add_middleware(responses.CatchAll, metrics=metrics)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -67,9 +71,12 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
 def openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's OpenAPI, with the request models that the endpoints read by themselves."""
     if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
         _, requests = models_json_schema(
-            [(model, "validation") for model in REQUEST_MODELS], ref_template="#/components/schemas/{model}"
+            [(model, "validation") for model in REQUEST_MODELS],
+            ref_template="#/components/schemas/{model}",
         )
         document["components"]["schemas"] = requests["$defs"] | document["components"]["schemas"]
         app.openapi_schema = document

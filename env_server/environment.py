@@ -1,10 +1,12 @@
 """`SQLEnvironment`: one episode, a state machine that asks for SQL and does none itself.
 
-Its logic is two generators, `reset_jobs` and `step_jobs`. They yield `SqlJob`s and are sent `SqlResult`s, so the same
-code runs in process (`reset`, `step`, over an executor with `run(job)`) and in the server (`await sql_pool.run(job)`).
+Its logic is two generators, `reset_jobs` and `step_jobs`. They yield `SqlJob`s and are sent
+`SqlResult`s, so the same code runs in process (`reset`, `step`, over an executor with `run(job)`)
+and in the server (`await sql_pool.run(job)`).
 
-A step that fails for reasons that are not the agent's (an exception, thrown in or raised) leaves the episode as it was.
-What is the agent's is in the observation's `error`, with `info.error_code` one of
+A step that fails for reasons that are not the agent's (an exception, thrown in or raised) leaves
+the episode as it was. What is the agent's is in the observation's `error`, with `info.error_code`
+one of
 
     no_such_table   sql_error   sql_denied   sql_budget   sql_killed
 """
@@ -86,7 +88,8 @@ class _Episode:
     answer_form: AnswerForm
     described: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
-    actions_seen: set[str] = field(default_factory=set)  # normalised; only ever asked for membership, as is the next
+    # normalised; only ever asked for membership, as is the next
+    actions_seen: set[str] = field(default_factory=set)
     results_seen: set[bytes] = field(default_factory=set)
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
     outcome: Outcome | None = None
@@ -94,7 +97,8 @@ class _Episode:
 
 
 class SQLEnvironment:
-    """One episode at a time over a bank's questions. `executor` is needed for `reset` and `step` alone.
+    """One episode at a time over a bank's questions. `executor` is needed for `reset` and `step`
+    alone.
 
     In process:
 
@@ -104,7 +108,11 @@ class SQLEnvironment:
     """
 
     def __init__(
-        self, bank: QuestionBank, executor: Executor | None = None, *, step_budget: int = DEFAULT_STEP_BUDGET
+        self,
+        bank: QuestionBank,
+        executor: Executor | None = None,
+        *,
+        step_budget: int = DEFAULT_STEP_BUDGET,
     ) -> None:
         """`step_budget`: steps of an episode whose reset names no budget."""
         self.bank = bank
@@ -112,7 +120,8 @@ class SQLEnvironment:
         self.step_budget = step_budget
         self._episode: _Episode | None = None
 
-    # -- in process ------------------------------------------------------------------------------------------------
+    # -- in process
+    # ------------------------------------------------------------------------------------------------
 
     def reset(self, request: ResetRequest | None = None, **fields: Any) -> ResetResult:
         """Start an episode. `fields` are those of `ResetRequest`. Raises as `reset_jobs` does."""
@@ -140,20 +149,26 @@ class SQLEnvironment:
 
     @property
     def verdicts(self) -> dict[str, bool] | None:
-        """Standard -> whether it calls the episode's ANSWER right; None before there is one. For people alone."""
+        """Standard -> whether it calls the episode's ANSWER right; None before there is one. For
+        people alone."""
         return self._current().verdicts
 
     def _drive(self, jobs: Jobs[T]) -> T:
         if self.executor is None:
-            raise RuntimeError("this SQLEnvironment has no executor: pass one, or drive reset_jobs and step_jobs")
+            raise RuntimeError(
+                "this SQLEnvironment has no executor: pass one, or drive reset_jobs and step_jobs"
+            )
         return drive(jobs, self.executor.run)
 
-    # -- without input or output -----------------------------------------------------------------------------------
+    # -- without input or output
+    # -----------------------------------------------------------------------------------
 
     def reset_jobs(self, request: ResetRequest | None = None, **fields: Any) -> Jobs[ResetResult]:
-        """Start an episode, and replay `actions` where there are any: then the result is that of the last.
+        """Start an episode, and replay `actions` where there are any: then the result is that of
+        the last.
 
-        Without a seed the episode's id, a fresh UUID unless given, is the seed. `digest` is not looked at. Raises
+        Without a seed the episode's id, a fresh UUID unless given, is the seed. `digest` is not
+        looked at. Raises
 
         UnknownQuestion     no question fits
         InvalidAction       one of `actions` is none
@@ -166,9 +181,15 @@ class SQLEnvironment:
         question = self.bank.wanted(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         if isinstance(question, OpenQuestion) and request.answer_form != "text":
-            raise InvalidRequest(f"answer_form: question {question.question_id!r} is an open one, answered as text")
-        tables = yield from self._trusted(question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name)))
-        gold, rows = (None, []) if isinstance(question, OpenQuestion) else (yield from self._gold(question))
+            raise InvalidRequest(
+                f"answer_form: question {question.question_id!r} is an open one, answered as text"
+            )
+        tables = yield from self._trusted(
+            question, SqlJob(JobKind.TABLES, self.bank.database(question.database_name))
+        )
+        gold, rows = (
+            (None, []) if isinstance(question, OpenQuestion) else (yield from self._gold(question))
+        )
         self._episode = episode = _Episode(
             episode_id=episode_id,
             question=question,
@@ -182,7 +203,11 @@ class SQLEnvironment:
         for action in actions:
             last = yield from self.step_jobs(action)
         return ResetResult(
-            episode_id=episode_id, observation=last.observation, reward=last.reward, done=last.done, info=last.info
+            episode_id=episode_id,
+            observation=last.observation,
+            reward=last.reward,
+            done=last.done,
+            info=last.info,
         )
 
     def step_jobs(self, action: SQLAction | str) -> Jobs[StepResult]:
@@ -199,7 +224,8 @@ class SQLEnvironment:
         shown = yield from _HANDLERS[action.action_type](self, episode, action.argument)
         return self._settle(episode, action, shown)
 
-    # -- the actions -----------------------------------------------------------------------------------------------
+    # -- the actions
+    # -----------------------------------------------------------------------------------------------
 
     def _describe(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
         table = find_table(argument, episode.tables)
@@ -244,24 +270,33 @@ class SQLEnvironment:
 
     def _answer_sql(self, episode: _Episode, gold: Gold, argument: str) -> Jobs[_Shown]:
         path = self.bank.database(episode.question.database_name)
-        result = yield SqlJob(JobKind.QUERY, path, bare_texts(argument)[-1], self.bank.policy.gold_rows)
+        result = yield SqlJob(
+            JobKind.QUERY, path, bare_texts(argument)[-1], self.bank.policy.gold_rows
+        )
         if result.error_code == "db_error":
             raise _unreadable(self.bank, episode.question, result)
         if result.error is not None or result.truncated:
             correct = None if result.error_code == "sql_killed" else False
             no = dict.fromkeys(STANDARDS, False)
-            return _Shown(error=result.error, error_code=result.error_code, correct=correct, verdicts=no)
+            return _Shown(
+                error=result.error, error_code=result.error_code, correct=correct, verdicts=no
+            )
         verdicts = result_verdicts(result.rows, gold)
         if not result.tables_read:  # a constant is a guess, however it is written
             verdicts[TRAINING_STANDARD] = False
         return _Shown(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
 
-    # -- one step's end --------------------------------------------------------------------------------------------
+    # -- one step's end
+    # --------------------------------------------------------------------------------------------
 
     def _settle(self, episode: _Episode, action: SQLAction, shown: _Shown) -> StepResult:
         """Pay for the action and enter it into the episode."""
         text = render_action(action)
-        table = find_table(action.argument, episode.tables) if action.action_type in _ABOUT_TABLES else None
+        table = (
+            find_table(action.argument, episode.tables)
+            if action.action_type in _ABOUT_TABLES
+            else None
+        )
         key = normalise(f"{action.action_type}: {table}" if table else text)
         seen = hashlib.blake2b(shown.text.encode(errors="replace"), digest_size=16).digest()
         answers = shown.correct is not None or shown.unjudged
@@ -313,15 +348,19 @@ class SQLEnvironment:
         return StepResult(observation=observation, reward=reward, done=done, info=info)
 
     def _trusted(self, question: Question | OpenQuestion, job: SqlJob) -> Jobs[SqlResult]:
-        """The result of a job that no agent wrote, remembered in the bank. `DatabaseLoadError` where data is broken.
+        """The result of a job that no agent wrote, remembered in the bank. `DatabaseLoadError`
+        where data is broken.
 
-        A table beyond the policy's sizes can't be described or sampled; that is an error that an agent can act on.
+        A table beyond the policy's sizes can't be described or sampled; that is an error that an
+        agent can act on.
         """
         result = self.bank.memo.get(job)
         if result is None:
             result = yield job
             about_one_table = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
-            if result.error is not None and (not about_one_table or result.error_code == "db_error"):
+            if result.error is not None and (
+                not about_one_table or result.error_code == "db_error"
+            ):
                 raise _unreadable(self.bank, question, result)
             if result.error_code != "sql_killed":
                 self.bank.memo[job] = result
@@ -337,9 +376,11 @@ class SQLEnvironment:
         return gold, rows
 
     def _with_ties(self, question: Question, ties: TieQuery) -> Jobs[Gold]:
-        """The gold with its ties known; where the query for them fails, the gold's own order counts."""
+        """The gold with its ties known; where the query for them fails, the gold's own order
+        counts."""
         result = yield SqlJob(JobKind.GOLD, self.bank.database(question.database_name), ties.sql)
-        if result.error is None or result.error_code in ("sql_budget", "sql_error"):  # the same on every replica
+        # the same on every replica
+        if result.error is None or result.error_code in ("sql_budget", "sql_error"):
             return self.bank.settle_ties(question, result.rows)
         raise _unreadable(self.bank, question, result)
 
@@ -389,11 +430,16 @@ def find_table(argument: str, tables: list[str]) -> str | None:
 
 def _no_such_table(argument: str, episode: _Episode) -> _Shown:
     name = " ".join(argument.split())[:80]
-    return _Shown(error=f"no such table: {name}; {tables_hint(episode.tables)}", error_code="no_such_table")
+    return _Shown(
+        error=f"no such table: {name}; {tables_hint(episode.tables)}", error_code="no_such_table"
+    )
 
 
-def _unreadable(bank: QuestionBank, question: Question | OpenQuestion, result: SqlResult) -> DatabaseLoadError:
-    path = bank.database(question.database_name)  # for the log alone: the error crosses the wire, and names no path
+def _unreadable(
+    bank: QuestionBank, question: Question | OpenQuestion, result: SqlResult
+) -> DatabaseLoadError:
+    # for the log alone: the error crosses the wire, and names no path
+    path = bank.database(question.database_name)
     log.error("database %s, question %s fails: %s", path, question.question_id, result.error)
     return DatabaseLoadError(
         f"database {question.database_name} fails for question {question.question_id}: {result.error}; "

@@ -12,7 +12,8 @@ from shared.models import AnswerForm, Outcome
 
 @dataclass(slots=True, eq=False)
 class Episode:
-    """One held episode. `env` is None before the start and after the end; `reply` is the last one, as bytes."""
+    """One held episode. `env` is None before the start and after the end; `reply` is the last one,
+    as bytes."""
 
     episode_id: str
     question_id: str

@@ -1,6 +1,8 @@
-"""Log lines with the id of the episode that they are about: for people, or as one JSON object a line.
+"""Log lines with the id of the episode that they are about: for people, or as one JSON object a
+line.
 
-The id is that of the request under way (`about`); a line about another gives its own: `extra={"episode_id": ...}`.
+The id is that of the request under way (`about`); a line about another gives its own:
+`extra={"episode_id": ...}`.
 """
 
 import json
@@ -13,7 +15,11 @@ from typing import Literal
 
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
 
-_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 
 
 @contextmanager
@@ -56,7 +62,8 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """`{"time", "level", "logger", "message", ...}`: the fields of `extra` and, after a failure, `traceback`."""
+    """`{"time", "level", "logger", "message", ...}`: the fields of `extra` and, after a failure,
+    `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -65,14 +72,19 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD and value != ""}
+        fields |= {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _STANDARD and value != ""
+        }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 
 def configure(level: str, form: Literal["text", "json"]) -> None:
-    """Every logger writes to stderr in this form. Uvicorn's own, and it logs each request, only warns."""
+    """Every logger writes to stderr in this form. Uvicorn's own, and it logs each request, only
+    warns."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     handler.addFilter(WithEpisode())

@@ -1,8 +1,9 @@
 """EpisodePool: ids, capacity, leases, order within an episode, idempotent steps, rebuild by replay.
 
-Databases are read-only and every result is deterministic, so an episode *is* its question, its options and its list of
-actions. The pool therefore keeps one reply an episode, the last; an older one that somebody asks for again is played
-again. Everything here runs on one event loop; only SQL leaves it.
+Databases are read-only and every result is deterministic, so an episode *is* its question, its
+options and its list of actions. The pool therefore keeps one reply an episode, the last; an older
+one that somebody asks for again is played again. Everything here runs on one event loop; only SQL
+leaves it.
 """
 
 import logging
@@ -25,13 +26,7 @@ from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlPool, SqlResult
 from env_server.verifier import STANDARDS, TRAINING_STANDARD
 from shared.actions import ActionType, SQLAction, parse_action, render_action
-from shared.errors import (
-    Behind,
-    CapacityReached,
-    Conflict,
-    DigestMismatch,
-    NotReady,
-)
+from shared.errors import Behind, CapacityReached, Conflict, DigestMismatch, NotReady
 from shared.models import (
     AnswerForm,
     EpisodeVerdicts,
@@ -50,13 +45,16 @@ MAX_RETRY_AFTER_S = 5  # places fall free all the time: a finished episode gives
 
 
 class EpisodePool:
-    """Holds the episodes of one server. `digest` names data, rules and limits; `clock` gives monotonic seconds.
+    """Holds the episodes of one server. `digest` names data, rules and limits; `clock` gives
+    monotonic seconds.
 
-    Errors are of `shared.errors`. A fault of the server's own in the middle of a step (no SQL worker, a bug, a
-    cancelled request) leaves the episode as it was, so the same step can be sent again.
+    Errors are of `shared.errors`. A fault of the server's own in the middle of a step (no SQL
+    worker, a bug, a cancelled request) leaves the episode as it was, so the same step can be sent
+    again.
 
-    `counts` counts started episodes, those of them that were rebuilt, steps replayed to that end, steps repeated (asked
-    for again), leases expired, and finished episodes evicted (forgotten before their lease ended).
+    `counts` counts started episodes, those of them that were rebuilt, steps replayed to that end,
+    steps repeated (asked for again), leases expired, and finished episodes evicted (forgotten
+    before their lease ended).
     """
 
     def __init__(
@@ -68,17 +66,27 @@ class EpisodePool:
         clock: Callable[[], float] = time.monotonic,
         metrics: Metrics | None = None,
     ) -> None:
-        self.bank, self.sql, self.settings, self.digest, self.clock = bank, sql, settings, digest, clock
+        self.bank, self.sql, self.settings, self.digest, self.clock = (
+            bank,
+            sql,
+            settings,
+            digest,
+            clock,
+        )
         self.metrics = metrics or Metrics()
         self.draining = False  # no episode starts; those held go on
         self.closing = False  # nor do they: the steps in flight finish, every other is refused
         self.in_flight = 0  # requests that hold or await an episode's turn
         self.counts: Counter[str] = Counter()
         self.steps: Counter[ActionType] = Counter()  # taken, replayed ones aside
-        self.ended: Counter[Outcome] = Counter()  # episodes by outcome; replays of an ended one count again
-        self.answered: Counter[AnswerForm] = Counter()  # episodes that ended with an ANSWER; replays again, as above
-        self.right: Counter[tuple[AnswerForm, str]] = Counter()  # of those, by the standard that calls them right
-        self._active: OrderedDict[str, Episode] = OrderedDict()  # least recently used first, as is the next
+        # episodes by outcome; replays of an ended one count again
+        self.ended: Counter[Outcome] = Counter()
+        # episodes that ended with an ANSWER; replays again, as above
+        self.answered: Counter[AnswerForm] = Counter()
+        # of those, by the standard that calls them right
+        self.right: Counter[tuple[AnswerForm, str]] = Counter()
+        # least recently used first, as is the next
+        self._active: OrderedDict[str, Episode] = OrderedDict()
         self._finished: OrderedDict[str, Episode] = OrderedDict()
 
     def __len__(self) -> int:
@@ -91,7 +99,8 @@ class EpisodePool:
         return len(self._finished)
 
     async def reset(self, request: ResetRequest) -> bytes:
-        """Start an episode, or rebuild it by replay. -> the JSON of a `ResetResult`, that of the last of `actions`."""
+        """Start an episode, or rebuild it by replay. -> the JSON of a `ResetResult`, that of the
+        last of `actions`."""
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
                 f"this server's digest is {self.digest}, not {request.digest[:80]}: its data, rules or limits differ, "
@@ -104,7 +113,9 @@ class EpisodePool:
         question_id = self.bank.wanted(request, episode_id).question_id
         step_budget = request.step_budget or self.settings.step_budget
         while True:
-            episode = self._held(episode_id) or self._admit(episode_id, question_id, step_budget, request.answer_form)
+            episode = self._held(episode_id) or self._admit(
+                episode_id, question_id, step_budget, request.answer_form
+            )
             async with self._turn(episode):
                 if episode.gone:  # the request before this one failed to start it, or closed it
                     continue
@@ -138,7 +149,8 @@ class EpisodePool:
                 return await self._take(episode, action)
             if episode.actions[step] != render_action(action):
                 raise Conflict(
-                    f"step {step} was answered for another action, {episode.actions[step][:80]!r}", step_count=answered
+                    f"step {step} was answered for another action, {episode.actions[step][:80]!r}",
+                    step_count=answered,
                 )
             self.counts["repeated"] += 1
             return await self._reply_at(episode, step + 1)
@@ -167,7 +179,9 @@ class EpisodePool:
             if episode.gone:
                 raise unknown(episode.episode_id)
             if episode.outcome is None:
-                raise Conflict("the episode is not over; its verdicts are there after its last step")
+                raise Conflict(
+                    "the episode is not over; its verdicts are there after its last step"
+                )
             return to_json(
                 EpisodeVerdicts(
                     episode_id=episode.episode_id,
@@ -182,13 +196,17 @@ class EpisodePool:
     def verdict_totals(self) -> VerdictTotals:
         """The answers so far, by their form and the standards that call them right."""
         forms = {
-            form: FormTotals(answered=self.answered[form], right={name: self.right[form, name] for name in STANDARDS})
+            form: FormTotals(
+                answered=self.answered[form],
+                right={name: self.right[form, name] for name in STANDARDS},
+            )
             for form in get_args(AnswerForm)
         }
         return VerdictTotals(training_standard=TRAINING_STANDARD, forms=forms)
 
     def sweep(self) -> int:
-        """Abandon the episodes whose lease is over. -> how many, finished ones aside. Costs what it removes."""
+        """Abandon the episodes whose lease is over. -> how many, finished ones aside. Costs what it
+        removes."""
         expired = 0
         oldest = self.clock() - self.settings.lease_s
         for shelf in (self._active, self._finished):
@@ -203,10 +221,12 @@ class EpisodePool:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
 
-    # -- one episode, its turn held ---------------------------------------------------------------------
+    # -- one episode, its turn held
+    # ---------------------------------------------------------------------
 
     async def _catch_up(self, episode: Episode, actions: Sequence[str]) -> bytes:
-        """Play what the episode lacks of `actions`. -> the reply to the last of them, or to the reset."""
+        """Play what the episode lacks of `actions`. -> the reply to the last of them, or to the
+        reset."""
         shared = min(len(actions), len(episode.actions))
         if episode.actions[:shared] != list(actions[:shared]):
             differs = next(i for i in range(shared) if episode.actions[i] != actions[i])
@@ -269,7 +289,9 @@ class EpisodePool:
     async def _start(self, episode: Episode) -> tuple[SQLEnvironment, bytes]:
         env = SQLEnvironment(self.bank)
         request = ResetRequest(
-            question_id=episode.question_id, step_budget=episode.step_budget, answer_form=episode.answer_form
+            question_id=episode.question_id,
+            step_budget=episode.step_budget,
+            answer_form=episode.answer_form,
         )
         result = await self._drive(env.reset_jobs(request))
         return env, to_json(result, exclude={"episode_id"})
@@ -277,7 +299,8 @@ class EpisodePool:
     async def _drive(self, logic: Generator[SqlJob, SqlResult, T]) -> T:
         """Run an episode's logic, sending each `SqlJob` that it asks for to the SQL pool.
 
-        Where that raises, the logic is left where it asked, and the environment is as it was before.
+        Where that raises, the logic is left where it asked, and the environment is as it was
+        before.
         """
         try:
             job = next(logic)
@@ -286,11 +309,13 @@ class EpisodePool:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    # -- all of them ------------------------------------------------------------------------------------
+    # -- all of them
+    # ------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _turn(self, episode: Episode) -> AsyncIterator[None]:
-        """One request at a time has an episode, in the order of arrival; its lease starts again after each."""
+        """One request at a time has an episode, in the order of arrival; its lease starts again
+        after each."""
         episode.users += 1
         self.in_flight += 1
         try:
@@ -304,7 +329,9 @@ class EpisodePool:
 
     def _check_open(self) -> None:
         if self.closing:
-            raise NotReady("the server is shutting down; send this to another, or later", retry_after_s=1)
+            raise NotReady(
+                "the server is shutting down; send this to another, or later", retry_after_s=1
+            )
 
     def _held(self, episode_id: str) -> Episode | None:
         return self._active.get(episode_id) or self._finished.get(episode_id)
@@ -315,14 +342,20 @@ class EpisodePool:
             raise unknown(episode_id)
         return episode
 
-    def _admit(self, episode_id: str, question_id: str, step_budget: int, answer_form: AnswerForm) -> Episode:
+    def _admit(
+        self, episode_id: str, question_id: str, step_budget: int, answer_form: AnswerForm
+    ) -> Episode:
         """Take a place for an episode, which its first turn starts."""
         if self.draining:
-            raise NotReady("the server is shutting down and starts no episode; try another", retry_after_s=1)
+            raise NotReady(
+                "the server is shutting down and starts no episode; try another", retry_after_s=1
+            )
         if len(self._active) >= self.settings.capacity:
             self.sweep()
         if len(self._active) >= self.settings.capacity:
-            soonest = next(iter(self._active.values())).touched + self.settings.lease_s - self.clock()
+            soonest = (
+                next(iter(self._active.values())).touched + self.settings.lease_s - self.clock()
+            )
             raise CapacityReached(
                 f"all {self.settings.capacity:,} places are taken; finish or close episodes, or raise SQLENV_CAPACITY",
                 retry_after_s=max(1, math.ceil(min(soonest, MAX_RETRY_AFTER_S))),
@@ -335,7 +368,9 @@ class EpisodePool:
     def _touch(self, episode: Episode) -> None:
         if not episode.gone:
             episode.touched = self.clock()
-            (self._active if episode.outcome is None else self._finished).move_to_end(episode.episode_id)
+            (self._active if episode.outcome is None else self._finished).move_to_end(
+                episode.episode_id
+            )
 
     def _finish(self, episode: Episode, outcome: Outcome, verdicts: dict[str, bool] | None) -> None:
         """From the active to the finished, which take no place and hold no environment."""
@@ -358,7 +393,11 @@ class EpisodePool:
     def _abandon(self, episode: Episode) -> None:
         self._remove(episode)
         if episode.outcome is None:
-            log.debug("abandoned after %d steps", len(episode.actions), extra={"episode_id": episode.episode_id})
+            log.debug(
+                "abandoned after %d steps",
+                len(episode.actions),
+                extra={"episode_id": episode.episode_id},
+            )
             episode.outcome = Outcome.ABANDONED
             self.ended[Outcome.ABANDONED] += 1
 

@@ -1,4 +1,5 @@
-"""`QuestionBank`: a data directory as the server uses it. Loads fast: what needs SQLite waits until it is needed."""
+"""`QuestionBank`: a data directory as the server uses it. Loads fast: what needs SQLite waits until
+it is needed."""
 
 import hashlib
 import json
@@ -29,11 +30,12 @@ _HEADER = b"SQLite format 3\0"
 
 
 class QuestionBank:
-    """Every question of a data directory, with its database's path and its gold. Read-only after `load`.
+    """Every question of a data directory, with its database's path and its gold. Read-only after
+    `load`.
 
-    `splits`: split -> its questions in the files' order; `open`: those without gold, which are got by their id alone.
-    `digest` names data, rules and limits together: banks with equal digests play an episode to equal bytes. `memo`
-    holds results of trusted jobs, which never change.
+    `splits`: split -> its questions in the files' order; `open`: those without gold, which are got
+    by their id alone. `digest` names data, rules and limits together: banks with equal digests play
+    an episode to equal bytes. `memo` holds results of trusted jobs, which never change.
     """
 
     def __init__(
@@ -56,23 +58,31 @@ class QuestionBank:
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._picks: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
-        every: list[Question | OpenQuestion] = [question for questions in splits.values() for question in questions]
+        every: list[Question | OpenQuestion] = [
+            question for questions in splits.values() for question in questions
+        ]
         for question in [*every, *self.open]:
             if self._by_id.setdefault(question.question_id, question) is not question:
-                raise QuestionLoadError(f"two questions of {data_dir} have the id {question.question_id!r}")
+                raise QuestionLoadError(
+                    f"two questions of {data_dir} have the id {question.question_id!r}"
+                )
 
     @classmethod
     def load(cls, data_dir: Path | str, policy: SqlPolicy | None = None) -> "QuestionBank":
-        """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names what is wrong."""
+        """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names
+        what is wrong."""
         data_dir = Path(data_dir)
         splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
-        every: list[Question | OpenQuestion] = [question for questions in splits.values() for question in questions]
+        every: list[Question | OpenQuestion] = [
+            question for questions in splits.values() for question in questions
+        ]
         every += open_questions
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
         if splits:
-            is_ordered("SELECT 1 ORDER BY 1")  # imports the parser now, rather than in somebody's first reset
+            # imports the parser now, rather than in somebody's first reset
+            is_ordered("SELECT 1 ORDER BY 1")
         return cls(data_dir, splits, policy, open_questions)
 
     def __len__(self) -> int:
@@ -107,7 +117,9 @@ class QuestionBank:
         """The same, or `UnknownQuestion` where it is an open one."""
         question = self.get(question_id)
         if isinstance(question, OpenQuestion):
-            raise UnknownQuestion(f"question {question_id[:80]!r} is an open one, which has no gold to compare with")
+            raise UnknownQuestion(
+                f"question {question_id[:80]!r} is an open one, which has no gold to compare with"
+            )
         return question
 
     def pick(
@@ -117,12 +129,15 @@ class QuestionBank:
         db_id: str | None = None,
         seed: int = 0,
     ) -> Question:
-        """One of the questions that fit, or `UnknownQuestion`. The same arguments pick the same on every replica."""
+        """One of the questions that fit, or `UnknownQuestion`. The same arguments pick the same on
+        every replica."""
         levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
         fitting = self._fitting(split, levels, db_id)
         if not fitting:
             wanted = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
-            filters = ", ".join(f"{name} {repr(value)[:80]}" for name, value in wanted.items() if value is not None)
+            filters = ", ".join(
+                f"{name} {repr(value)[:80]}" for name, value in wanted.items() if value is not None
+            )
             raise UnknownQuestion(
                 f"no question fits {filters or 'a reset without question_id'}; the splits are "
                 f"{', '.join(self.splits) or 'none'}, "
@@ -132,22 +147,33 @@ class QuestionBank:
         return fitting[int.from_bytes(drawn[:8], "big") % len(fitting)]
 
     def wanted(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
-        """The question that a reset asks for. Without a seed the id is one: a repeated reset picks the same again."""
+        """The question that a reset asks for. Without a seed the id is one: a repeated reset picks
+        the same again."""
         if request.question_id is not None:
             return self.get(request.question_id)
         seed = request.seed
         if seed is None:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
-        return self.pick(split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed)
+        return self.pick(
+            split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed
+        )
 
     def gold(self, question: Question) -> Gold:
-        """A question's gold answer, ready to verify against. `QuestionLoadError` where answer and type disagree."""
+        """A question's gold answer, ready to verify against. `QuestionLoadError` where answer and
+        type disagree."""
         gold = self._golds.get(question.question_id)
         if gold is None:
             try:
-                gold = Gold.of(question.gold_answer, question.answer_type, question.gold_sql, question.question_text)
+                gold = Gold.of(
+                    question.gold_answer,
+                    question.answer_type,
+                    question.gold_sql,
+                    question.question_text,
+                )
             except (ValueError, TypeError) as error:
-                raise QuestionLoadError(f"the gold answer of question {question.question_id!r} is {error}") from error
+                raise QuestionLoadError(
+                    f"the gold answer of question {question.question_id!r} is {error}"
+                ) from error
             self._golds[question.question_id] = gold
         return gold
 
@@ -156,7 +182,9 @@ class QuestionBank:
         gold = self._golds[question.question_id] = self.gold(question).with_ties(rows)
         return gold
 
-    def _fitting(self, split: str | None, levels: tuple[str, ...], db_id: str | None) -> list[Question]:
+    def _fitting(
+        self, split: str | None, levels: tuple[str, ...], db_id: str | None
+    ) -> list[Question]:
         key = (split, tuple(sorted(levels)), db_id)
         found = self._picks.get(key)
         if found is None:
@@ -165,7 +193,8 @@ class QuestionBank:
                 for name in sorted(self.splits)
                 if split in (None, name)
                 for question in sorted(self.splits[name], key=lambda question: question.question_id)
-                if (not levels or question.difficulty in levels) and db_id in (None, question.database_name)
+                if (not levels or question.difficulty in levels)
+                and db_id in (None, question.database_name)
             ]
             if found:  # a client's nonsense takes no memory
                 self._picks[key] = found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
-from env_server.sql.policy import MAX_CELL_CHARS, MAX_RESULT_BYTES
+from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 
 RENDER_VERSION = "1"
 
@@ -12,7 +12,8 @@ _CUT = "(cut: the result is too long)"
 
 
 def render_rows(result: SqlResult, shown_rows: int) -> str:
-    """A header of column names, then a line a row, cells joined by ` | `; at most `shown_rows` rows:
+    """A header of column names, then a line a row, cells joined by ` | `; at most `shown_rows`
+    rows:
 
         name | age
         Ann | 31
@@ -40,7 +41,9 @@ def render_table(table: str, result: SqlResult) -> str:
     lines = [f"{table}: {result.row_count} rows"]
     for column, kind, is_key, references in result.rows:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
-        lines.append(render_text(" ".join(str(part) for part in (column, kind, key, arrow) if part)))
+        lines.append(
+            render_text(" ".join(str(part) for part in (column, kind, key, arrow) if part))
+        )
     return cap("\n".join(lines))
 
 
@@ -55,7 +58,8 @@ def render_columns(table: str, result: SqlResult) -> str:
 
 
 def render_cell(cell: Cell) -> str:
-    """NULL, an integer's digits, the shortest text of a float that reads back, text on one line, `<blob N bytes>`."""
+    """NULL, an integer's digits, the shortest text of a float that reads back, text on one line,
+    `<blob N bytes>`."""
     if cell is None:
         return "NULL"
     if isinstance(cell, str):

@@ -1,4 +1,5 @@
-"""What a running server holds: the question bank, the SQL workers, the episodes. Knows nothing of HTTP."""
+"""What a running server holds: the question bank, the SQL workers, the episodes. Knows nothing of
+HTTP."""
 
 import asyncio
 import hashlib
@@ -24,7 +25,8 @@ log = logging.getLogger(__name__)
 
 NAME = "sqlenv"
 DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to answer a question in plain language"
-# The source that decides what bytes an action is answered with; hashed, because a version number is forgotten.
+# The source that decides what bytes an action is answered with; hashed, because a version number is
+# forgotten.
 RULES = {
     "env_server": ("environment.py", "questions.py", "render.py", "rewards.py"),
     "env_server.verifier": (
@@ -51,12 +53,15 @@ def rules_digest() -> str:
     total = hashlib.sha256()
     for package, files in RULES.items():
         for name in files:
-            total.update(hashlib.sha256(resources.files(package).joinpath(name).read_bytes()).digest())
+            total.update(
+                hashlib.sha256(resources.files(package).joinpath(name).read_bytes()).digest()
+            )
     return total.hexdigest()
 
 
 def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
-    """`GET /metadata`. `digest` covers all that an episode's replies depend on: data, limits, SQLite, code, budget."""
+    """`GET /metadata`. `digest` covers all that an episode's replies depend on: data, limits,
+    SQLite, code, budget."""
     parts = {"bank": bank.digest, "rules": rules_digest(), "step_budget": settings.step_budget}
     return ServerMetadata(
         name=NAME,
@@ -116,21 +121,29 @@ class Service:
 
 
 @asynccontextmanager
-async def running(settings: Settings, bank: QuestionBank, metrics: Metrics | None = None) -> AsyncIterator[Service]:
-    """A service with its SQL workers up and its leases watched, until the block ends. `metrics` observes it."""
+async def running(
+    settings: Settings, bank: QuestionBank, metrics: Metrics | None = None
+) -> AsyncIterator[Service]:
+    """A service with its SQL workers up and its leases watched, until the block ends. `metrics`
+    observes it."""
     metadata = describe(bank, settings)
     metrics = metrics or Metrics()
     async with SqlPool(settings.sql_workers, bank.policy) as sql:
         pool = EpisodePool(bank, sql, settings, metadata.digest, metrics=metrics)
         service = Service(settings, metadata, sql, pool, metrics)
-        about = {name: getattr(metadata, name) for name in ("version", "reward_version", "sqlite_version", "digest")}
+        about = {
+            name: getattr(metadata, name)
+            for name in ("version", "reward_version", "sqlite_version", "digest")
+        }
         metrics.observe(pool, sql, settings.capacity, about)
         sweeper = asyncio.create_task(service.sweep_forever())
         try:
             yield service
         finally:
             sweeper.cancel()
-            counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items()))
+            counts = ", ".join(
+                f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items())
+            )
             for form, totals in service.pool.verdict_totals().forms.items():
                 if totals.answered:
                     right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())

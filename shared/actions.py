@@ -1,8 +1,9 @@
 """The action grammar: text to `SQLAction` and back, and the one table of action types.
 
-The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case and surrounding white
-space are read too. The argument runs to the end of the text, so a query or an answer may span lines. What is neither is
-an `InvalidAction`; repairing what a model meant to write is the trainer's business (`parse_model_output` there).
+The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case
+and surrounding white space are read too. The argument runs to the end of the text, so a query or an
+answer may span lines. What is neither is an `InvalidAction`; repairing what a model meant to write
+is the trainer's business (`parse_model_output` there).
 """
 
 import re
@@ -33,7 +34,8 @@ ACTIONS: dict[ActionType, str] = {
 }
 EXPECTED = "expected 'TYPE: argument' with TYPE one of " + ", ".join(ActionType)
 
-# Linear in the text, which is untrusted. `a`: ASCII alone, else Turkish dotted and dotless i's pass as I's.
+# Linear in the text, which is untrusted. `a`: ASCII alone, else Turkish dotted and dotless i's pass
+# as I's.
 _HEAD = re.compile(rf"\s*((?ai:{'|'.join(ActionType)}))(?:\s*:|\s)")
 
 
@@ -43,7 +45,8 @@ class SQLAction(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action_type: ActionType
-    argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_CHARS)  # without surrounding white space
+    # without surrounding white space
+    argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_CHARS)
 
     @field_validator("argument", mode="before")
     @classmethod

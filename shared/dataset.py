@@ -4,12 +4,15 @@
     DIR/questions/questions_<split>.json      a JSON array of `Question`
     DIR/questions/open_questions.json         optional: a JSON array of `OpenQuestion`, which have no gold
 
-`split` is "train" or "eval". An eval question is `unseen` where no training question touches its database, else `seen`.
+`split` is "train" or "eval". An eval question is `unseen` where no training question touches its
+database, else `seen`.
 
-An importer marks where a question is from in its id. Those that begin with one of `DEV_PREFIXES` are of a published
-development split, on which results are compared: they are for measuring, and training on them needs an explicit flag.
+An importer marks where a question is from in its id. Those that begin with one of `DEV_PREFIXES`
+are of a published development split, on which results are compared: they are for measuring, and
+training on them needs an explicit flag.
 
-An open question is somebody's own, whose answer nobody knows yet: it is of no split, and asked for by its id alone.
+An open question is somebody's own, whose answer nobody knows yet: it is of no split, and asked for
+by its id alone.
 """
 
 import hashlib
@@ -27,7 +30,8 @@ T = TypeVar("T")
 
 
 class Question(BaseModel):
-    """One question with its gold: `gold_answer` is a scalar, a list (one column) or a list of rows (table)."""
+    """One question with its gold: `gold_answer` is a scalar, a list (one column) or a list of rows
+    (table)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,7 +48,8 @@ class Question(BaseModel):
 class OpenQuestion(BaseModel):
     """A question without gold: an agent's answer to it is neither right nor wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")  # a gold that is there must not go unseen
+    # a gold that is there must not go unseen
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     question_id: str
     question_text: str
@@ -77,26 +82,32 @@ def database_path(data_dir: Path, db_id: str) -> Path:
 
 
 def load_questions(path: Path) -> list[Question]:
-    """Every question of a file, or `QuestionLoadError` naming the path, the first bad row and the remedy."""
+    """Every question of a file, or `QuestionLoadError` naming the path, the first bad row and the
+    remedy."""
     return _load(path, _QUESTIONS)
 
 
 def load_open_questions(data_dir: Path) -> list[OpenQuestion]:
-    """The open questions of a data directory, of which most have none. Errors as of `load_questions`."""
+    """The open questions of a data directory, of which most have none. Errors as of
+    `load_questions`."""
     path = open_questions_path(data_dir)
     return _load(path, _OPEN_QUESTIONS) if path.exists() else []
 
 
 def load_splits(data_dir: Path) -> dict[str, list[Question]]:
-    """Every questions file of a data directory, by split. There may be none where there are open questions."""
+    """Every questions file of a data directory, by split. There may be none where there are open
+    questions."""
     paths = sorted((Path(data_dir) / "questions").glob("questions_*.json"))
     if not paths and not open_questions_path(data_dir).exists():
-        raise QuestionLoadError(f"no questions_<split>.json in {Path(data_dir) / 'questions'}; {_REMEDY}")
+        raise QuestionLoadError(
+            f"no questions_<split>.json in {Path(data_dir) / 'questions'}; {_REMEDY}"
+        )
     return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
 
 
 def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]) -> None:
-    """`DatabaseLoadError` naming the first database file that the questions need and that isn't there."""
+    """`DatabaseLoadError` naming the first database file that the questions need and that isn't
+    there."""
     for db_id in sorted({question.database_name for question in questions}):
         path = database_path(data_dir, db_id)
         if not path.is_file():
@@ -120,11 +131,15 @@ def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:
     try:
         questions = kind.validate_json(Path(path).read_bytes())
     except OSError as error:
-        raise QuestionLoadError(f"can't read the questions file {path}: {error.strerror}; {_REMEDY}") from error
+        raise QuestionLoadError(
+            f"can't read the questions file {path}: {error.strerror}; {_REMEDY}"
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise QuestionLoadError(f"{path} is not a questions file: {where or 'top level'}: {first['msg']}") from error
+        raise QuestionLoadError(
+            f"{path} is not a questions file: {where or 'top level'}: {first['msg']}"
+        ) from error
     if not questions:
         raise QuestionLoadError(f"{path} holds no question; {_REMEDY}")
     return questions

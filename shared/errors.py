@@ -19,15 +19,16 @@
         ├── QuestionLoadError       a questions file
         └── DatabaseLoadError       a SQLite file
 
-An error crosses the wire as `{"error": {"code", "message", "retryable", ...details}}` (`to_wire`) and becomes the same
-class again on the client (`from_wire`).
+An error crosses the wire as `{"error": {"code", "message", "retryable", ...details}}` (`to_wire`)
+and becomes the same class again on the client (`from_wire`).
 """
 
 from typing import Any, ClassVar
 
 
 class SQLEnvError(Exception):
-    """Base of the tree. `message` says what is wrong and what to do; `details` are further JSON fields."""
+    """Base of the tree. `message` says what is wrong and what to do; `details` are further JSON
+    fields."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -40,7 +41,14 @@ class SQLEnvError(Exception):
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON body of this error, for every status."""
-        return {"error": {"code": self.code, "message": self.message, "retryable": self.retryable, **self.details}}
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "retryable": self.retryable,
+                **self.details,
+            }
+        }
 
 
 class InvalidRequest(SQLEnvError):
@@ -133,8 +141,9 @@ STATUS: dict[str, int] = {code: error.status for code, error in BY_CODE.items()}
 def from_wire(body: Any, status: int | None = None, source: str = "the server") -> SQLEnvError:
     """The error that `body`, the JSON of a reply from `source`, carries, as its class.
 
-    A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code` and `retryable` in its
-    details. So does a body that is not of this project (a proxy's page, another server), with the HTTP `status`.
+    A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code`
+    and `retryable` in its details. So does a body that is not of this project (a proxy's page,
+    another server), with the HTTP `status`.
     """
     fields = body.get("error") if isinstance(body, dict) else None
     if not isinstance(fields, dict):
@@ -150,6 +159,11 @@ def from_wire(body: Any, status: int | None = None, source: str = "the server") 
 
 
 def is_retryable(error: SQLEnvError) -> bool:
-    """Whether sending the same request again can help: the class or the sender says so, or a gateway's status does."""
+    """Whether sending the same request again can help: the class or the sender says so, or a
+    gateway's status does."""
     details = error.details
-    return error.retryable or details.get("retryable") is True or details.get("status") in (429, 502, 503, 504)
+    return (
+        error.retryable
+        or details.get("retryable") is True
+        or details.get("status") in (429, 502, 503, 504)
+    )

@@ -1,7 +1,7 @@
 """The wire: what crosses between an agent's driver and the environment server, as pydantic models.
 
-A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the same question,
-options and actions give the same bytes on every replica.
+A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the
+same question, options and actions give the same bytes on every replica.
 """
 
 from enum import StrEnum
@@ -32,7 +32,8 @@ class Outcome(StrEnum):
 class RewardLedger(BaseModel):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
-    step: dict[str, float]  # this step's named parts, in reward units; they sum to the step's reward
+    # this step's named parts, in reward units; they sum to the step's reward
+    step: dict[str, float]
     operational: float  # running sum, clamped to [-0.25, 0.05]
     progress: float  # 0.15 x potential
     correctness: float  # 1.0 after a right ANSWER, else 0.0
@@ -41,7 +42,8 @@ class RewardLedger(BaseModel):
 
 
 class SQLObservation(BaseModel):
-    """What an agent may see after a reset or a step, `reward` aside (which goes to the driver alone before the end)."""
+    """What an agent may see after a reset or a step, `reward` aside (which goes to the driver alone
+    before the end)."""
 
     question: str
     schema_info: str  # "Tables: a, b" at first, then one block for each table described
@@ -94,7 +96,8 @@ class SQLState(BaseModel):
 
 
 class EpisodeVerdicts(BaseModel):
-    """`GET /operator/verdicts/{episode_id}`: an ended episode by every standard. For people, never for the agent."""
+    """`GET /operator/verdicts/{episode_id}`: an ended episode by every standard. For people, never
+    for the agent."""
 
     episode_id: str
     question_id: str
@@ -112,7 +115,8 @@ class FormTotals(BaseModel):
 
 
 class VerdictTotals(BaseModel):
-    """`GET /operator/verdicts`: all answers since the server started; a replayed episode counts again."""
+    """`GET /operator/verdicts`: all answers since the server started; a replayed episode counts
+    again."""
 
     training_standard: str
     forms: dict[AnswerForm, FormTotals]
@@ -123,22 +127,29 @@ class _Request(BaseModel):
 
 
 class ResetRequest(_Request):
-    """Start, or rebuild, an episode. `question_id` wins over the filters; a `seed` picks the same question anywhere.
+    """Start, or rebuild, an episode. `question_id` wins over the filters; a `seed` picks the same
+    question anywhere.
 
-    `actions` are replayed in order. The request with a `digest` is refused by a server whose own differs.
-    `answer_form` "sql": ANSWER holds a statement, whose result is compared with the gold's. The driver must say so to
-    its agent; such episodes are another task than those of training, and are counted apart.
+    `actions` are replayed in order. The request with a `digest` is refused by a server whose own
+    differs. `answer_form` "sql": ANSWER holds a statement, whose result is compared with the
+    gold's. The driver must say so to its agent; such episodes are another task than those of
+    training, and are counted apart.
     """
 
-    episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")  # '..' is no path
+    # '..' is no path
+    episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")
     question_id: str | None = None
     split: str | None = None  # "train" or "eval"
-    difficulty: Difficulty | Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)] | None = None
+    difficulty: (
+        Difficulty | Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)] | None
+    ) = None
     db_id: str | None = None
     seed: int | None = None
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
     answer_form: AnswerForm = "text"
-    actions: Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None = None
+    actions: (
+        Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None
+    ) = None
     digest: str | None = None  # of the server that the episode began on
 
 
@@ -159,7 +170,8 @@ class StepBatchRequest(_Request):
 
 
 class ServerMetadata(BaseModel):
-    """`GET /metadata`. `digest` names data, rules and limits together: equal digests replay to equal bytes."""
+    """`GET /metadata`. `digest` names data, rules and limits together: equal digests replay to
+    equal bytes."""
 
     name: str
     description: str

@@ -1,10 +1,13 @@
-"""A run's folder as its auditor reads it: the files by name, and the format of a line of episodes.jsonl.
+"""A run's folder as its auditor reads it: the files by name, and the format of a line of
+episodes.jsonl.
 
-The trainer writes them, `python -m env_server verify` and `rescore` read them; neither imports the other.
+The trainer writes them, `python -m env_server verify` and `rescore` read them; neither imports the
+other.
 
-A line of episodes.jsonl is a JSON object with the fields of `RecordedEpisode` and, last, `"sha256"`: the digest of the
-line's own bytes without that field. An episode is its question, its options and its actions; the line also keeps what
-the environment answered, a digest an observation and a number a reward, so that a replay can be compared step by step.
+A line of episodes.jsonl is a JSON object with the fields of `RecordedEpisode` and, last,
+`"sha256"`: the digest of the line's own bytes without that field. An episode is its question, its
+options and its actions; the line also keeps what the environment answered, a digest an observation
+and a number a reward, so that a replay can be compared step by step.
 
 SHA256SUMS has a line `<digest>  <path>` for every file of a finished run, as `sha256sum --check` reads it, but for
 `UNSUMMED`: what is still being written when the run ends, checkpoints, and the page that is drawn from the rest.
@@ -22,7 +25,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.models import Outcome, SQLObservation
 
-CONFIG, EPISODES, METRICS, SUMMARY = "config.json", "episodes.jsonl", "metrics.jsonl", "summary.json"
+CONFIG, EPISODES, METRICS, SUMMARY = (
+    "config.json",
+    "episodes.jsonl",
+    "metrics.jsonl",
+    "summary.json",
+)
 CHECKSUMS, REPORT = "SHA256SUMS", "report.html"
 UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS, REPORT)
 
@@ -63,7 +71,8 @@ class RunFiles:
 
 
 class RecordedEpisode(BaseModel):
-    """One line of episodes.jsonl. The four rewards are None where the infrastructure lost the episode."""
+    """One line of episodes.jsonl. The four rewards are None where the infrastructure lost the
+    episode."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -83,9 +92,11 @@ class RecordedEpisode(BaseModel):
     parse_failures: int
     env_errors: int
     context_overflow: bool  # it ended for want of room in the context window
-    context_truncations: int | None = None  # times that its context was cut down; None where nothing counted them
+    # times that its context was cut down; None where nothing counted them
+    context_truncations: int | None = None
     actions: list[str]  # canonical texts, of the answered steps
-    # As the model wrote them, null where that is the canonical text; one more than actions where it got lost.
+    # As the model wrote them, null where that is the canonical text; one more than actions where it
+    # got lost.
     texts: list[str | None]
     rewards: list[float]  # of each answered step
     observations: list[str]  # `observation_digest` of the reset's and of each step's
@@ -123,7 +134,9 @@ def read_episode(line: bytes) -> RecordedEpisode:
         return RecordedEpisode.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise LineError(f"{'.'.join(map(str, first['loc'])) or 'not an episode'}: {first['msg']}") from None
+        raise LineError(
+            f"{'.'.join(map(str, first['loc'])) or 'not an episode'}: {first['msg']}"
+        ) from None
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -148,8 +161,10 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 
 def read_checksums(content: bytes) -> dict[str, str]:
-    """Relative path -> SHA-256, from the bytes of SHA256SUMS; `LineError` names the line that is none."""
-    *lines, rest = content.split(b"\n")  # a line ends in nothing else: no other byte may stand for it
+    """Relative path -> SHA-256, from the bytes of SHA256SUMS; `LineError` names the line that is
+    none."""
+    # a line ends in nothing else: no other byte may stand for it
+    *lines, rest = content.split(b"\n")
     if rest or not lines:
         raise LineError("the last line is cut short")
     found: dict[str, str] = {}

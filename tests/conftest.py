@@ -1,4 +1,5 @@
-"""`tiny_data`: a data directory of two small databases and ten questions, for every test that needs one."""
+"""`tiny_data`: a data directory of two small databases and ten questions, for every test that needs
+one."""
 
 import json
 from pathlib import Path
@@ -38,7 +39,9 @@ INSERT INTO animals VALUES
 """
 
 
-def _question(question_id: str, db: str, text: str, sql: str, answer: Any, kind: str, level: str, *tables: str) -> Any:
+def _question(
+    question_id: str, db: str, text: str, sql: str, answer: Any, kind: str, level: str, *tables: str
+) -> Any:
     return {
         "question_id": question_id,
         "question_text": text,
@@ -122,5 +125,6 @@ def write_data(root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with the databases `shop` and `zoo`, 6 training and 4 eval questions. Read it only."""
+    """A data directory with the databases `shop` and `zoo`, 6 training and 4 eval questions. Read
+    it only."""
     return write_data(tmp_path_factory.mktemp("tiny"))

@@ -1,4 +1,5 @@
-"""A real environment server for tests: `python -m env_server` in a process of its own, on a free port."""
+"""A real environment server for tests: `python -m env_server` in a process of its own, on a free
+port."""
 
 import contextlib
 import os
@@ -36,11 +37,14 @@ class ServerProcess:
         return Path(self.output.name).read_text(encoding="utf-8", errors="replace")
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until `/ready` is 200; `RuntimeError` with the server's output when it ends or takes too long."""
+        """Until `/ready` is 200; `RuntimeError` with the server's output when it ends or takes too
+        long."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self.process.returncode}:\n{self.log()}")
+                raise RuntimeError(
+                    f"the server ended with {self.process.returncode}:\n{self.log()}"
+                )
             match = _URL.search(self.log())
             if match:
                 self.url = match[1]
@@ -51,7 +55,8 @@ class ServerProcess:
         raise RuntimeError(f"the server is not ready after {timeout_s:g} s:\n{self.log()}")
 
     def stop(self, sig: int = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Signal it and wait. -> its exit status; one that outlives the timeout is killed and is a `TimeoutExpired`."""
+        """Signal it and wait. -> its exit status; one that outlives the timeout is killed and is a
+        `TimeoutExpired`."""
         if self.process.poll() is None:
             self.process.send_signal(sig)
         try:
@@ -65,8 +70,19 @@ class ServerProcess:
 def start_server(data_dir: Path, *options: str, port: int = 0, **settings: object) -> ServerProcess:
     """Start one without waiting. `options` go on its command line; `settings` become SQLENV_<NAME>."""
     output = tempfile.NamedTemporaryFile(prefix="sqlenv-server-", suffix=".log")  # noqa: SIM115 - lives as long as the server
-    command = [sys.executable, "-m", "env_server", "--port", str(port), "--data", str(data_dir), *options]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SQLENV_")}
+    command = [
+        sys.executable,
+        "-m",
+        "env_server",
+        "--port",
+        str(port),
+        "--data",
+        str(data_dir),
+        *options,
+    ]
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("SQLENV_")
+    }
     root = str(Path(__file__).parents[1])
     process = subprocess.Popen(
         command,
@@ -82,8 +98,11 @@ def start_server(data_dir: Path, *options: str, port: int = 0, **settings: objec
 
 
 @contextlib.contextmanager
-def running_server(data_dir: Path, *options: str, port: int = 0, **settings: object) -> Iterator[ServerProcess]:
-    """A server that is ready, and stopped at the end: `with running_server(tiny_data) as server: server.url`."""
+def running_server(
+    data_dir: Path, *options: str, port: int = 0, **settings: object
+) -> Iterator[ServerProcess]:
+    """A server that is ready, and stopped at the end: `with running_server(tiny_data) as server:
+    server.url`."""
     server = start_server(data_dir, *options, port=port, **settings)
     try:
         server.wait_ready()

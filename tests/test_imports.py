@@ -1,4 +1,5 @@
-"""Who may import whom. The rooms are in ARCHITECTURE.md; this reads every import statement and holds them to it."""
+"""Who may import whom. The rooms are in ARCHITECTURE.md; this reads every import statement and
+holds them to it."""
 
 import ast
 from collections.abc import Iterator
@@ -11,20 +12,33 @@ OURS = ("shared", "env_server", "trainer", "data")
 
 # room -> what it may not import, at any depth of its code
 FORBIDDEN = {
-    "shared": ("env_server", "trainer", "data", "torch", "fastapi", "starlette", "uvicorn", "transformers", "trl"),
+    "shared": (
+        "env_server",
+        "trainer",
+        "data",
+        "torch",
+        "fastapi",
+        "starlette",
+        "uvicorn",
+        "transformers",
+        "trl",
+    ),
     "env_server": ("trainer", "data", "torch", "transformers", "trl"),
     "trainer": ("env_server", "fastapi", "starlette", "uvicorn", "apsw"),
     "data": ("env_server", "trainer", "torch", "fastapi", "starlette", "transformers", "trl"),
 }
 
-# Inside the server: a floor may import those below it, never one above. Modules not named here (settings, service, the
-# command line) serve any floor; that nobody climbs by way of them is for `test_no_cycle` to show.
-FLOORS = [("app",), ("http", "openenv", "mcp", "pages", "operator"), ("pool",), ("environment",),
+# Inside the server: a floor may import those below it, never one above. Modules not named here
+# (settings, service, the command line) serve any floor; that nobody climbs by way of them is for
+# `test_no_cycle` to show.
+FLOORS = [("app",), ("http",), ("pool",), ("environment",),
           ("rewards", "verifier", "questions", "render"), ("sql",)]  # fmt: skip
 
 
 def modules() -> list[str]:
-    found = [path.relative_to(ROOT) for room in OURS for path in sorted((ROOT / room).rglob("*.py"))]
+    found = [
+        path.relative_to(ROOT) for room in OURS for path in sorted((ROOT / room).rglob("*.py"))
+    ]
     return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in found]
 
 
@@ -34,7 +48,8 @@ def source_of(module: str) -> Path:
 
 
 def imports_of(module: str) -> Iterator[str]:
-    """Every absolute name that `module` imports, at any depth: `a.b` for `import a.b` and `from a import b`."""
+    """Every absolute name that `module` imports, at any depth: `a.b` for `import a.b` and `from a
+    import b`."""
     path = source_of(module)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -42,7 +57,9 @@ def imports_of(module: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
@@ -72,14 +89,21 @@ def test_inside_the_server_nothing_imports_a_floor_above_it() -> None:
         f"{module} imports {name}"
         for module in MODULES
         for name in imports_of(module)
-        if (here := floor_of(module)) is not None and (there := floor_of(name)) is not None and there < here
+        if (here := floor_of(module)) is not None
+        and (there := floor_of(name)) is not None
+        and there < here
     ]
     assert broken == []
 
 
 @pytest.mark.parametrize(
     "package",
-    ["env_server.sql", pytest.param("env_server.conformance", id="env_server.conformance, which is for any server")],
+    [
+        "env_server.sql",
+        pytest.param(
+            "env_server.conformance", id="env_server.conformance, which is for any server"
+        ),
+    ],
 )
 def test_some_packages_import_nothing_of_the_server_but_themselves(package: str) -> None:
     broken = [
@@ -120,5 +144,8 @@ def edges(module: str) -> Iterator[str]:
 
 def test_the_checks_see_something() -> None:
     assert {"shared.client", "shared.errors"} <= set(MODULES)
-    assert "shared.sync.SyncSQLEnvClient" in set(imports_of("shared.client"))
-    assert "trainer.generators.local.LocalGenerator" in set(imports_of("trainer.rollout"))  # inside a function
+    assert "shared.client.sync.SyncSQLEnvClient" in set(imports_of("shared.client"))
+    # inside a function
+    assert "trainer.rollout.generators.local.LocalGenerator" in set(
+        imports_of("trainer.rollout.loop")
+    )

@@ -13,11 +13,17 @@ console = Console()
 errors = Console(stderr=True)
 
 DataOption = Annotated[
-    Path, typer.Option("--data", help="Data directory: databases/ and questions/ (see 'python -m data').")
+    Path,
+    typer.Option(
+        "--data", help="Data directory: databases/ and questions/ (see 'python -m data')."
+    ),
 ]
 ServerOption = Annotated[
     list[str] | None,
-    typer.Option("--server", help="URL of a running environment server; may be repeated. Without it one is started."),
+    typer.Option(
+        "--server",
+        help="URL of a running environment server; may be repeated. Without it one is started.",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -31,7 +37,9 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
     for item in items or []:
         key, separator, value = item.partition("=")
         if not separator or not key:
-            raise typer.BadParameter(f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set")
+            raise typer.BadParameter(
+                f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set"
+            )
         settings[key.strip()] = value
     return settings
 
@@ -43,8 +51,9 @@ def fail(error: SQLEnvError) -> typer.Exit:
 
 
 def guarded(job: Callable[[], None]) -> None:
-    """Run a command's work: known errors become one line and exit code 1, an interruption exit code 130."""
-    from trainer.interrupt import EXIT_CODE
+    """Run a command's work: known errors become one line and exit code 1, an interruption exit code
+    130."""
+    from trainer.runtime.interrupt import EXIT_CODE
 
     try:
         job()

@@ -1,8 +1,8 @@
 """`GRPOConfig`: every setting of a training run, its presets, and its conversion to trl's own.
 
-Fields above the line in the class are the specification's, with its defaults; the rest belong to this trainer. A field
-can be set by name from text (`GRPOConfig.preset("offline", seed="2", difficulty_filter="easy,medium")`), so a command
-line and a notebook share one path.
+Fields above the line in the class are the specification's, with its defaults; the rest belong to
+this trainer. A field can be set by name from text (`GRPOConfig.preset("offline", seed="2",
+difficulty_filter="easy,medium")`), so a command line and a notebook share one path.
 """
 
 import difflib
@@ -49,12 +49,15 @@ class GRPOConfig:
     logging_steps: int = 10
     # ---------------------------------------------------------------------------------------------------------------
     server_urls: list[str] = field(default_factory=lambda: [DEFAULT_SERVER_URL])
-    server_wait_s: float = 600.0  # how long a lost server is awaited before its episodes count as lost
-    max_lost_fraction: float = 0.05  # of a generation batch or an evaluation; above it the run stops
+    # how long a lost server is awaited before its episodes count as lost
+    server_wait_s: float = 600.0
+    # of a generation batch or an evaluation; above it the run stops
+    max_lost_fraction: float = 0.05
     system_prompt: PromptKind = "full"
     temperature: float = 1.0
     max_context_tokens: int = 4096  # prompt and all turns; the model's own window bounds it too
-    dtype: DType = "auto"  # auto: bfloat16 where the GPU computes it natively, else float32 (float16 autocast on CUDA)
+    # auto: bfloat16 where the GPU computes it natively, else float32 (float16 autocast on CUDA)
+    dtype: DType = "auto"
     device: str = "auto"  # auto: cuda where there is one, else cpu
     max_steps: int = -1  # optimiser steps; -1: as num_train_epochs says
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
@@ -65,13 +68,18 @@ class GRPOConfig:
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     gradient_checkpointing: bool = False  # less memory in updates, more time
-    lora_rank: int = 0  # of LoRA adapters on every linear layer, which alone are trained; 0: all weights are
+    # of LoRA adapters on every linear layer, which alone are trained; 0: all weights are
+    lora_rank: int = 0
     lora_alpha: float = 32.0  # adapters count lora_alpha / lora_rank
     save_steps: int = 0  # optimiser steps between checkpoints; 0: none on the way
-    report_to: list[str] = field(default_factory=list)  # trackers of transformers, such as tensorboard; none by default
-    allow_dev_questions: bool = False  # train on questions of a published development split (shared.dataset)
-    live_view: LiveView = "auto"  # auto: notebook or terminal where training runs in one, else PNGs in the run's folder
-    live_reward_every: int = 10  # steps between two reward plots; these three are shortened in runs below 500 steps
+    # trackers of transformers, such as tensorboard; none by default
+    report_to: list[str] = field(default_factory=list)
+    # train on questions of a published development split (shared.dataset)
+    allow_dev_questions: bool = False
+    # auto: notebook or terminal where training runs in one, else PNGs in the run's folder
+    live_view: LiveView = "auto"
+    # steps between two reward plots; these three are shortened in runs below 500 steps
+    live_reward_every: int = 10
     live_trace_every: int = 50  # steps between two episode traces; 0: none
     live_success_every: int = 100  # steps between two measurements on train and eval; 0: none
     live_episodes: int = 3  # of train, and of eval, in such a measurement
@@ -97,16 +105,35 @@ class GRPOConfig:
             value = getattr(self, name)
             _need(value > 0, name, f"is {value}", "use a number above 0")
         live = ("live_reward_every", "live_trace_every", "live_success_every")
-        for name in ("warmup_steps", "save_steps", "weight_decay", "beta", "seed", "server_wait_s", "lora_rank", *live):
+        for name in (
+            "warmup_steps",
+            "save_steps",
+            "weight_decay",
+            "beta",
+            "seed",
+            "server_wait_s",
+            "lora_rank",
+            *live,
+        ):
             _need(getattr(self, name) >= 0, name, f"is {getattr(self, name)}", "use 0 or more")
-        _need(self.seed < 2**32, "seed", f"is {self.seed}", "use a number below 2^32, as numpy's generator takes")
+        _need(
+            self.seed < 2**32,
+            "seed",
+            f"is {self.seed}",
+            "use a number below 2^32, as numpy's generator takes",
+        )
         _need(
             re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is not None,
             "device",
             f"is {self.device!r}",
             "use auto, cpu, cuda or cuda:N",
         )
-        _need(0 <= self.max_lost_fraction < 1, "max_lost_fraction", f"is {self.max_lost_fraction}", "use 0 to below 1")
+        _need(
+            0 <= self.max_lost_fraction < 1,
+            "max_lost_fraction",
+            f"is {self.max_lost_fraction}",
+            "use 0 to below 1",
+        )
         _need(
             self.num_generations >= 2,
             "num_generations",
@@ -132,14 +159,24 @@ class GRPOConfig:
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
             "leave room for the prompt",
         )
-        _need(self.max_steps == -1 or self.max_steps >= 1, "max_steps", f"is {self.max_steps}", "use -1, or 1 or more")
+        _need(
+            self.max_steps == -1 or self.max_steps >= 1,
+            "max_steps",
+            f"is {self.max_steps}",
+            "use -1, or 1 or more",
+        )
         _need(
             len(self.report_to) < 2 or not {"none", "all"} & set(self.report_to),
             "report_to",
             f"is {', '.join(self.report_to)}",
             "use none or all alone, or name the trackers",
         )
-        _need(bool(self.difficulty_filter), "difficulty_filter", "is empty", f"use some of {_listed(Difficulty)}")
+        _need(
+            bool(self.difficulty_filter),
+            "difficulty_filter",
+            "is empty",
+            f"use some of {_listed(Difficulty)}",
+        )
         for difficulty in self.difficulty_filter:
             _need(
                 difficulty in get_args(Difficulty),
@@ -147,7 +184,12 @@ class GRPOConfig:
                 f"holds {difficulty!r}",
                 f"use some of {_listed(Difficulty)}",
             )
-        _need(bool(self.server_urls), "server_urls", "is empty", f"name a server, for example {DEFAULT_SERVER_URL}")
+        _need(
+            bool(self.server_urls),
+            "server_urls",
+            "is empty",
+            f"name a server, for example {DEFAULT_SERVER_URL}",
+        )
         for url in self.server_urls:
             _need(
                 url.startswith(("http://", "https://")),
@@ -166,7 +208,8 @@ class GRPOConfig:
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     def accumulation_steps(self, processes: int) -> int:
-        """Micro-batches of one process, where `processes` share a step's. `ConfigError` where they don't divide."""
+        """Micro-batches of one process, where `processes` share a step's. `ConfigError` where they
+        don't divide."""
         steps = self.gradient_accumulation_steps
         _need(
             steps % processes == 0,
@@ -184,7 +227,8 @@ class GRPOConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """A named set of values, with `overrides` by field name over it; `data_dir` sets both data paths.
+        """A named set of values, with `overrides` by field name over it; `data_dir` sets both data
+        paths.
 
         `offline` is the committed tiny model on a CPU; `colab` is Qwen3-0.6B on one 16 GB GPU.
         """
@@ -193,30 +237,37 @@ class GRPOConfig:
         return cls().override(**{**PRESETS[name], **overrides})
 
     def override(self, **overrides: Any) -> Self:
-        """A copy with fields set by name. Text is parsed by the field's type; lists are comma-separated."""
+        """A copy with fields set by name. Text is parsed by the field's type; lists are
+        comma-separated."""
         values = dict(overrides)
         if (data_dir := values.pop("data_dir", None)) is not None:
             _need(bool(str(data_dir).strip()), "data_dir", "is empty", "name a directory")
-            values.setdefault("questions_path", str(Path(data_dir) / "questions" / "questions_train.json"))
+            values.setdefault(
+                "questions_path", str(Path(data_dir) / "questions" / "questions_train.json")
+            )
             values.setdefault("db_dir", str(Path(data_dir) / "databases"))
         for name, value in values.items():
             if name not in _HINTS:
                 near = difflib.get_close_matches(name, _HINTS, 1)
-                hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_HINTS)}"
+                hint = (
+                    f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_HINTS)}"
+                )
                 raise ConfigError(f"no setting {name!r}; {hint}")
             if isinstance(value, str):
                 values[name] = _parse(name, value, _HINTS[name])
         return replace(self, **values)
 
     def to_trl(self, processes: int = 1, **overrides: Any) -> Any:
-        """The `trl.GRPOConfig` of these settings for one of `processes`; `overrides` are its own fields.
+        """The `trl.GRPOConfig` of these settings for one of `processes`; `overrides` are its own
+        fields.
 
-        One generation batch is one optimiser step, so every checkpoint falls on a whole generation window. TRL's bf16
-        and gradient_checkpointing, which default to True, follow dtype and device here.
+        One generation batch is one optimiser step, so every checkpoint falls on a whole generation
+        window. TRL's bf16 and gradient_checkpointing, which default to True, follow dtype and
+        device here.
         """
         import trl
 
-        from trainer.precision import precision
+        from trainer.runtime.precision import precision
 
         device, plan = precision(self.device, self.dtype)
         values: dict[str, Any] = {
@@ -233,7 +284,8 @@ class GRPOConfig:
             "max_grad_norm": self.max_grad_norm,
             "num_generations": self.num_generations,
             "temperature": self.temperature,
-            "max_completion_length": self.max_context_tokens,  # rows are ours, TRL does not cut them
+            # rows are ours, TRL does not cut them
+            "max_completion_length": self.max_context_tokens,
             "beta": self.beta,
             "loss_type": self.loss_type,
             "scale_rewards": self.scale_rewards,
@@ -251,7 +303,11 @@ class GRPOConfig:
         }
         known = {one.name for one in fields(trl.GRPOConfig)}
         # transformers renames the switch, and warns of the old name
-        name = "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+        name = (
+            "activation_checkpointing"
+            if "activation_checkpointing" in known
+            else "gradient_checkpointing"
+        )
         values[name] = self.gradient_checkpointing
         return trl.GRPOConfig(**{**values, **overrides})
 
@@ -265,19 +321,22 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_new_tokens": 64,
         "max_context_tokens": 1024,
         "num_generations": 8,
-        "per_device_train_batch_size": 8,  # 8 questions x 8 generations in eight micro-batches: see trainer/grpo.py
+        # 8 questions x 8 generations in eight micro-batches: see trainer/grpo/length_sorting.py
+        "per_device_train_batch_size": 8,
         "gradient_accumulation_steps": 8,
         "learning_rate": 3e-4,
-        # by group, a group without a right answer learns from its step costs alone, blown up to unit variance:
-        # success fell from 0.15 to 0.03 in 40 steps, as answering at once became the cheapest thing to do
+        # by group, a group without a right answer learns from its step costs alone, blown up to
+        # unit variance: success fell from 0.15 to 0.03 in 40 steps, as answering at once became the
+        # cheapest thing to do
         "scale_rewards": "batch",
         "warmup_steps": 5,
         "max_steps": 70,
         "logging_steps": 1,
         "save_steps": 20,
     },
-    # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of 2,048 tokens, 114 kB
-    # each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing under 2 GB (reckoned, not measured).
+    # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of
+    # 2,048 tokens, 114 kB each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing
+    # under 2 GB (reckoned, not measured).
     "colab": {
         "model_name": "Qwen/Qwen3-0.6B",
         "num_generations": 2,
@@ -306,7 +365,8 @@ def _listed(kind: Any) -> str:
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the field's type, or `ConfigError`. Paths become text, text a list, a whole number a float."""
+    """`value` as the field's type, or `ConfigError`. Paths become text, text a list, a whole number
+    a float."""
     origin = typing.get_origin(kind)
     if origin is list:
         items = _parse(name, value, kind) if isinstance(value, str) else value

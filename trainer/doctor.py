@@ -1,6 +1,8 @@
-"""`python -m trainer doctor`: what this machine has for a training run, what is missing and the command that gets it.
+"""`python -m trainer doctor`: what this machine has for a training run, what is missing and the
+command that gets it.
 
-Every check runs alone and imports what it checks only then, so that the doctor also works where packages are missing.
+Every check runs alone and imports what it checks only then, so that the doctor also works where
+packages are missing.
 """
 
 import hashlib
@@ -17,7 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 
 MIN_PYTHON = (3, 11)
-ROOT = Path(__file__).resolve().parent.parent  # where the sources lie: pyproject.toml is there in a checkout
+# where the sources lie: pyproject.toml is there in a checkout
+ROOT = Path(__file__).resolve().parent.parent
 SERVER_MODULES = ("env_server", "fastapi", "uvicorn", "apsw", "pydantic_settings")
 INSTALL = "make install   (or: pip install -c constraints.txt -e '.[dev]')"
 
@@ -39,7 +42,8 @@ class Finding:
 
 
 def requirements() -> list[tuple[str, str, str]]:
-    """(extra, package, specifier) of every requirement of this project; the extra is "" for those that always apply.
+    """(extra, package, specifier) of every requirement of this project; the extra is "" for those
+    that always apply.
 
     Read from pyproject.toml in a checkout, else from the installed package; markers are dropped.
     """
@@ -69,7 +73,11 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _satisfies(version: str, specifier: str) -> bool:
     """Whether a version meets `>=` bounds, the only kind that this project writes."""
-    bounds = [part.strip().removeprefix(">=") for part in specifier.split(",") if part.strip().startswith(">=")]
+    bounds = [
+        part.strip().removeprefix(">=")
+        for part in specifier.split(",")
+        if part.strip().startswith(">=")
+    ]
     return all(_version(version) >= _version(bound) for bound in bounds)
 
 
@@ -99,7 +107,9 @@ def check_packages(extras: tuple[str, ...] = ("", "server", "trainer", "dev")) -
             continue
         bad = Status.NOTE if extra == "dev" or package in ("uvloop", "httptools") else Status.FAIL
         shown = (
-            (version or "not installed") if ok else f"{version or 'not installed'}, needs {specifier or 'any version'}"
+            (version or "not installed")
+            if ok
+            else f"{version or 'not installed'}, needs {specifier or 'any version'}"
         )
         yield Finding(package, Status.OK if ok else bad, shown, "" if ok else INSTALL)
 
@@ -110,18 +120,30 @@ def check_device() -> Iterator[Finding]:
         return
     import torch
 
-    from trainer.cores import usable_cores, usable_threads
+    from trainer.runtime.cpu_budget import usable_cores, usable_threads
 
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            native = "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
+            native = (
+                "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
+            )
             memory = properties.total_memory / 2**30
-            yield Finding("device", Status.OK, f"cuda:{index} {properties.name}, {memory:.0f} GiB, bfloat16 {native}")
+            yield Finding(
+                "device",
+                Status.OK,
+                f"cuda:{index} {properties.name}, {memory:.0f} GiB, bfloat16 {native}",
+            )
     else:
-        yield Finding("device", Status.OK, "no CUDA device: the CPU, which is what the offline preset uses")
+        yield Finding(
+            "device", Status.OK, "no CUDA device: the CPU, which is what the offline preset uses"
+        )
     threads = usable_threads(torch.get_num_threads())
-    yield Finding("threads", Status.OK, f"{usable_cores()} CPU cores for this process, training uses {threads} threads")
+    yield Finding(
+        "threads",
+        Status.OK,
+        f"{usable_cores()} CPU cores for this process, training uses {threads} threads",
+    )
 
 
 def check_server(urls: list[str]) -> Iterator[Finding]:
@@ -131,13 +153,15 @@ def check_server(urls: list[str]) -> Iterator[Finding]:
         yield Finding(
             "server",
             Status.FAIL if missing else Status.OK,
-            f"can't be started: no module {', '.join(missing)}" if missing else "none named: a run starts its own",
+            f"can't be started: no module {', '.join(missing)}"
+            if missing
+            else "none named: a run starts its own",
             INSTALL if missing else "",
         )
         return
     import httpx
 
-    from shared.keys import bearer
+    from shared.client.auth import bearer
 
     for url in urls:
         try:
@@ -177,40 +201,59 @@ def check_data(data_dir: Path) -> Iterator[Finding]:
         levels = Counter(question.difficulty for question in questions)
         parts = ", ".join(f"{levels[level]} {level}" for level in ("easy", "medium", "hard"))
         databases = len({question.database_name for question in questions})
-        yield Finding(f"{split} questions", Status.OK, f"{path}: {len(questions)} ({parts}) on {databases} databases")
+        yield Finding(
+            f"{split} questions",
+            Status.OK,
+            f"{path}: {len(questions)} ({parts}) on {databases} databases",
+        )
     if whole:
         yield Finding("data digest", Status.OK, data_digest(data_dir))
 
 
 def check_model(name: str) -> Iterator[Finding]:
     """Whether the base model is here. A hub name is only noted: it would be downloaded."""
-    from trainer.models import looks_local
+    from trainer.runtime.models import looks_local
 
     path = Path(name)
     weights = sorted(path.glob("*.safetensors"))
     if weights and (path / "config.json").is_file():
-        digest = hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)).hexdigest()
+        digest = hashlib.sha256(
+            b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
+        ).hexdigest()
         size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
         yield Finding("model", Status.OK, f"{path}: {size:.1f} MiB, weights {digest[:12]}")
     elif not looks_local(name):
-        yield Finding("model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub")
+        yield Finding(
+            "model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub"
+        )
     else:
-        yield Finding("model", Status.FAIL, f"no model at {path}", "python -m trainer pretrain   (takes about an hour)")
+        yield Finding(
+            "model",
+            Status.FAIL,
+            f"no model at {path}",
+            "python -m trainer pretrain   (takes about an hour)",
+        )
 
 
 def check_spider() -> Iterator[Finding]:
     named = os.environ.get("SPIDER_DIR", "")
     if named and Path(named).is_dir():
         yield Finding(
-            "Spider", Status.OK, f"{named} (SPIDER_DIR)", f"python -m data import spider {named} --out spider"
+            "Spider",
+            Status.OK,
+            f"{named} (SPIDER_DIR)",
+            f"python -m data import spider {named} --out spider",
         )
         return
     where = f"SPIDER_DIR is {named}, which is no folder" if named else "SPIDER_DIR is not set"
-    yield Finding("Spider", Status.NOTE, f"{where}; real data is optional", "python -m data fetch spider")
+    yield Finding(
+        "Spider", Status.NOTE, f"{where}; real data is optional", "python -m data fetch spider"
+    )
 
 
 def examine(data_dir: Path, model: str, urls: list[str]) -> list[Finding]:
-    """Every check in order. A check that fails by itself becomes a finding and does not end the others."""
+    """Every check in order. A check that fails by itself becomes a finding and does not end the
+    others."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("Python", check_python),
         ("packages", check_packages),

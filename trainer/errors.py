@@ -1,4 +1,5 @@
-"""What the trainer raises on purpose. All are `SQLEnvError`s, so that the CLI prints one line and exits non-zero.
+"""What the trainer raises on purpose. All are `SQLEnvError`s, so that the CLI prints one line and
+exits non-zero.
 
     SQLEnvError
     ├── ConfigError            a setting that can't work: names the field and the remedy (also a ValueError)

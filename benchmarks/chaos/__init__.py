@@ -1,4 +1,5 @@
-"""Real servers that are killed, stopped, restarted and cut off on purpose, while episodes are played on them.
+"""Real servers that are killed, stopped, restarted and cut off on purpose, while episodes are
+played on them.
 
 `benchmarks/faults.py` measures with it and `tests/faults/` tests with it.
 """

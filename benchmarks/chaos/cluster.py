@@ -1,4 +1,5 @@
-"""Several real environment servers, each a process of its own behind a `Link`, and what can be done to them."""
+"""Several real environment servers, each a process of its own behind a `Link`, and what can be done
+to them."""
 
 import contextlib
 import os
@@ -34,13 +35,25 @@ def free_ports(count: int) -> list[int]:
 class Server:
     """One server process, on the same port through all its lives."""
 
-    def __init__(self, port: int, data_dir: Path, log_path: Path, settings: dict[str, object]) -> None:
+    def __init__(
+        self, port: int, data_dir: Path, log_path: Path, settings: dict[str, object]
+    ) -> None:
         self.port = port
         self.url = f"http://{HOST}:{self.port}"
         self.log_path = log_path
         self.starts = 0
-        self._command = [sys.executable, "-m", "env_server", "--port", str(self.port), "--data", str(data_dir)]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SQLENV_")}
+        self._command = [
+            sys.executable,
+            "-m",
+            "env_server",
+            "--port",
+            str(self.port),
+            "--data",
+            str(data_dir),
+        ]
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("SQLENV_")
+        }
         self._environment = (
             inherited
             | {"PYTHONPATH": str(ROOT)}
@@ -49,7 +62,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self) -> None:
-        """Start it, without waiting. Its session is its own, so that a signal reaches its workers too."""
+        """Start it, without waiting. Its session is its own, so that a signal reaches its workers
+        too."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -147,7 +161,10 @@ def running_cluster(data_dir: Path, size: int = 3, **settings: object) -> Iterat
     settings = {"sql_workers": 1} | settings
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sqlenv-cluster-")))
-        servers = [Server(port, data_dir.resolve(), logs / f"{port}.log", settings) for port in free_ports(size)]
+        servers = [
+            Server(port, data_dir.resolve(), logs / f"{port}.log", settings)
+            for port in free_ports(size)
+        ]
         for server in servers:
             server.launch()
             stack.callback(server.end, signal.SIGKILL)

@@ -13,7 +13,8 @@ from benchmarks.chaos.link import State
 
 Kind = Literal["kill", "sleep", "restart", "cut", "silence", "lost_replies", "blackout"]
 REPLIES_LOST = 4
-# How often each comes in a round of faults, and for how many seconds it lasts. A sleeper sleeps for 10 s.
+# How often each comes in a round of faults, and for how many seconds it lasts. A sleeper sleeps for
+# 10 s.
 ROUND: dict[Kind, tuple[int, float]] = {
     "kill": (4, 1.0),
     "sleep": (2, 10.0),
@@ -29,10 +30,10 @@ ROUND: dict[Kind, tuple[int, float]] = {
 class Fault:
     """One fault of one server, for `seconds`.
 
-    kill: SIGKILL, and a new process after that time. sleep: SIGSTOP, then SIGCONT. restart: SIGTERM, and a new process.
-    cut: its connections are reset and no other is answered. silence: its packets are held back. lost_replies: it does
-    what it is asked, and the replies to the next few requests are lost. blackout: every server is killed, and started
-    again, this one first.
+    kill: SIGKILL, and a new process after that time. sleep: SIGSTOP, then SIGCONT. restart:
+    SIGTERM, and a new process. cut: its connections are reset and no other is answered. silence:
+    its packets are held back. lost_replies: it does what it is asked, and the replies to the next
+    few requests are lost. blackout: every server is killed, and started again, this one first.
     """
 
     kind: Kind
@@ -83,11 +84,13 @@ def plan(count: int, servers: int, seed: int = 0) -> list[Fault]:
 
 
 class Chaos:
-    """Does the faults one after another, each when it is due; fault i is due at (i + 1) x `every` answered steps.
+    """Does the faults one after another, each when it is due; fault i is due at (i + 1) x `every`
+    answered steps.
 
-    The player calls `pass_step` with the steps answered so far before each further one: it waits there for a fault that
-    is due and has not begun, so that all of them happen during play, however fast or slow the machine. Use it inside
-    `with`, whose end waits for the last fault to end and raises what went wrong in the faults themselves.
+    The player calls `pass_step` with the steps answered so far before each further one: it waits
+    there for a fault that is due and has not begun, so that all of them happen during play, however
+    fast or slow the machine. Use it inside `with`, whose end waits for the last fault to end and
+    raises what went wrong in the faults themselves.
     """
 
     def __init__(self, cluster: Cluster, faults: Sequence[Fault], every: int) -> None:

@@ -20,7 +20,8 @@ CONFIG = ROOT / "docker" / "haproxy.cfg"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
-RESOLVING = " resolvers network init-addr none"  # of the template's servers, which are found by name
+# of the template's servers, which are found by name
+RESOLVING = " resolvers network init-addr none"
 SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
 
 
@@ -34,43 +35,61 @@ class Gateway:
     admin: str
 
     def wait_serving(self, servers: int) -> None:
-        """Until the gateway sees so many servers ready; `RuntimeError` with its log where it ends or takes too long."""
+        """Until the gateway sees so many servers ready; `RuntimeError` with its log where it ends
+        or takes too long."""
         deadline = time.monotonic() + START_TIMEOUT_S
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while time.monotonic() < deadline:
                 if self.process.poll() is not None:
-                    raise RuntimeError(f"haproxy ended with {self.process.returncode}:\n{self._log()}")
+                    raise RuntimeError(
+                        f"haproxy ended with {self.process.returncode}:\n{self._log()}"
+                    )
                 with contextlib.suppress(httpx.HTTPError):
                     found = SERVING.search(client.get(f"{self.admin}/metrics").text)
                     if found is not None and int(found[1]) == servers:
                         return
                 time.sleep(POLL_S)
-        raise RuntimeError(f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:\n{self._log()}")
+        raise RuntimeError(
+            f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:\n{self._log()}"
+        )
 
     def _log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
 
 def fixed_servers(config: str, addresses: Sequence[str]) -> str:
-    """The gateway's configuration with these servers (HOST:PORT) in the place of those that a name stands for."""
+    """The gateway's configuration with these servers (HOST:PORT) in the place of those that a name
+    stands for."""
 
     def servers(template: re.Match[str]) -> str:
-        return "\n".join(f"{template[1]}server server{number} {one}" for number, one in enumerate(addresses, 1))
+        return "\n".join(
+            f"{template[1]}server server{number} {one}" for number, one in enumerate(addresses, 1)
+        )
 
     found, templates = TEMPLATE.subn(servers, config)
     if templates != 1 or found.count(RESOLVING) != 1:
-        raise RuntimeError(f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced here")
+        raise RuntimeError(
+            f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced here"
+        )
     return found.replace(RESOLVING, "")
 
 
 def haproxy() -> str | None:
     """The program, or None where it is not installed. HAPROXY names another."""
-    return os.environ.get("HAPROXY") or shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/sbin")
+    return (
+        os.environ.get("HAPROXY")
+        or shutil.which("haproxy")
+        or shutil.which("haproxy", path="/usr/sbin:/sbin")
+    )
 
 
 def missing() -> str | None:
     """Why no gateway can run here, or None."""
-    return None if haproxy() is not None else "HAProxy is not installed (Debian: apt-get install haproxy)"
+    return (
+        None
+        if haproxy() is not None
+        else "HAProxy is not installed (Debian: apt-get install haproxy)"
+    )
 
 
 @contextlib.contextmanager
@@ -81,7 +100,9 @@ def running_gateway(urls: Sequence[str]) -> Iterator[Gateway]:
     agents, admin = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="sqlenv-gateway-") as scratch:
         path, log_path = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
-        path.write_text(fixed_servers(CONFIG.read_text(), [one.removeprefix("http://") for one in urls]))
+        path.write_text(
+            fixed_servers(CONFIG.read_text(), [one.removeprefix("http://") for one in urls])
+        )
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [str(haproxy()), "-db", "-f", str(path)],

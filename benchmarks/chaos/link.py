@@ -1,4 +1,5 @@
-"""A TCP link that can be cut, fall silent or lose replies: it stands between a client and one server."""
+"""A TCP link that can be cut, fall silent or lose replies: it stands between a client and one
+server."""
 
 import asyncio
 import threading
@@ -14,11 +15,13 @@ CHUNK_BYTES = 64 * 1024
 class State(StrEnum):
     OPEN = "open"
     CUT = "cut"  # connections are reset, and no further one is answered
-    SILENT = "silent"  # what is sent arrives once the link is open again: a network that drops and retransmits packets
+    # what is sent arrives once the link is open again: a network that drops and retransmits packets
+    SILENT = "silent"
 
 
 class Link:
-    """Listens on `port` and passes everything to `target_port`, in a thread of its own. Use it inside `with`."""
+    """Listens on `port` and passes everything to `target_port`, in a thread of its own. Use it
+    inside `with`."""
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
@@ -45,7 +48,8 @@ class Link:
         self._call(self._set(state)).result()
 
     def lose_replies(self, count: int) -> None:
-        """The next `count` replies are dropped, each with its connection: the server has done what was asked."""
+        """The next `count` replies are dropped, each with its connection: the server has done what
+        was asked."""
         self._replies_to_lose = count
 
     def _call(self, work: Any) -> "Future[Any]":
@@ -98,7 +102,9 @@ class Link:
                 pump.cancel()
             self._drop(writer, below)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 await self._opened.wait()

@@ -25,7 +25,8 @@ WARM_UP_S = 1.0  # of a training's play before its next fault
 
 @dataclass(frozen=True)
 class Finding:
-    """What was played under which faults, and what came of it. `lost`, `charged_twice` and `different` should be 0."""
+    """What was played under which faults, and what came of it. `lost`, `charged_twice` and
+    `different` should be 0."""
 
     way: str
     episodes: int
@@ -61,10 +62,13 @@ def soak(
     *,
     stall_s: float = 3.0,
 ) -> Finding:
-    """Play `episodes` on one server that nobody disturbs, then on `urls` under `faults`, spread over their steps."""
+    """Play `episodes` on one server that nobody disturbs, then on `urls` under `faults`, spread
+    over their steps."""
     right = answers(data_dir)
 
-    async def play(run: str, urls: Sequence[str], chaos: Chaos | None) -> tuple[list[Played], SQLEnvClient, float]:
+    async def play(
+        run: str, urls: Sequence[str], chaos: Chaos | None
+    ) -> tuple[list[Played], SQLEnvClient, float]:
         began = time.monotonic()
         async with client_of(urls, stall_s) as client:
             played = await play_all(client, f"{way}-{run}", episodes, right, chaos=chaos)
@@ -103,17 +107,29 @@ def training(
     faults: Sequence[Fault],
     *options: str,
 ) -> Finding:
-    """`python -m trainer train` on `urls`, undisturbed, then under `faults`, one after another until it ends.
+    """`python -m trainer train` on `urls`, undisturbed, then under `faults`, one after another
+    until it ends.
 
     Both runs are left in `scratch`.
     """
 
     def train(name: str, run_faults: Sequence[Fault]) -> tuple[Path, Counter[str], float]:
         servers = [word for url in urls for word in ("--server", url)]
-        command = [sys.executable, "-m", "trainer", "train", "--data", str(data_dir), "--out", str(scratch / name)]
+        command = [
+            sys.executable,
+            "-m",
+            "trainer",
+            "train",
+            "--data",
+            str(data_dir),
+            "--out",
+            str(scratch / name),
+        ]
         began, done = time.monotonic(), Counter[str]()
         with (scratch / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen([*command, *servers, *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                [*command, *servers, *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            )
             try:
                 run = _under_faults(process, scratch / name, cluster, run_faults, done)
             finally:
@@ -137,7 +153,8 @@ def training(
         dict(sorted(done.items())),
         lost=int(summaries[0]["episodes_lost"]),
         charged_twice=sum(one["steps"] != len(one["rewards"]) for one in played),
-        different=abs(len(played) - len(expected)) + sum((_digests(played) - _digests(expected)).values()),
+        different=abs(len(played) - len(expected))
+        + sum((_digests(played) - _digests(expected)).values()),
         rebuilds=int(summaries[0]["train_rebuilds"]),
         retries=None,
         seconds=round(seconds, 2),
@@ -147,9 +164,14 @@ def training(
 
 
 def _under_faults(
-    process: "subprocess.Popen[bytes]", out: Path, cluster: Cluster, faults: Sequence[Fault], done: "Counter[str]"
+    process: "subprocess.Popen[bytes]",
+    out: Path,
+    cluster: Cluster,
+    faults: Sequence[Fault],
+    done: "Counter[str]",
 ) -> Path:
-    """Do the faults, from the first optimiser step on, until the training ends or there is none left. -> its folder."""
+    """Do the faults, from the first optimiser step on, until the training ends or there is none
+    left. -> its folder."""
     waiting, deadline = list(faults), time.monotonic() + TRAINING_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         metrics = list(out.glob(f"*/{METRICS}"))
@@ -170,8 +192,19 @@ def _episodes(run: Path) -> list[dict[str, Any]]:
 
 
 def _digests(episodes: Sequence[dict[str, Any]]) -> "Counter[str]":
-    """How often each episode comes: its phase and step, question, actions, observations, rewards and outcome."""
-    names = ("phase", "mode", "step", "question_id", "actions", "texts", "observations", "rewards", "outcome")
+    """How often each episode comes: its phase and step, question, actions, observations, rewards
+    and outcome."""
+    names = (
+        "phase",
+        "mode",
+        "step",
+        "question_id",
+        "actions",
+        "texts",
+        "observations",
+        "rewards",
+        "outcome",
+    )
     kept = (json.dumps([one[name] for name in names]).encode() for one in episodes)
     return Counter(hashlib.sha256(line).hexdigest() for line in kept)
 

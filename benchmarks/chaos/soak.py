@@ -1,4 +1,5 @@
-"""Plays many episodes whose actions follow from what they see, and keeps what must not depend on any fault."""
+"""Plays many episodes whose actions follow from what they see, and keeps what must not depend on
+any fault."""
 
 import asyncio
 import hashlib
@@ -18,7 +19,8 @@ from shared.run_files import observation_digest
 
 @dataclass(frozen=True)
 class Played:
-    """One episode. `digest` covers every observation, reward and outcome; `lost` is the error that ended it."""
+    """One episode. `digest` covers every observation, reward and outcome; `lost` is the error that
+    ended it."""
 
     digest: str
     steps: int
@@ -29,12 +31,19 @@ class Played:
 
 def answers(data_dir: Path) -> dict[str, str]:
     """Question id -> the text of its right answer, of the questions that are trained on."""
-    gold = {one.question_id: one.gold_answer for one in load_questions(questions_path(data_dir, "train"))}
-    return {name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for name, one in gold.items()}
+    gold = {
+        one.question_id: one.gold_answer
+        for one in load_questions(questions_path(data_dir, "train"))
+    }
+    return {
+        name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+        for name, one in gold.items()
+    }
 
 
 def next_action(stream: random.Random, reply: StepResult, budget: int, right: str) -> str:
-    """Explores at random, and answers towards the end, often right; what it does follows from the observation, too."""
+    """Explores at random, and answers towards the end, often right; what it does follows from the
+    observation, too."""
     seen = reply.observation
     tables = seen.schema_info.splitlines()[0].removeprefix("Tables: ").split(", ")
     table = stream.choice(tables)
@@ -54,7 +63,9 @@ def next_action(stream: random.Random, reply: StepResult, budget: int, right: st
     )
 
 
-async def play_one(client: SQLEnvClient, run: str, number: int, right: Mapping[str, str], pace: "Pace") -> Played:
+async def play_one(
+    client: SQLEnvClient, run: str, number: int, right: Mapping[str, str], pace: "Pace"
+) -> Played:
     """Episode `number` of a run; equal numbers are equal episodes in all runs."""
     stream, total, sent, twice = random.Random(number), hashlib.sha256(), [], False
     budget = stream.randint(4, 10)
@@ -71,7 +82,9 @@ async def play_one(client: SQLEnvClient, run: str, number: int, right: Mapping[s
             seen = reply.observation
             twice |= (seen.step_count, budget - seen.budget_remaining) != (len(sent), len(sent))
             twice |= len(seen.action_history) != len(sent)
-            total.update(f"{observation_digest(seen)} {reply.reward!r} {reply.info.outcome}\n".encode())
+            total.update(
+                f"{observation_digest(seen)} {reply.reward!r} {reply.info.outcome}\n".encode()
+            )
     except SQLEnvError as error:
         return Played(total.hexdigest(), len(sent), None, twice, lost=str(error))
     return Played(total.hexdigest(), len(sent), reply.info.outcome, twice)
@@ -101,7 +114,8 @@ async def play_all(
     at_once: int = 64,
     chaos: Chaos | None = None,
 ) -> list[Played]:
-    """`episodes` of them, in order; `run` goes into their ids, so that no run meets another's on a server."""
+    """`episodes` of them, in order; `run` goes into their ids, so that no run meets another's on a
+    server."""
     places, pace = asyncio.Semaphore(at_once), Pace(chaos)
 
     async def one(number: int) -> Played:
@@ -112,9 +126,12 @@ async def play_all(
 
 
 def compare(played: list[Played], undisturbed: list[Played]) -> Mapping[str, int]:
-    """How many episodes were lost, charged twice, or otherwise than in the undisturbed run; all should be 0."""
+    """How many episodes were lost, charged twice, or otherwise than in the undisturbed run; all
+    should be 0."""
     return {
         "lost": sum(one.lost is not None for one in played),
         "charged_twice": sum(one.charged_twice for one in played),
-        "different": sum(one.digest != two.digest for one, two in zip(played, undisturbed, strict=True)),
+        "different": sum(
+            one.digest != two.digest for one, two in zip(played, undisturbed, strict=True)
+        ),
     }

@@ -35,37 +35,51 @@ def main() -> None:
 
 @app.command()
 def controls(
-    run: Annotated[Path, typer.Option(help="A finished run of 'make train'.")] = Path("runs/latest"),
+    run: Annotated[Path, typer.Option(help="A finished run of 'make train'.")] = Path(
+        "runs/latest"
+    ),
     expert: Annotated[Path, typer.Option(help="The base before its untidy stage.")] = Path(
         "data/models/sqlenv-tiny-expert"
     ),
     only: Annotated[
-        str, typer.Option(help="Some of expert, sft, best_of_8, shuffled, comma-separated.", show_default="all")
+        str,
+        typer.Option(
+            help="Some of expert, sft, best_of_8, shuffled, comma-separated.", show_default="all"
+        ),
     ] = "",
     sft_rates: Annotated[
-        str, typer.Option(help="Learning rates that SFT chooses from, in trials of a quarter of its time.")
+        str,
+        typer.Option(
+            help="Learning rates that SFT chooses from, in trials of a quarter of its time."
+        ),
     ] = "1e-4,3e-4,1e-3",
     out: OutOption = Path("docs/figures"),
 ) -> None:
-    """Is the gain RL's? The run beside the expert-only base, SFT of equal time, best of 8, and shuffled rewards.
+    """Is the gain RL's? The run beside the expert-only base, SFT of equal time, best of 8, and
+    shuffled rewards.
 
-    Takes about as long as three runs. Results are kept in RUN/controls; the same command goes on after Ctrl-C.
+    Takes about as long as three runs. Results are kept in RUN/controls; the same command goes on
+    after Ctrl-C.
     """
     try:
         rates = [float(rate) for rate in sft_rates.split(",")]
     except ValueError:
         rates = []
     if not rates or min(rates) <= 0:
-        raise typer.BadParameter(f"{sft_rates!r} is not a list of rates such as 1e-4,3e-4", param_hint="--sft-rates")
+        raise typer.BadParameter(
+            f"{sft_rates!r} is not a list of rates such as 1e-4,3e-4", param_hint="--sft-rates"
+        )
     names = [name.strip() for name in only.split(",") if name.strip()]
-    options = [f"--expert {shown(expert)}"] if expert != Path("data/models/sqlenv-tiny-expert") else []
+    options = (
+        [f"--expert {shown(expert)}"] if expert != Path("data/models/sqlenv-tiny-expert") else []
+    )
     options += [f"--sft-rates {sft_rates}"] if sft_rates != "1e-4,3e-4,1e-3" else []
 
     def job() -> None:
         from benchmarks.learning.controls import CONTROLS, run_controls
         from benchmarks.learning.figures import bars
         from benchmarks.learning.report import LABELS, as_json, page
-        from trainer.runs import check_writable, write_bytes, write_json, write_text
+        from trainer.run.folder import check_writable, write_bytes, write_json, write_text
 
         check_writable(out / "controls.md")
         found = run_controls(run, expert, names, console=console, rates=rates)
@@ -84,16 +98,19 @@ def controls(
 
 @app.command()
 def seeds(
-    runs: Annotated[list[Path], typer.Argument(help="Finished runs of 'make train' with different seeds.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Finished runs of 'make train' with different seeds.")
+    ],
     out: OutOption = Path("docs/figures"),
 ) -> None:
-    """The same training with other seeds: before and after, with intervals, times, and all eval curves."""
+    """The same training with other seeds: before and after, with intervals, times, and all eval
+    curves."""
 
     def job() -> None:
         from benchmarks.learning import seeds as side
         from benchmarks.learning.bench import load_finished
         from benchmarks.learning.figures import seed_curves
-        from trainer.runs import read_lines, write_bytes, write_json, write_text
+        from trainer.run.folder import read_lines, write_bytes, write_json, write_text
 
         found = sorted((load_finished(path) for path in runs), key=lambda one: one.config.seed)
         side.check_comparable(found)
@@ -101,7 +118,10 @@ def seeds(
         command = command_of("seeds", [shown(one.run.path) for one in found])
         write_json(out / "seeds.json", {"command": command, "runs": lines})
         write_text(out / "seeds.md", side.page(lines, command))
-        curves = [(f"seed {one.config.seed}", list(read_lines(one.run.metrics)), one.summary) for one in found]
+        curves = [
+            (f"seed {one.config.seed}", list(read_lines(one.run.metrics)), one.summary)
+            for one in found
+        ]
         write_bytes(out / "seeds.png", seed_curves(curves))
         say(out, "seeds")
 
@@ -125,7 +145,7 @@ def say(out: Path, name: str) -> None:
 
 def guarded(job: Callable[[], None]) -> None:
     """Known errors become one line and exit code 1, an interruption exit code 130."""
-    from trainer.interrupt import EXIT_CODE
+    from trainer.runtime.interrupt import EXIT_CODE
 
     try:
         job()

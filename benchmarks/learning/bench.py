@@ -1,4 +1,5 @@
-"""What every control works with: a finished run, the same questions and servers, and results that are kept."""
+"""What every control works with: a finished run, the same questions and servers, and results that
+are kept."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -10,13 +11,14 @@ from rich.console import Console
 
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluate import EvalResult
-from trainer.inputs import Inputs, JobOptions, resumed_settings
-from trainer.interrupt import Interrupts
-from trainer.measure import MODES, Connection, batch_of, measure, model_play
-from trainer.runs import Run, read_json, read_lines, write_json
+from trainer.evaluation.evaluate import EvalResult
+from trainer.evaluation.inputs import Inputs, JobOptions, resumed_settings
+from trainer.evaluation.measure import MODES, Connection, batch_of, measure, model_play
+from trainer.run.folder import Run, read_json, read_lines, write_json
+from trainer.runtime.interrupt import Interrupts
 
-Modes = Mapping[str, Mapping[str, Any]]  # mode -> `EvalResult.summary()`; a mode that makes no sense is absent
+# mode -> `EvalResult.summary()`; a mode that makes no sense is absent
+Modes = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Bench:
 
 @dataclass(frozen=True)
 class Result:
-    """What a control found: policies by name, the seconds it took beyond one episode a question, and how."""
+    """What a control found: policies by name, the seconds it took beyond one episode a question,
+    and how."""
 
     policies: Mapping[str, Modes]
     seconds: float
@@ -60,16 +63,23 @@ class Result:
 
 def training_seconds(run: Run) -> float:
     """Seconds of a run's rollouts and updates, from metrics.jsonl."""
-    return sum((row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0) for row in read_lines(run.metrics))
+    return sum(
+        (row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0)
+        for row in read_lines(run.metrics)
+    )
 
 
 def load_finished(path: Path) -> Finished:
     """The run in a folder, or `RunError` saying why it can't be compared with."""
     run = Run(path.resolve())
     if not run.config.is_file():
-        raise RunError(f"no run at {path}: name the folder that 'make train' left, such as runs/latest")
+        raise RunError(
+            f"no run at {path}: name the folder that 'make train' left, such as runs/latest"
+        )
     if not run.summary.is_file():
-        raise RunError(f"the run {path} has no end yet: go on with  python -m trainer train --resume {path}")
+        raise RunError(
+            f"the run {path} has no end yet: go on with  python -m trainer train --resume {path}"
+        )
     config, options = resumed_settings(run, (), {})
     return Finished(run, config, options, read_json(run.summary), training_seconds(run))
 
@@ -80,8 +90,11 @@ def measured(run: Run, phase: str) -> dict[str, dict[str, Any]]:
     return {mode: EvalResult.read(path).summary() for mode, path in paths.items() if path.exists()}
 
 
-def measure_both(bench: Bench, folder: Run, title: str, model: Any, tokenizer: Any) -> dict[str, dict[str, Any]]:
-    """Greedy and sampled over the run's eval questions, with its prompts and seed. Kept in full under `folder`."""
+def measure_both(
+    bench: Bench, folder: Run, title: str, model: Any, tokenizer: Any
+) -> dict[str, dict[str, Any]]:
+    """Greedy and sampled over the run's eval questions, with its prompts and seed. Kept in full
+    under `folder`."""
     config, summaries = bench.there.config, dict[str, dict[str, Any]]()
     for mode in MODES:
         play = model_play(model, tokenizer, config, bench.there.client, mode)
@@ -112,10 +125,11 @@ def read_kept(folder: Path, name: str, digests: Mapping[str, str]) -> Result | N
 
 
 def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], Result]) -> Result:
-    """The result in `folder`/<name>.json where it is one `of` these digests and settings; else made and written.
+    """The result in `folder`/<name>.json where it is one `of` these digests and settings; else made
+    and written.
 
-    `make` gets a folder of its own, `folder`/<name>, in which an earlier, interrupted call with the same `of` may have
-    left something to go on from.
+    `make` gets a folder of its own, `folder`/<name>, in which an earlier, interrupted call with the
+    same `of` may have left something to go on from.
     """
     path, own = folder / f"{name}.json", Run(folder / name)
     if path.exists():
@@ -129,6 +143,12 @@ def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], R
         write_json(begun, dict(of))
     result = make(own)
     write_json(
-        path, {"of": dict(of), "seconds": result.seconds, "notes": dict(result.notes), "policies": result.policies}
+        path,
+        {
+            "of": dict(of),
+            "seconds": result.seconds,
+            "notes": dict(result.notes),
+            "policies": result.policies,
+        },
     )
     return result

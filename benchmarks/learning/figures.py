@@ -10,15 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.learning.bench import Modes
-from trainer.measure import MODES
-from trainer.plots import GREEDY, SAMPLED, Row, series
+from trainer.evaluation.measure import MODES
+from trainer.run.plots import GREEDY, SAMPLED, Row, series
 
 COLOURS = {"greedy": GREEDY, "sampled": SAMPLED}
 BAR = 0.38  # height of one bar; a policy's pair is one unit high
 
 
 def bars(policies: Sequence[tuple[str, Modes]], title: str, part: str = "unseen") -> bytes:
-    """A PNG: for every (label, modes) a horizontal bar a mode with its 95 % interval, the first at the top."""
+    """A PNG: for every (label, modes) a horizontal bar a mode with its 95 % interval, the first at
+    the top."""
     figure = Figure(figsize=(9, 0.62 * len(policies) + 1.4), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -53,7 +54,9 @@ def bars(policies: Sequence[tuple[str, Modes]], title: str, part: str = "unseen"
     return _png(figure)
 
 
-def mean_curve(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tuple[list[float], list[float]]:
+def mean_curve(
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> tuple[list[float], list[float]]:
     """The mean of (steps, values) curves, at the steps that all of them have."""
     points = [dict(zip(steps, values, strict=True)) for steps, values in curves if steps]
     common = sorted(set.intersection(*(set(one) for one in points))) if points else []
@@ -61,8 +64,9 @@ def mean_curve(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> tup
 
 
 def seed_curves(runs: Sequence[tuple[str, Sequence[Row], Mapping[str, Any]]]) -> bytes:
-    """A PNG of a panel a mode over the steps: the eval curve of every run, thin, their mean, thick, and before and
-    after on the whole set with 95 % intervals. `runs`: (label, rows of metrics.jsonl, summary.json)."""
+    """A PNG of a panel a mode over the steps: the eval curve of every run, thin, their mean, thick,
+    and before and after on the whole set with 95 % intervals. `runs`: (label, rows of
+    metrics.jsonl, summary.json)."""
     figure = Figure(figsize=(11, 4.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     for axes, mode in zip(figure.subplots(1, len(MODES), sharey=True), MODES, strict=True):
@@ -70,22 +74,46 @@ def seed_curves(runs: Sequence[tuple[str, Sequence[Row], Mapping[str, Any]]]) ->
     return _png(figure)
 
 
-def _seed_panel(axes: Axes, mode: str, runs: Sequence[tuple[str, Sequence[Row], Mapping[str, Any]]]) -> None:
+def _seed_panel(
+    axes: Axes, mode: str, runs: Sequence[tuple[str, Sequence[Row], Mapping[str, Any]]]
+) -> None:
     curves = [series(rows, f"eval_{mode}_success") for _, rows, _ in runs]
     last = max((int(summary["train_steps"]) for _, _, summary in runs), default=1)
-    for index, ((label, rows, summary), (steps, values)) in enumerate(zip(runs, curves, strict=True)):
+    for index, ((label, rows, summary), (steps, values)) in enumerate(
+        zip(runs, curves, strict=True)
+    ):
         colour, aside = f"C{index}", 0.008 * last * (index - (len(runs) - 1) / 2)
         few = next((row["eval_n"] for row in rows if "eval_n" in row), "?")
-        axes.plot(steps, [100 * value for value in values], color=colour, linewidth=1, label=f"{label} (n={few})")
+        axes.plot(
+            steps,
+            [100 * value for value in values],
+            color=colour,
+            linewidth=1,
+            label=f"{label} (n={few})",
+        )
         for phase, step in (("before", 0), ("after", int(summary["train_steps"]))):
             rate = summary["evaluations"].get(phase, {}).get(mode, {}).get("overall")
             if rate and rate["rate"] is not None:
                 value, (low, high) = 100 * rate["rate"], (100 * end for end in rate["ci95"])
                 error = [[max(0.0, value - low)], [max(0.0, high - value)]]
-                axes.errorbar([step + aside], [value], error, color=colour, marker="D", markersize=5, capsize=3)
+                axes.errorbar(
+                    [step + aside],
+                    [value],
+                    error,
+                    color=colour,
+                    marker="D",
+                    markersize=5,
+                    capsize=3,
+                )
     steps, values = mean_curve(curves)
     if steps and len(runs) > 1:
-        axes.plot(steps, [100 * value for value in values], color="black", linewidth=2.8, label="mean of the curves")
+        axes.plot(
+            steps,
+            [100 * value for value in values],
+            color="black",
+            linewidth=2.8,
+            label="mean of the curves",
+        )
     axes.set_title(f"{mode}; diamonds: the whole eval set, 95 % intervals")
     axes.set_xlabel("GRPO step")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,11 +1,12 @@
-"""The controls as a page: a table with the command that gives it, and what its numbers say in words. Pure functions."""
+"""The controls as a page: a table with the command that gives it, and what its numbers say in
+words. Pure functions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
-from trainer.measure import MODES
+from trainer.evaluation.measure import MODES
 from trainer.report.tables import POLICIES
 
 LABELS = {**POLICIES, "grpo": f"**{POLICIES['after']}**"}
@@ -57,7 +58,11 @@ def table(lines: Sequence[Line]) -> str:
     rows = [
         [
             LABELS[line.key],
-            *(percent(part_of(line.modes, mode, part)) for part in ("unseen", "seen") for mode in MODES),
+            *(
+                percent(part_of(line.modes, mode, part))
+                for part in ("unseen", "seen")
+                for mode in MODES
+            ),
             *(behaviour_cell(line.modes, key) for key in BEHAVIOUR),
             NO_NUMBER if line.seconds is None else f"{line.seconds:,.0f}",
         ]
@@ -67,7 +72,8 @@ def table(lines: Sequence[Line]) -> str:
 
 
 def compared(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
-    """How `one` stands to `other`, as "+12.3 points, intervals apart"; empty where one of them is missing."""
+    """How `one` stands to `other`, as "+12.3 points, intervals apart"; empty where one of them is
+    missing."""
     if not one or not other or one["rate"] is None or other["rate"] is None:
         return ""
     points = 100 * (one["rate"] - other["rate"])
@@ -83,7 +89,8 @@ def against(controls: Controls, key: str, other: str, part: str = "unseen") -> s
 
 
 def reading(controls: Controls) -> list[str]:
-    """What the table says of unseen databases, a sentence a comparison: differences and intervals, no more."""
+    """What the table says of unseen databases, a sentence a comparison: differences and intervals,
+    no more."""
     keys, notes = {line.key for line in controls.lines}, controls.notes
     said = [f"GRPO against its start: {against(controls, 'grpo', 'before')}."]
     if seen := against(controls, "grpo", "before", "seen"):
@@ -95,7 +102,9 @@ def reading(controls: Controls) -> list[str]:
         )
     if "sft" in keys:
         how = notes["sft"]
-        trials = ", ".join(f"{one['rate']:g}: {100 * one['held_back_success']:.0f} %" for one in how["trials"])
+        trials = ", ".join(
+            f"{one['rate']:g}: {100 * one['held_back_success']:.0f} %" for one in how["trials"]
+        )
         said.append(
             f"GRPO against SFT: {against(controls, 'grpo', 'sft')}. SFT is shown the gold SQL and the gold answer of "
             f"{how['demonstrations']} training questions, which GRPO never sees: "

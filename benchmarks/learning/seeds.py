@@ -5,9 +5,9 @@ from typing import Any
 
 from benchmarks.learning.bench import Finished
 from benchmarks.learning.report import NO_NUMBER, compared, markdown_table, percent
-from trainer.display import number
 from trainer.errors import RunError
-from trainer.measure import MODES
+from trainer.evaluation.measure import MODES
+from trainer.run.console import number
 
 PARTS = ("unseen", "seen")
 SAME = ("data", "server", "model")  # digests that runs must share to differ in their seed alone
@@ -17,13 +17,19 @@ def check_comparable(runs: Sequence[Finished]) -> None:
     """`RunError` where runs began from other models or data, or repeat a seed."""
     seeds = [run.config.seed for run in runs]
     if len(set(seeds)) < len(seeds):
-        raise RunError(f"the runs have seeds {', '.join(map(str, seeds))}: name runs of different seeds")
+        raise RunError(
+            f"the runs have seeds {', '.join(map(str, seeds))}: name runs of different seeds"
+        )
     for run in runs[1:]:
         for name in SAME:
             if run.digests.get(name) != runs[0].digests.get(name):
-                raise RunError(f"{run.run.id} and {runs[0].run.id} differ in their {name}: they do not compare")
+                raise RunError(
+                    f"{run.run.id} and {runs[0].run.id} differ in their {name}: they do not compare"
+                )
         if run.steps != runs[0].steps:
-            raise RunError(f"{run.run.id} has {run.steps} steps, {runs[0].run.id} {runs[0].steps}: they do not compare")
+            raise RunError(
+                f"{run.run.id} has {run.steps} steps, {runs[0].run.id} {runs[0].steps}: they do not compare"
+            )
 
 
 def rates(run: Finished, phase: str, mode: str) -> Mapping[str, Any]:
@@ -41,7 +47,10 @@ def seed_line(run: Finished) -> dict[str, Any]:
         "training_s": round(run.training_s, 1),
         "wall_s": run.summary["wall_s"],
         "success": {
-            part: {mode: {phase: rates(run, phase, mode).get(part) for phase in ("before", "after")} for mode in MODES}
+            part: {
+                mode: {phase: rates(run, phase, mode).get(part) for phase in ("before", "after")}
+                for mode in MODES
+            }
             for part in PARTS
         },
         "seconds_to": cost.get("seconds_to"),
@@ -73,8 +82,16 @@ def success_table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cost_table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Seconds: of the training alone to each target by mode, of training and of the whole run; CPU an episode."""
-    targets = sorted({target for line in lines for mode in (line["seconds_to"] or {}).values() for target in mode})
+    """Seconds: of the training alone to each target by mode, of training and of the whole run; CPU
+    an episode."""
+    targets = sorted(
+        {
+            target
+            for line in lines
+            for mode in (line["seconds_to"] or {}).values()
+            for target in mode
+        }
+    )
     headings = [
         "seed",
         *(f"s to {100 * float(target):.0f} %, {mode}" for target in targets for mode in MODES),
@@ -89,7 +106,11 @@ def cost_table(lines: Sequence[Mapping[str, Any]]) -> str:
         rows.append(
             [
                 str(line["seed"]),
-                *(number(reached.get(mode, {}).get(target), ",.0f") for target in targets for mode in MODES),
+                *(
+                    number(reached.get(mode, {}).get(target), ",.0f")
+                    for target in targets
+                    for mode in MODES
+                ),
                 f"{line['training_s']:,.0f}",
                 f"{line['wall_s']:,.0f}",
                 " + ".join(number(value, ".3f") for value in both),
@@ -98,7 +119,9 @@ def cost_table(lines: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(headings, rows)
 
 
-def mean_gain(lines: Sequence[Mapping[str, Any]], part: str, mode: str) -> tuple[float, float, float] | None:
+def mean_gain(
+    lines: Sequence[Mapping[str, Any]], part: str, mode: str
+) -> tuple[float, float, float] | None:
     """Lowest, mean and highest gain in points over the runs; None where one lacks the measurement."""
     gains = []
     for line in lines:

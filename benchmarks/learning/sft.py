@@ -1,8 +1,10 @@
-"""Supervised fine-tuning for as long as the run trained, on near-expert demonstrations of its training questions.
+"""Supervised fine-tuning for as long as the run trained, on near-expert demonstrations of its
+training questions.
 
-The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees: a stronger teacher
-than a reward. A tenth of the training questions is held back. By its greedy success, measured at a few points that
-take no training time, the learning rate and the weights are chosen.
+The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees: a
+stronger teacher than a reward. A tenth of the training questions is held back. By its greedy
+success, measured at a few points that take no training time, the learning rate and the weights are
+chosen.
 """
 
 import copy
@@ -20,15 +22,15 @@ from benchmarks.learning.bench import Bench, Result, measure_both
 from data.domains.demonstrations import answer_action
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
-from trainer.display import bar
 from trainer.errors import RunError
-from trainer.evaluate import evaluate
-from trainer.imitation import Row, collate, imitation_loss
-from trainer.measure import batch_of, model_play
-from trainer.models import load_model_and_tokenizer
-from trainer.precision import precision
-from trainer.rollout import play_scripted
-from trainer.runs import Run
+from trainer.evaluation.evaluate import evaluate
+from trainer.evaluation.measure import batch_of, model_play
+from trainer.pretraining.imitation import Row, collate, imitation_loss
+from trainer.rollout.loop import play_scripted
+from trainer.run.console import bar
+from trainer.run.folder import Run
+from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.precision import precision
 
 RATES = (1e-4, 3e-4, 1e-3)
 HELD_BACK = 10  # every tenth training question
@@ -37,11 +39,13 @@ POINTS, TRIAL_POINTS = 8, 3  # measurements of the held-back questions in the fi
 WARMUP_SHARE = 0.05
 BATCH, MICRO_BATCH = 64, 8  # episodes an optimiser step, and in one forward pass, sorted by length
 
-Score = tuple[float, float]  # greedy success on held-back questions, minus the loss on their demonstrations
+# greedy success on held-back questions, minus the loss on their demonstrations
+Score = tuple[float, float]
 
 
 def gold_rows(question: Question) -> list[list[Any]]:
-    """The gold as rows of a result. `gold_answer` is a scalar, a list (one column) or a list of rows."""
+    """The gold as rows of a result. `gold_answer` is a scalar, a list (one column) or a list of
+    rows."""
     if question.answer_type == "table":
         return [list(row) for row in question.gold_answer]
     if question.answer_type == "list":
@@ -56,12 +60,18 @@ def script_of(question: Question) -> list[str]:
 
 
 def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
-    """Question id -> its demonstration as a token row, played over HTTP; and how many scripts did not succeed.
+    """Question id -> its demonstration as a token row, played over HTTP; and how many scripts did
+    not succeed.
 
-    A script fails where its answer is longer than what a turn or the context window holds; it is left out.
+    A script fails where its answer is longer than what a turn or the context window holds; it is
+    left out.
     """
-    questions = {one.question_id: one for one in load_questions(Path(bench.there.config.questions_path))}
-    scripts = {row["question_id"]: script_of(questions[row["question_id"]]) for row in bench.inputs.train}
+    questions = {
+        one.question_id: one for one in load_questions(Path(bench.there.config.questions_path))
+    }
+    scripts = {
+        row["question_id"]: script_of(questions[row["question_id"]]) for row in bench.inputs.train
+    }
     played = play_scripted(scripts, tokenizer, bench.there.config, bench.there.client)
     rows = {
         row["question_id"]: Row(
@@ -85,7 +95,8 @@ def shuffled_batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list
 
 
 def rate_factor(share: float) -> float:
-    """The share of the peak learning rate when `share` of the time is spent: warm-up, then linear decay to zero."""
+    """The share of the peak learning rate when `share` of the time is spent: warm-up, then linear
+    decay to zero."""
     return max(0.0, min(share / WARMUP_SHARE, (1 - share) / (1 - WARMUP_SHARE)))
 
 
@@ -103,7 +114,7 @@ class Fit:
 
 
 class Learner:
-    """Gradients of `trainer.imitation`'s loss, computed as the run computes its own."""
+    """Gradients of `trainer.pretraining.imitation`'s loss, computed as the run computes its own."""
 
     def __init__(self, model: Any, pad_id: int, device: str, dtype: Any) -> None:
         self.model, self._pad_id = model, pad_id
@@ -111,7 +122,8 @@ class Learner:
         self._low = plan.compute if plan.compute is torch.bfloat16 else None
 
     def loss(self, rows: Sequence[Row], *, backward: bool) -> float:
-        """Mean cross-entropy of all the demonstrator's tokens in `rows`, in nats, over micro-batches by length."""
+        """Mean cross-entropy of all the demonstrator's tokens in `rows`, in nats, over
+        micro-batches by length."""
         ordered = sorted(rows, key=lambda row: len(row.ids), reverse=True)
         tokens = sum(sum(row.learn) for row in rows)
         total = 0.0
@@ -120,7 +132,9 @@ class Learner:
             ids, learn = collate(part, self._pad_id, torch.device(self._device))
             kind = torch.device(self._device).type
             with torch.autocast(kind, dtype=self._low) if self._low else nullcontext():
-                loss = imitation_loss(self.model, ids, learn) * (sum(sum(row.learn) for row in part) / tokens)
+                loss = imitation_loss(self.model, ids, learn) * (
+                    sum(sum(row.learn) for row in part) / tokens
+                )
             if backward:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
@@ -139,7 +153,8 @@ def fit(
     points: int = POINTS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Fit:
-    """Train for `seconds` of `clock`, in which `score` is not counted, and keep the best-scored of `points` states.
+    """Train for `seconds` of `clock`, in which `score` is not counted, and keep the best-scored of
+    `points` states.
 
     Of equal scores the later wins.
     """
@@ -160,7 +175,12 @@ def fit(
         if ended or found.seconds >= seconds * (len(found.points) + 1) / points:
             point = score()
             found.points.append(
-                {"seconds": found.seconds, "loss": loss, "held_back_success": point[0], "held_back_loss": -point[1]}
+                {
+                    "seconds": found.seconds,
+                    "loss": loss,
+                    "held_back_success": point[0],
+                    "held_back_loss": -point[1],
+                }
             )
             on_point(found.seconds, point)
             if point >= found.score:
@@ -172,7 +192,8 @@ def fit(
 
 
 def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
-    """Choose a rate in short trials, train for the run's training seconds, and measure the best point's weights."""
+    """Choose a rate in short trials, train for the run's training seconds, and measure the best
+    point's weights."""
     config, seconds = bench.there.config, bench.finished.training_s
     model, tokenizer = load_model_and_tokenizer(config)
     start = copy.deepcopy(model.state_dict())
@@ -182,14 +203,20 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
     held_rows = [row for question_id, row in rows.items() if question_id in held_ids]
     taught = [row for question_id, row in rows.items() if question_id not in held_ids]
     if not taught or not held_rows:
-        raise RunError(f"{len(rows)} demonstrations of training questions succeeded: too few to learn from")
+        raise RunError(
+            f"{len(rows)} demonstrations of training questions succeeded: too few to learn from"
+        )
     learner = Learner(model, tokenizer.pad_token_id, config.device, config.dtype)
     play = model_play(model, tokenizer, config, bench.there.client, "greedy")
 
     def score() -> Score:
         with torch.no_grad():
             loss = learner.loss(held_rows, backward=False)
-        success = evaluate(play, held, bench.inputs.book, mode="greedy", batch=batch_of(model, config)).rate().rate
+        success = (
+            evaluate(play, held, bench.inputs.book, mode="greedy", batch=batch_of(model, config))
+            .rate()
+            .rate
+        )
         return success or 0.0, -loss
 
     def learn(rate: float, duration: float, title: str, points: int) -> Fit:
@@ -202,11 +229,17 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
                 duration,
                 config.seed,
                 score,
-                lambda spent, at: shown.to(min(round(spent), round(duration)), f"held back {at[0]:.1%}"),
+                lambda spent, at: shown.to(
+                    min(round(spent), round(duration)), f"held back {at[0]:.1%}"
+                ),
                 points=points,
             )
 
-    trials = [learn(rate, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS) for rate in rates] if len(rates) > 1 else []
+    trials = (
+        [learn(rate, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS) for rate in rates]
+        if len(rates) > 1
+        else []
+    )
     rate = max(trials, key=lambda one: one.score).rate if trials else rates[0]
     found = learn(rate, seconds, "SFT", POINTS)
     model.load_state_dict(found.weights)
@@ -218,9 +251,14 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
         "held_back": len(held),
         "optimizer": "AdamW",
         "rate": rate,
-        "trials": [{"rate": one.rate, "seconds": one.seconds, "held_back_success": one.score[0]} for one in trials],
+        "trials": [
+            {"rate": one.rate, "seconds": one.seconds, "held_back_success": one.score[0]}
+            for one in trials
+        ],
         "batches": found.batches,
         "epochs": found.episodes / len(taught),
         "points": found.points,
     }
-    return Result({"sft": measure_both(bench, folder, "SFT", model, tokenizer)}, found.seconds, notes)
+    return Result(
+        {"sft": measure_both(bench, folder, "SFT", model, tokenizer)}, found.seconds, notes
+    )

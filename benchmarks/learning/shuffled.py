@@ -1,7 +1,7 @@
 """GRPO with shuffled rewards: the same training, but each episode is given another one's reward.
 
-What is left when the link between an episode and its reward is cut: the optimiser, the batches, the format of the
-tokens. A gain that survives this is not reinforcement learning's.
+What is left when the link between an episode and its reward is cut: the optimiser, the batches, the
+format of the tokens. A gain that survives this is not reinforcement learning's.
 """
 
 import functools
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
-from trainer.callbacks import EvalCallback, MetricsCallback, spent_at
-from trainer.display import bar, number
-from trainer.evaluate import choose, evaluate
-from trainer.measure import MODES, batch_of, model_play
-from trainer.models import load_model_and_tokenizer
-from trainer.ranks import Ranks
-from trainer.rewards import REWARD_FUNCTIONS, Reward
-from trainer.rollout import RolloutStats
-from trainer.runs import Run, append_lines, checkpoint_step, keep_lines
-from trainer.train import build_trainer, finished, run_training_with_metrics
+from trainer.evaluation.evaluate import choose, evaluate
+from trainer.evaluation.measure import MODES, batch_of, model_play
+from trainer.grpo.callbacks import EvalCallback, MetricsCallback, spent_at
+from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
+from trainer.rollout.loop import RolloutStats
+from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
+from trainer.run.console import bar, number
+from trainer.run.folder import Run, append_lines, checkpoint_step, keep_lines
+from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.ranks import Ranks
 
 STREAM = 0x5348  # keeps the permutations' random numbers apart from the rollouts'
 POINTS = 3  # small evaluations on the way
@@ -31,7 +31,8 @@ RewardFunction = Callable[..., list[Reward]]
 
 
 def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
-    """From which row each row takes its reward in optimiser step `step`: a random permutation of the finished rows.
+    """From which row each row takes its reward in optimiser step `step`: a random permutation of
+    the finished rows.
 
     A lost row keeps its own, which is None.
     """
@@ -44,7 +45,8 @@ def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
 
 
 def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunction]:
-    """`functions`, whose rewards are permuted among the episodes of a generation batch, all in the same way."""
+    """`functions`, whose rewards are permuted among the episodes of a generation batch, all in the
+    same way."""
 
     def shuffle(function: RewardFunction) -> RewardFunction:
         @functools.wraps(function)  # TRL logs by name
@@ -60,7 +62,8 @@ def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunct
 
 
 def control(bench: Bench, folder: Run) -> Result:
-    """Train from the run's start with its settings, seed and steps, and measure. Goes on from `folder`'s checkpoint."""
+    """Train from the run's start with its settings, seed and steps, and measure. Goes on from
+    `folder`'s checkpoint."""
     config = replace(bench.there.config, max_steps=bench.finished.steps)
     model, tokenizer = load_model_and_tokenizer(config)
     checkpoint = folder.last_checkpoint()
@@ -74,8 +77,13 @@ def control(bench: Bench, folder: Run) -> Result:
         row: dict[str, Any] = {"step": step, "eval_n": len(few)}
         for mode in MODES:
             play = model_play(model, tokenizer, config, bench.there.client, mode)
-            result = evaluate(play, few, bench.inputs.book, mode=mode, batch=batch_of(model, config))
-            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = result.rate().rate, result.mean_reward
+            result = evaluate(
+                play, few, bench.inputs.book, mode=mode, batch=batch_of(model, config)
+            )
+            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = (
+                result.rate().rate,
+                result.mean_reward,
+            )
         append_lines(folder.metrics, [row])
 
     with bar(bench.console, "GRPO, shuffled rewards") as shown:
@@ -84,7 +92,9 @@ def control(bench: Bench, folder: Run) -> Result:
             if "success" in row:
                 shown.to(step, f"success {number(row['success'], '.1%')}", steps)
 
-        log = MetricsCallback(folder, bench.inputs.book, stats, on_progress, spent=spent_at(checkpoint))
+        log = MetricsCallback(
+            folder, bench.inputs.book, stats, on_progress, spent=spent_at(checkpoint)
+        )
         every, ranks = max(1, config.max_steps // (POINTS + 1)), Ranks(bench.interrupts)
         trainer = build_trainer(
             model,
@@ -105,10 +115,15 @@ def control(bench: Bench, folder: Run) -> Result:
             run_training_with_metrics(trainer, resume_from=checkpoint)
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
-    return Result({"shuffled": modes}, training_seconds(folder), {"steps": config.max_steps, "seed": config.seed})
+    return Result(
+        {"shuffled": modes},
+        training_seconds(folder),
+        {"steps": config.max_steps, "seed": config.seed},
+    )
 
 
 def _known(row: Mapping[str, Any], done: int) -> bool:
-    """Whether a row of metrics.jsonl is of what a checkpoint after `done` steps has seen. The others come again."""
+    """Whether a row of metrics.jsonl is of what a checkpoint after `done` steps has seen. The
+    others come again."""
     step = int(row["step"])
     return step < done if "eval_n" in row else step <= done and "train_runtime" not in row

@@ -6,26 +6,28 @@ from typing import Any
 
 from benchmarks.learning.bench import Bench, Result
 from shared.actions import parse_action
-from trainer.behaviour import ANSWERED, canonical_actions
-from trainer.evaluate import BATCH, EvalResult
-from trainer.measure import batch_of, measure, model_play
-from trainer.models import load_model_and_tokenizer
-from trainer.records import SEEN, UNSEEN, Episode
-from trainer.runs import Run
-from trainer.statistics import Rate
+from trainer.evaluation.evaluate import BATCH, EvalResult
+from trainer.evaluation.measure import batch_of, measure, model_play
+from trainer.run.behaviour import ANSWERED, canonical_actions
+from trainer.run.folder import Run
+from trainer.run.records import SEEN, UNSEEN, Episode
+from trainer.run.statistics import Rate
+from trainer.runtime.models import load_model_and_tokenizer
 
 DRAWS = 8
 
 
 def answer_of(episode: Episode) -> str | None:
-    """The answer that ended an episode, in a form in which equal answers are equal texts; None where none did."""
+    """The answer that ended an episode, in a form in which equal answers are equal texts; None
+    where none did."""
     if episode.outcome not in ANSWERED or not episode.turns:
         return None
     return normal(parse_action(canonical_actions(episode)[-1]).argument)
 
 
 def normal(answer: str) -> str:
-    """An answer without differences that say nothing: case, white space, and how a number is written."""
+    """An answer without differences that say nothing: case, white space, and how a number is
+    written."""
     text = " ".join(answer.split()).casefold()
     try:
         return repr(float(text))
@@ -34,11 +36,15 @@ def normal(answer: str) -> str:
 
 
 def majority(episodes: Iterable[Episode]) -> Episode | None:
-    """The first episode that gave the answer most often given; the first given wins a tie. None where none answered."""
-    answers = [(answer, episode) for episode in episodes if (answer := answer_of(episode)) is not None]
+    """The first episode that gave the answer most often given; the first given wins a tie. None
+    where none answered."""
+    answers = [
+        (answer, episode) for episode in episodes if (answer := answer_of(episode)) is not None
+    ]
     if not answers:
         return None
-    counts = Counter(answer for answer, _ in answers)  # in the order of being given, which max() keeps
+    # in the order of being given, which max() keeps
+    counts = Counter(answer for answer, _ in answers)
     winner = max(counts, key=lambda answer: counts[answer])
     return next(episode for answer, episode in answers if answer == winner)
 
@@ -53,7 +59,8 @@ def vote_right(episodes: Iterable[Episode]) -> bool:
 
 
 def summarise(result: EvalResult, right: Callable[[list[Episode]], bool]) -> dict[str, Any]:
-    """`EvalResult.summary()` of all draws, in which the rates are of questions: `right` judges one question's draws.
+    """`EvalResult.summary()` of all draws, in which the rates are of questions: `right` judges one
+    question's draws.
 
     Lost episodes neither count nor vote; a question that lost all of its draws is left out.
     """
@@ -71,14 +78,17 @@ def summarise(result: EvalResult, right: Callable[[list[Episode]], bool]) -> dic
 
 
 def control(bench: Bench, folder: Run) -> Result:
-    """Eight sampled episodes a question from the run's start. Its first draw is the run's own `before`, sampled."""
+    """Eight sampled episodes a question from the run's start. Its first draw is the run's own
+    `before`, sampled."""
     config = bench.there.config
     model, tokenizer = load_model_and_tokenizer(config)
     play = model_play(model, tokenizer, config, bench.there.client, "sampled")
     prompts = [row for row in bench.inputs.evaluation for _ in range(DRAWS)]
     # a question's draws are told apart inside one batch: a batch holds whole questions
     batch = max(DRAWS, min(BATCH, batch_of(model, config)) // DRAWS * DRAWS)
-    result = measure(bench.console, "best of 8", "sampled", play, prompts, bench.inputs.book, batch=batch)
+    result = measure(
+        bench.console, "best of 8", "sampled", play, prompts, bench.inputs.book, batch=batch
+    )
     result.write(folder.evaluation("after", "sampled"))
     return Result(
         {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from data.gold import Reason
+from data.golds.execute import Reason
 
 
 class Level(StrEnum):
@@ -36,8 +36,14 @@ FLAGS: dict[str, tuple[Level, str]] = {
     "guessable-constant": (Level.ERROR, "one answer is right for too many questions of its part"),
     "duplicate": (Level.ERROR, "two splits ask the same of the same database"),
     "near-duplicate": (Level.ERROR, "two splits ask the same of the same database but for a value"),
-    "shared-database": (Level.ERROR, "an unseen database of the eval split is a training database under another name"),
-    "dev-question": (Level.ERROR, "a question that is for measuring alone is in the training split"),
+    "shared-database": (
+        Level.ERROR,
+        "an unseen database of the eval split is a training database under another name",
+    ),
+    "dev-question": (
+        Level.ERROR,
+        "a question that is for measuring alone is in the training split",
+    ),
     "guessable-one": (Level.NOTE, "the answer is 1, as of SELECT 1"),
     "guessable-mode": (Level.NOTE, "the answer is what half of its column's rows hold, or more"),
     "repeated": (Level.NOTE, "one split asks the same of the same database twice"),

@@ -10,8 +10,8 @@ from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding
 from data.choose import text_holds
-from data.gold import Gold, GoldRejected, run_gold
-from data.parsing import parse
+from data.golds.execute import Gold, GoldRejected, run_gold
+from data.golds.parsing import parse
 from shared.dataset import Question
 
 MODE_SHARE = 0.5  # of a column's values that are one value, above which that value is a fair guess
@@ -35,7 +35,9 @@ NUMBER_WORDS = (
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 
 
-def question_findings(split: str, question: Question, connection: apsw.Connection) -> Iterator[Finding]:
+def question_findings(
+    split: str, question: Question, connection: apsw.Connection
+) -> Iterator[Finding]:
     """What is flagged on a question by itself. `connection` is to its database."""
 
     def finding(flag: str, detail: str) -> Finding:
@@ -50,7 +52,9 @@ def question_findings(split: str, question: Question, connection: apsw.Connectio
         return
     if (gold.answer, gold.answer_type) != (question.gold_answer, question.answer_type):
         said = f"{question.answer_type} {_short(question.gold_answer)}"
-        yield finding("stale", f"stored is {said}, the gold returns {gold.answer_type} {_short(gold.answer)}")
+        yield finding(
+            "stale", f"stored is {said}, the gold returns {gold.answer_type} {_short(gold.answer)}"
+        )
     if any(cell is None for row in gold.rows for cell in row):
         yield finding("null-cells", _short(gold.answer))
     if said_number(question.question_text, gold):
@@ -59,7 +63,9 @@ def question_findings(split: str, question: Question, connection: apsw.Connectio
         yield finding("guessable-text", f"{_short(gold.answer)} in {question.question_text!r}")
     if gold.rows in (((1,),), ((1.0,),), (("1",),)):
         yield finding("guessable-one", question.question_text)
-    if (share := mode_share(question.gold_sql, gold, connection)) is not None and share >= MODE_SHARE:
+    if (
+        share := mode_share(question.gold_sql, gold, connection)
+    ) is not None and share >= MODE_SHARE:
         yield finding("guessable-mode", f"{_short(gold.answer)} is {share:.0%} of its column")
 
 
@@ -74,8 +80,8 @@ def said_number(text: str, gold: Gold) -> bool:
 
 
 def mode_share(sql: str, gold: Gold, connection: apsw.Connection) -> float | None:
-    """The share of a column's values that are the answer, where `sql` shows one cell of a plain column and the answer
-    is the column's most common value; else None."""
+    """The share of a column's values that are the answer, where `sql` shows one cell of a plain
+    column and the answer is the column's most common value; else None."""
     if gold.answer_type not in ("integer", "float", "string"):
         return None
     try:
@@ -98,7 +104,11 @@ def mode_share(sql: str, gold: Gold, connection: apsw.Connection) -> float | Non
 def _shown_column(sql: str) -> tuple[str, list[str]]:
     """The one column that a query shows, and the tables that may have it."""
     query = parse(sql)
-    shown = query.selects[0].unalias() if isinstance(query, exp.Select) and len(query.selects) == 1 else None
+    shown = (
+        query.selects[0].unalias()
+        if isinstance(query, exp.Select) and len(query.selects) == 1
+        else None
+    )
     if not isinstance(shown, exp.Column) or shown.is_star:
         return "", []
     named = {table.alias_or_name.lower(): table.name for table in query.find_all(exp.Table)}

@@ -13,7 +13,7 @@ from rich.table import Table
 from data.audit.flags import FLAGS, Finding, Level
 from data.audit.golds import question_findings
 from data.audit.splits import parts, split_findings
-from data.gold import open_readonly
+from data.golds.execute import open_readonly
 from shared.dataset import Question, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
@@ -65,19 +65,26 @@ class AuditReport:
             table.add_column(heading, justify="right" if heading in splits else "left")
         for flag, (level, meaning) in FLAGS.items():
             counts = [self.count(flag, split) for split in splits]
-            table.add_row(flag, level, *(f"{count:,}" if count else "-" for count in counts), meaning)
+            table.add_row(
+                flag, level, *(f"{count:,}" if count else "-" for count in counts), meaning
+            )
         console.print(table)
-        ordered = sorted(self.findings, key=lambda finding: (finding.level is not Level.ERROR, finding.question_id))
+        ordered = sorted(
+            self.findings,
+            key=lambda finding: (finding.level is not Level.ERROR, finding.question_id),
+        )
         for finding in ordered if everything else ordered[:SHOWN]:
             line = f"{finding.level}: {finding.flag}: {finding.question_id}: {finding.detail}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         if not everything and len(ordered) > SHOWN:
-            console.print(f"... and {len(ordered) - SHOWN:,} more: --all shows them, --out keeps them as JSON")
+            console.print(
+                f"... and {len(ordered) - SHOWN:,} more: --all shows them, --out keeps them as JSON"
+            )
 
 
 def audit(data_dir: Path, progress: Progress = lambda done, total: None) -> AuditReport:
-    """Audit a data directory. `QuestionLoadError` where its questions can't be read; a database that can't be used is
-    a finding on each of its questions."""
+    """Audit a data directory. `QuestionLoadError` where its questions can't be read; a database
+    that can't be used is a finding on each of its questions."""
     began = time.monotonic()
     splits = load_splits(data_dir)
     every = [(split, question) for split, questions in splits.items() for question in questions]
@@ -104,6 +111,10 @@ def _of_database(path: Path, members: Sequence[tuple[str, Question]]) -> list[Fi
             for split, question in members
         ]
     try:
-        return [finding for split, question in members for finding in question_findings(split, question, connection)]
+        return [
+            finding
+            for split, question in members
+            for finding in question_findings(split, question, connection)
+        ]
     finally:
         connection.close()

@@ -12,15 +12,17 @@ from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding
 from data.choose import normalised, skeleton
-from data.gold import open_readonly
+from data.golds.execute import open_readonly
 from shared.dataset import Question, database_path, is_dev_question
 from shared.errors import DatabaseLoadError
 
 TRAIN = "train"
 MAX_ANSWER_SHARE = 0.04  # of the questions of a part that one constant answer may be right for
 MAX_ANSWER_COUNT = 2  # what any part may have, however small
-NEAR_RATIO = 0.95  # of two questions' words, values masked, from which on they are the same but for a word in twenty
-SHARED_TABLES = 0.5  # of an unseen database's tables that one training database may have too, below it
+# of two questions' words, values masked, from which on they are the same but for a word in twenty
+NEAR_RATIO = 0.95
+# of an unseen database's tables that one training database may have too, below it
+SHARED_TABLES = 0.5
 
 Splits = Mapping[str, Sequence[Question]]
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
@@ -30,7 +32,9 @@ def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """What is flagged on questions by their company."""
     yield from _same_ids(splits)
     yield from _constants(splits)
-    asked = {split: [_Asked(question) for question in questions] for split, questions in splits.items()}
+    asked = {
+        split: [_Asked(question) for question in questions] for split, questions in splits.items()
+    }
     for split, questions in asked.items():
         yield from _repeated(split, questions)
     for one, other in combinations(asked, 2):
@@ -40,7 +44,8 @@ def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
 
 
 def parts(splits: Splits) -> dict[str, list[tuple[str, Question]]]:
-    """Part -> its questions with their split: train, and of every other split `seen` and `unseen` (in training)."""
+    """Part -> its questions with their split: train, and of every other split `seen` and `unseen`
+    (in training)."""
     known = {question.database_name for question in splits.get(TRAIN, [])}
     found: dict[str, list[tuple[str, Question]]] = defaultdict(list)
     for split, questions in splits.items():
@@ -56,7 +61,9 @@ def _same_ids(splits: Splits) -> Iterator[Finding]:
         for question in questions:
             if question.question_id in first:
                 where = first[question.question_id]
-                yield _finding("same-id", split, question, f"another question of split {where} has this id")
+                yield _finding(
+                    "same-id", split, question, f"another question of split {where} has this id"
+                )
             first.setdefault(question.question_id, split)
 
 
@@ -90,7 +97,8 @@ class _Asked:
         if self.skeleton == twin.skeleton:
             return "near-duplicate", f"the gold of {name} but for a literal"
         matcher = difflib.SequenceMatcher(None, self.words, twin.words, autojunk=False)
-        bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)  # upper bounds first: they cost less
+        # upper bounds first: they cost less
+        bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
         if all(ratio() >= NEAR_RATIO for ratio in bounds):
             return "near-duplicate", f"nearly the words of {name}"
         return None
@@ -107,13 +115,19 @@ def _repeated(split: str, questions: Sequence[_Asked]) -> Iterator[Finding]:
                 break
 
 
-def _across(one: str, ours: Sequence[_Asked], other: str, theirs: Sequence[_Asked]) -> Iterator[Finding]:
+def _across(
+    one: str, ours: Sequence[_Asked], other: str, theirs: Sequence[_Asked]
+) -> Iterator[Finding]:
     """Flags are put on the questions of the split `one`, which comes first (eval before train)."""
     by_database: dict[str, list[_Asked]] = defaultdict(list)
     for asked in theirs:
         by_database[asked.question.database_name].append(asked)
     for asked in ours:
-        found = [hit for twin in by_database[asked.question.database_name] if (hit := asked.likeness(twin))]
+        found = [
+            hit
+            for twin in by_database[asked.question.database_name]
+            if (hit := asked.likeness(twin))
+        ]
         if found:
             flag, why = min(found, key=lambda hit: hit[0] != "duplicate")
             yield _finding(flag, one, asked.question, f"{why} in split {other}")
@@ -122,11 +136,14 @@ def _across(one: str, ours: Sequence[_Asked], other: str, theirs: Sequence[_Aske
 def _dev_questions(splits: Splits) -> Iterator[Finding]:
     for question in splits.get(TRAIN, []):
         if is_dev_question(question.question_id):
-            yield _finding("dev-question", TRAIN, question, "results on it are published: train on others")
+            yield _finding(
+                "dev-question", TRAIN, question, "results on it are published: train on others"
+            )
 
 
 def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
-    """Finds unseen databases that are a training database under another name: equal bytes, or most tables equal."""
+    """Finds unseen databases that are a training database under another name: equal bytes, or most
+    tables equal."""
     known = sorted({question.database_name for question in splits.get(TRAIN, [])})
     prints = {db_id: _fingerprint(database_path(data_dir, db_id)) for db_id in known}
     for split, questions in splits.items():
@@ -141,21 +158,30 @@ def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
                 else:
                     continue
                 touched = [question for question in questions if question.database_name == db_id]
-                yield from (_finding("shared-database", split, question, why) for question in touched)
+                yield from (
+                    _finding("shared-database", split, question, why) for question in touched
+                )
 
 
 def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
-    """A file's SHA-256, and its tables, each as its name and its sorted column names; none where it can't be read."""
+    """A file's SHA-256, and its tables, each as its name and its sorted column names; none where it
+    can't be read."""
     try:
         connection = open_readonly(path)
     except DatabaseLoadError:
         return str(path), frozenset()
     try:
-        names = [str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [
+            str(name)
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         tables = {
             (
                 name.lower(),
-                *sorted(str(row[1]).lower() for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")),
+                *sorted(
+                    str(row[1]).lower()
+                    for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
+                ),
             )
             for name in names
             if not name.startswith("sqlite_")

@@ -1,8 +1,9 @@
 """Scripts of how an agent answers a question: a list of action texts that ends in `ANSWER: ...`.
 
-`expert` describes the tables that it needs, runs the gold and answers; now and then it looks at one thing more. The
-noisy demonstrators (`NOISY`) do what weak agents do: guess column names, take a wrong aggregate, repeat themselves,
-answer without looking, run on for long. Some of them recover and are right in the end, others answer wrongly.
+`expert` describes the tables that it needs, runs the gold and answers; now and then it looks at one
+thing more. The noisy demonstrators (`NOISY`) do what weak agents do: guess column names, take a
+wrong aggregate, repeat themselves, answer without looking, run on for long. Some of them recover
+and are right in the end, others answer wrongly.
 """
 
 import random
@@ -58,7 +59,13 @@ def answer_action(rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _cell(cell: Any) -> str:
-    return "NULL" if cell is None else cell.replace("\n", "\\n") if isinstance(cell, str) else repr(cell)
+    return (
+        "NULL"
+        if cell is None
+        else cell.replace("\n", "\\n")
+        if isinstance(cell, str)
+        else repr(cell)
+    )
 
 
 def expert(scene: Scene) -> list[str]:
@@ -88,7 +95,8 @@ def guesses_and_gives_up(scene: Scene) -> list[str]:
 
 
 def guesses_once(scene: Scene) -> list[str]:
-    """Queries with guessed names, and answers with the result, or, after an error, with what comes to mind."""
+    """Queries with guessed names, and answers with the result, or, after an error, with what comes
+    to mind."""
     sql = _guess_columns(scene)
     return [f"QUERY: {sql}", _result_answer(scene, sql)]
 
@@ -125,13 +133,21 @@ def repeats(scene: Scene) -> list[str]:
     """Does one of its actions twice or thrice, then goes on."""
     script = [*scene.describes, scene.query]
     at = scene.rng.randrange(len(script))
-    return [*script[: at + 1], *[script[at]] * scene.rng.randint(1, 2), *script[at + 1 :], scene.answer]
+    return [
+        *script[: at + 1],
+        *[script[at]] * scene.rng.randint(1, 2),
+        *script[at + 1 :],
+        scene.answer,
+    ]
 
 
 def misnames_table(scene: Scene) -> list[str]:
     """Describes a table by the question's noun before reading the list of tables."""
     table = scene.domain.table(scene.draft.tables[0])
-    guess = next((noun for noun in (table.plural, table.singular) if noun.replace(" ", "_") != table.name), "data")
+    guess = next(
+        (noun for noun in (table.plural, table.singular) if noun.replace(" ", "_") != table.name),
+        "data",
+    )
     return [f"DESCRIBE: {guess.replace(' ', '_')}", *scene.describes, scene.query, scene.answer]
 
 
@@ -160,7 +176,8 @@ NOISY: dict[str, Demonstrator] = {
         runs_long,
     )
 }
-MIXTURES: dict[Mixture, dict[str, float]] = {  # name -> the share of each demonstrator among the noisy
+# name -> the share of each demonstrator among the noisy
+MIXTURES: dict[Mixture, dict[str, float]] = {
     # slips of agents that mostly look first
     "careless": {
         "guesses_columns": 3,
@@ -191,8 +208,11 @@ MIXTURES: dict[Mixture, dict[str, float]] = {  # name -> the share of each demon
 }
 
 
-def demonstrate(scene: Scene, noise: float = 0.0, mixture: Mixture = "careless") -> tuple[str, list[str]]:
-    """`(demonstrator, actions)`: with probability `noise` a noisy one by its share in the mixture, else the expert."""
+def demonstrate(
+    scene: Scene, noise: float = 0.0, mixture: Mixture = "careless"
+) -> tuple[str, list[str]]:
+    """`(demonstrator, actions)`: with probability `noise` a noisy one by its share in the mixture,
+    else the expert."""
     if scene.rng.random() < noise:
         shares = MIXTURES[mixture]
         name = scene.rng.choices(list(shares), list(shares.values()))[0]
@@ -201,7 +221,8 @@ def demonstrate(scene: Scene, noise: float = 0.0, mixture: Mixture = "careless")
 
 
 def _guess_columns(scene: Scene) -> str:
-    """The gold with each column called as its phrase says; where that is its name, as another plausible name."""
+    """The gold with each column called as its phrase says; where that is its name, as another
+    plausible name."""
     sql = scene.draft.sql
     wrong = False
     for name in scene.draft.tables:
@@ -237,7 +258,8 @@ _SWAPS = (
 
 
 def _wrong_query(scene: Scene) -> str:
-    """The gold with one thing changed: an aggregate, a comparison, a direction, or the column that it returns."""
+    """The gold with one thing changed: an aggregate, a comparison, a direction, or the column that
+    it returns."""
     sql, rng = scene.draft.sql, scene.rng
     options = [sql.replace(old, new, 1) for old, many in _SWAPS if old in sql for new in many]
     table = scene.domain.table(scene.draft.tables[0])

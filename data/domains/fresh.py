@@ -1,8 +1,9 @@
 """Random domains: from a seed, a schema with its words and cell makers that nobody has seen.
 
-A domain has one naming style (how tables, keys and columns are called), two to four tables that refer to one another,
-and columns drawn from word lists or made of pseudo-words, so that a model has to read names and copy them. A column's
-name is its phrase, or the phrase with a word more or less: what a question says never gives the identifier away.
+A domain has one naming style (how tables, keys and columns are called), two to four tables that
+refer to one another, and columns drawn from word lists or made of pseudo-words, so that a model has
+to read names and copy them. A column's name is its phrase, or the phrase with a word more or less:
+what a question says never gives the identifier away.
 """
 
 import datetime as dt
@@ -18,15 +19,21 @@ from data.domains.spec import Column, Domain, Kind, Maker, Table
 PSEUDO_NOUN_SHARE = 0.04  # of tables
 PSEUDO_PHRASE_SHARE = 0.04  # of columns
 FITTING_SHARE = 0.75  # of the other columns, that suit the table's noun
-ROLE_SHARE = 0.1  # of references to people, that are called by a role: `coach_id -> people.person_id`
+# of references to people, that are called by a role: `coach_id -> people.person_id`
+ROLE_SHARE = 0.1
 DECORATED_SHARE = 0.45  # of columns whose name is not just the phrase
 NULL_SHARE = 0.25  # of columns that have NULLs at all
 CODE_SHARE = 0.55  # of text columns: the others hold emails, phone numbers or streets
 FEW_ROWS, MANY_ROWS = 30, 200
 NOUNS, NAMES = allowed_by(words.NOUNS), allowed_by(words.NAMES)
-INTEGERS, REALS, DATES, TEXTS = map(allowed, (words.INTEGERS, words.REALS, words.DATES, words.TEXTS))
+INTEGERS, REALS, DATES, TEXTS = map(
+    allowed, (words.INTEGERS, words.REALS, words.DATES, words.TEXTS)
+)
 LABELS = allowed(tuple(words.LABELS))
-NUMBER_ADJECTIVES, CATEGORY_ADJECTIVES = allowed(words.NUMBER_ADJECTIVES), allowed(words.CATEGORY_ADJECTIVES)
+NUMBER_ADJECTIVES, CATEGORY_ADJECTIVES = (
+    allowed(words.NUMBER_ADJECTIVES),
+    allowed(words.CATEGORY_ADJECTIVES),
+)
 COUNT_ADJUNCTS = allowed(words.COUNT_ADJUNCTS)
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
@@ -74,7 +81,8 @@ class _Maker:
         return Domain(f"fresh_{seed}_{label}", f"A database of {nouns[0][2]}", tuple(tables))
 
     def _nouns(self, count: int) -> list[tuple[str, str, str]]:
-        """`(kind, singular, plural)` of each table, without a word in common. Things that happen come last."""
+        """`(kind, singular, plural)` of each table, without a word in common. Things that happen
+        come last."""
         found: list[tuple[str, str, str]] = []
         while len(found) < count:
             kind = self.rng.choice(list(NOUNS))
@@ -84,7 +92,9 @@ class _Maker:
                 noun = self.rng.choice(NOUNS[kind])
                 if self.rng.random() < 0.12:
                     noun = f"{self.rng.choice(_COMPOUND_HEADS)} {noun}"
-            used = {word for _, singular, many in found for word in (*singular.split(), *many.split())}
+            used = {
+                word for _, singular, many in found for word in (*singular.split(), *many.split())
+            }
             if not used & {*noun.split(), *words.plural(noun).split()}:
                 found.append((kind, noun, words.plural(noun)))
         return sorted(found, key=lambda noun: noun[0] == "event")
@@ -113,7 +123,9 @@ class _Maker:
         first = [Kind.CATEGORY, self.rng.choice((Kind.INTEGER, Kind.REAL)), Kind.DATE]
         self.rng.shuffle(first)
         more = self.rng.choices(
-            (Kind.CATEGORY, Kind.INTEGER, Kind.REAL, Kind.DATE, Kind.TEXT), (4, 3, 3, 2, 2), k=max(0, count - 3)
+            (Kind.CATEGORY, Kind.INTEGER, Kind.REAL, Kind.DATE, Kind.TEXT),
+            (4, 3, 3, 2, 2),
+            k=max(0, count - 3),
         )
         return (first + more)[: max(1, count)]
 
@@ -133,7 +145,9 @@ class _Maker:
                 continue
             taken.add(name.lower())
             null = 0.06 if self.rng.random() < 0.2 else 0.0
-            refs.append(Column(name, Kind.REF, phrases=phrases, references=parent.name, null_share=null))
+            refs.append(
+                Column(name, Kind.REF, phrases=phrases, references=parent.name, null_share=null)
+            )
         return refs
 
     def _name(self, kind: str, singular: str, taken: set[str]) -> Column:
@@ -156,16 +170,21 @@ class _Maker:
         if kind == "organisation":
             return values.company_names()
         if kind == "place" and roll < 0.5:
-            return values.column(lambda rng: f"{rng.choice(words.OBJECTS)} {rng.choice(_PLACE_TAILS)}".title())
+            return values.column(
+                lambda rng: f"{rng.choice(words.OBJECTS)} {rng.choice(_PLACE_TAILS)}".title()
+            )
         return values.column(_object_name)
 
     def _column(self, kind: Kind, noun_kind: str, singular: str, taken: set[str]) -> Column:
-        """A column whose phrase shares no word with another column of its table, nor with any table's noun."""
+        """A column whose phrase shares no word with another column of its table, nor with any
+        table's noun."""
         while True:
             phrase, maker = self._attribute(kind, noun_kind)
             head = phrase.split()
             used = {part for name in taken for part in name.split("_")}
-            if any(word in used for word in head if word != "date") or (kind is Kind.DATE and head[0] in used):
+            if any(word in used for word in head if word != "date") or (
+                kind is Kind.DATE and head[0] in used
+            ):
                 continue
             if set(head) & (set(singular.split()) if kind is Kind.DATE else self.noun_words):
                 continue
@@ -177,10 +196,16 @@ class _Maker:
         taken.add(name.lower())
         first, _, rest = identifier.partition("_")
         longer = rest == phrase and first in NUMBER_ADJECTIVES + CATEGORY_ADJECTIVES
-        return Column(name, kind, without_held_out(maker), (phrase, f"{first} {phrase}") if longer else (phrase,))
+        return Column(
+            name,
+            kind,
+            without_held_out(maker),
+            (phrase, f"{first} {phrase}") if longer else (phrase,),
+        )
 
     def _identifier(self, kind: Kind, phrase: str, singular: str) -> str:
-        """The column's name: the phrase, or it with a prefix or a suffix; always with a word of the phrase in it."""
+        """The column's name: the phrase, or it with a prefix or a suffix; always with a word of the
+        phrase in it."""
         rng, parts = self.rng, phrase.split()
         if kind is Kind.DATE and parts[-1] == "date" and rng.random() < 0.35:
             parts = [*parts[:-1], rng.choice(("on", "day", "at", "dt"))]
@@ -214,16 +239,22 @@ class _Maker:
             case Kind.INTEGER:
                 word = pseudo or self._fitting(INTEGERS, noun_kind)
                 if words.is_plural(word):
-                    dressed = f"{rng.choice(COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
+                    dressed = (
+                        f"{rng.choice(COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
+                    )
                     return dressed, _integers(rng, word, null)
                 return self._dressed(word, NUMBER_ADJECTIVES), _integers(rng, word, null)
             case Kind.REAL:
                 word = pseudo or self._fitting(REALS, noun_kind)
                 return self._dressed(word, NUMBER_ADJECTIVES), _reals(rng, word, null)
             case Kind.DATE:
-                first = FIRST_DAY + dt.timedelta(days=rng.randrange((LAST_DAY - FIRST_DAY).days - 900))
+                first = FIRST_DAY + dt.timedelta(
+                    days=rng.randrange((LAST_DAY - FIRST_DAY).days - 900)
+                )
                 last = min(LAST_DAY, first + dt.timedelta(days=rng.randint(400, 2600)))
-                return f"{pseudo or self._fitting(DATES, noun_kind)} date", values.dates(first, last, null)
+                return f"{pseudo or self._fitting(DATES, noun_kind)} date", values.dates(
+                    first, last, null
+                )
             case Kind.CATEGORY:
                 word = self._fitting(LABELS, noun_kind)
                 maker = self._labels(word, null)
@@ -269,7 +300,11 @@ def _style(rng: random.Random) -> Style:
         lambda one, many: f"{mark}_{many}",
         lambda one, many: f"{one}_{suffix}",
     )
-    keys: tuple[Callable[[str], str], ...] = (lambda one: f"{one}_id", lambda one: "id", lambda one: f"{one}_no")
+    keys: tuple[Callable[[str], str], ...] = (
+        lambda one: f"{one}_id",
+        lambda one: "id",
+        lambda one: f"{one}_no",
+    )
     refs: tuple[Callable[[str, str], str], ...] = (
         lambda parent, key: f"{parent}_id",
         lambda parent, key: f"{parent}_id" if key == "id" else key,
@@ -312,7 +347,9 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
     if word in words.RANGES:
         return values.integers(*words.RANGES[word], null)
     low = rng.choice((0, 1, 1, 5, 10, 50, 100))
-    return values.integers(low, low + rng.choice((20, 40, 60, 100, 500, 2000, 9000)), null, skew=rng.random() < 0.3)
+    return values.integers(
+        low, low + rng.choice((20, 40, 60, 100, 500, 2000, 9000)), null, skew=rng.random() < 0.3
+    )
 
 
 def _reals(rng: random.Random, word: str, null: float) -> Maker:

@@ -1,8 +1,9 @@
 """What pretraining never sees, so that success on the unseen databases is not recall of theirs.
 
-Held out are the unseen databases' schema words, in tables, columns and the phrases for them, save those that say what a
-column is (`FUNCTION_WORDS`); the values in their cells, dates and numbers aside; and, with every shipped database, the
-pairs of a form of SQL and a word (`PAIRS`): each of these words occurs with other forms, each form with other words.
+Held out are the unseen databases' schema words, in tables, columns and the phrases for them, save
+those that say what a column is (`FUNCTION_WORDS`); the values in their cells, dates and numbers
+aside; and, with every shipped database, the pairs of a form of SQL and a word (`PAIRS`): each of
+these words occurs with other forms, each form with other words.
 """
 
 import random
@@ -20,7 +21,9 @@ from data.domains.words import plural, pseudo_word
 from shared.dataset import database_path
 
 DATA_DIR = Path(__file__).parent.parent
-FUNCTION_WORDS = frozenset(listed("id no name title full code number of in on date year years minutes km"))
+FUNCTION_WORDS = frozenset(
+    listed("id no name title full code number of in on date year years minutes km")
+)
 PAIRS = frozenset(
     {
         ("extreme_value", "smallest"),
@@ -46,7 +49,8 @@ def is_held_out_pair(form: str, text: str) -> bool:
 
 @cache
 def held_out_words() -> frozenset[str]:
-    """Lower-case words of the unseen databases' schemas and phrases and their plurals, without `FUNCTION_WORDS`."""
+    """Lower-case words of the unseen databases' schemas and phrases and their plurals, without
+    `FUNCTION_WORDS`."""
     texts: list[str] = []
     for shipped in SHIPPED:
         for table in shipped.domain.tables if shipped.unseen else ():
@@ -57,14 +61,18 @@ def held_out_words() -> frozenset[str]:
 
 
 def words_of(name: str) -> list[str]:
-    """Lower-case words of an identifier or a phrase: `ReleaseDate`, `release_date` and `release date` have the same."""
+    """Lower-case words of an identifier or a phrase: `ReleaseDate`, `release_date` and `release
+    date` have the same."""
     return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def allowed(options: Sequence[str]) -> tuple[str, ...]:
-    """Those of a word list, nouns or phrases, that share no word with the unseen databases, in either number."""
+    """Those of a word list, nouns or phrases, that share no word with the unseen databases, in
+    either number."""
     held = held_out_words()
-    return tuple(text for text in options if not held.intersection(words_of(text) + words_of(plural(text))))
+    return tuple(
+        text for text in options if not held.intersection(words_of(text) + words_of(plural(text)))
+    )
 
 
 def fresh_word(rng: random.Random, least: int, most: int) -> str:
@@ -90,7 +98,9 @@ def held_out_values() -> frozenset[str]:
         try:
             for table in shipped.domain.tables:
                 for column in table.of_kind(Kind.NAME, Kind.CATEGORY, Kind.TEXT):
-                    cells = connection.execute(f'SELECT DISTINCT "{column.name}" FROM "{table.name}"')
+                    cells = connection.execute(
+                        f'SELECT DISTINCT "{column.name}" FROM "{table.name}"'
+                    )
                     found.update(cell for (cell,) in cells if isinstance(cell, str))
         finally:
             connection.close()
@@ -98,7 +108,8 @@ def held_out_values() -> frozenset[str]:
 
 
 def without_held_out(maker: Maker) -> Maker:
-    """`maker` with a pseudo-word in the place of each value that is held out, the same one for all its cells."""
+    """`maker` with a pseudo-word in the place of each value that is held out, the same one for all
+    its cells."""
 
     def make(rng: random.Random, count: int) -> list[Value]:
         held = held_out_values()

@@ -53,7 +53,9 @@ CITIES = listed(
     "Seattle|Seoul|Seville|Sheffield|Singapore|Sofia|Sydney|Taipei|Tallinn|Tampa|Toronto|Toulouse|Tunis|"
     "Turin|Utrecht|Valencia|Venice|Vienna|Vilnius|Warsaw|Wellington|York|Zagreb"
 )
-RARE_CITIES = listed("São Paulo|Zürich|Kraków|Malmö|Bogotá|Köln|Reykjavík|İzmir|Córdoba|Łódź|Québec|東京|Αθήνα|Århus")
+RARE_CITIES = listed(
+    "São Paulo|Zürich|Kraków|Malmö|Bogotá|Köln|Reykjavík|İzmir|Córdoba|Łódź|Québec|東京|Αθήνα|Århus"
+)
 COUNTRIES = listed(
     "Argentina|Australia|Austria|Belgium|Brazil|Canada|Chile|China|Colombia|Croatia|Denmark|Egypt|Estonia|"
     "Finland|France|Germany|Ghana|Greece|Hungary|Iceland|India|Ireland|Italy|Japan|Kenya|Latvia|Mexico|"

@@ -1,4 +1,5 @@
-"""What a database is about: tables, columns, and the words that a question uses for them. Pure data."""
+"""What a database is about: tables, columns, and the words that a question uses for them. Pure
+data."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Value = int | float | str | None
-Maker = Callable[[random.Random, int], list[Value]]  # (stream, how many) -> that many cells, NULLs among them
+# (stream, how many) -> that many cells, NULLs among them
+Maker = Callable[[random.Random, int], list[Value]]
 Rows = dict[str, list[tuple[Value, ...]]]  # table -> its rows, in column order
 
 
@@ -37,7 +39,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """`phrases` are how a question may say it; each shares a word with `name`, so that DESCRIBE resolves it."""
+    """`phrases` are how a question may say it; each shares a word with `name`, so that DESCRIBE
+    resolves it."""
 
     name: str
     kind: Kind
@@ -53,7 +56,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """`singular` and `plural` are the nouns for one row and for rows; the plural shares a word with `name`."""
+    """`singular` and `plural` are the nouns for one row and for rows; the plural shares a word with
+    `name`."""
 
     name: str
     singular: str
@@ -95,7 +99,8 @@ class Domain:
 
 @dataclass(frozen=True)
 class Draft:
-    """A question before its gold has run. `script` is how a near-expert answers it, ANSWER aside: action texts."""
+    """A question before its gold has run. `script` is how a near-expert answers it, ANSWER aside:
+    action texts."""
 
     text: str
     sql: str

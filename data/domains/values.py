@@ -1,9 +1,10 @@
 """Cell makers: functions that return a `Maker`, which draws a whole column from a random stream.
 
-Every maker is deterministic in its stream and uses no transcendental function, so that the same stream gives the same
-cells on every platform. `null` is the share of NULLs, in [0, 1]. `unique=True` makes all cells of a column differ; a
-maker that can't produce enough different cells raises `ValueError` saying how many it found. A few per cent of the
-names of people, cities and companies are not ASCII.
+Every maker is deterministic in its stream and uses no transcendental function, so that the same
+stream gives the same cells on every platform. `null` is the share of NULLs, in [0, 1].
+`unique=True` makes all cells of a column differ; a maker that can't produce enough different cells
+raises `ValueError` saying how many it found. A few per cent of the names of people, cities and
+companies are not ASCII.
 """
 
 import datetime as dt
@@ -16,7 +17,8 @@ from data.domains.spec import Maker, Value
 
 Draw = Callable[[random.Random], Value]  # (stream) -> one cell
 
-RARE_SHARE = 0.05  # of names, places and companies that are drawn from the list with non-ASCII letters
+# of names, places and companies that are drawn from the list with non-ASCII letters
+RARE_SHARE = 0.05
 UNIQUE_ATTEMPTS = 200  # draws for one cell before a column that must be unique gives up
 
 
@@ -34,7 +36,9 @@ def column(draw: Draw, *, null: float = 0.0, unique: bool = False) -> Maker:
             attempts = 1
             while unique and cell in seen:
                 if attempts == UNIQUE_ATTEMPTS:
-                    raise ValueError(f"a unique column ran dry after {len(seen)} cells of {count}: give it more words")
+                    raise ValueError(
+                        f"a unique column ran dry after {len(seen)} cells of {count}: give it more words"
+                    )
                 cell, attempts = draw(rng), attempts + 1
             seen.add(cell)
             cells.append(cell)
@@ -102,7 +106,9 @@ def _places(draw: Draw, count: int | None, null: float, unique: bool) -> Maker:
     return make
 
 
-def choice(values: Sequence[Value], weights: Sequence[float] | None = None, null: float = 0.0) -> Maker:
+def choice(
+    values: Sequence[Value], weights: Sequence[float] | None = None, null: float = 0.0
+) -> Maker:
     """One of `values`, with equal weights unless given."""
     pool, share = list(values), None if weights is None else list(weights)
     if share is not None and len(share) != len(pool):
@@ -127,17 +133,24 @@ def distinct(values: Sequence[Value]) -> Maker:
     return make
 
 
-def integers(lo: int, hi: int, null: float = 0.0, *, unique: bool = False, skew: bool = False) -> Maker:
+def integers(
+    lo: int, hi: int, null: float = 0.0, *, unique: bool = False, skew: bool = False
+) -> Maker:
     """Whole numbers in [lo, hi]; with `skew`, small ones are commoner."""
 
     def draw(rng: random.Random) -> int:
-        return lo + int((hi - lo + 1) * rng.random() * rng.random()) if skew else rng.randint(lo, hi)
+        return (
+            lo + int((hi - lo + 1) * rng.random() * rng.random()) if skew else rng.randint(lo, hi)
+        )
 
     return column(draw, null=null, unique=unique)
 
 
-def reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0, *, unique: bool = False) -> Maker:
-    """Numbers in [lo, hi] rounded to `decimals`; small ones are commoner, as with sums of money and weights."""
+def reals(
+    lo: float, hi: float, decimals: int = 2, null: float = 0.0, *, unique: bool = False
+) -> Maker:
+    """Numbers in [lo, hi] rounded to `decimals`; small ones are commoner, as with sums of money and
+    weights."""
 
     def draw(rng: random.Random) -> float:
         return round(lo + (hi - lo) * rng.random() * rng.random(), decimals)
@@ -145,7 +158,9 @@ def reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0, *, unique:
     return column(draw, null=null, unique=unique)
 
 
-def even_reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0, *, unique: bool = False) -> Maker:
+def even_reals(
+    lo: float, hi: float, decimals: int = 2, null: float = 0.0, *, unique: bool = False
+) -> Maker:
     """Numbers spread evenly over [lo, hi], as with ratings and temperatures."""
     return column(lambda rng: round(rng.uniform(lo, hi), decimals), null=null, unique=unique)
 
@@ -161,10 +176,16 @@ def prices(lo: float, hi: float, null: float = 0.0) -> Maker:
     return column(draw, null=null)
 
 
-def dates(first: str | dt.date, last: str | dt.date, null: float = 0.0, *, unique: bool = False) -> Maker:
+def dates(
+    first: str | dt.date, last: str | dt.date, null: float = 0.0, *, unique: bool = False
+) -> Maker:
     """ISO dates in [first, last]."""
     start, end = _date(first).toordinal(), _date(last).toordinal()
-    return column(lambda rng: dt.date.fromordinal(rng.randint(start, end)).isoformat(), null=null, unique=unique)
+    return column(
+        lambda rng: dt.date.fromordinal(rng.randint(start, end)).isoformat(),
+        null=null,
+        unique=unique,
+    )
 
 
 def _date(value: str | dt.date) -> dt.date:
@@ -184,7 +205,9 @@ def emails(*, null: float = 0.0, unique: bool = True) -> Maker:
 
 def ascii_letters(text: str) -> str:
     """The lower-case ASCII letters of `text`, accents dropped; `x` where none are left."""
-    plain = unicodedata.normalize("NFKD", text.replace("ł", "l").replace("Ł", "L").replace("ø", "o").replace("Ø", "O"))
+    plain = unicodedata.normalize(
+        "NFKD", text.replace("ł", "l").replace("Ł", "L").replace("ø", "o").replace("Ø", "O")
+    )
     return "".join(letter for letter in plain.lower() if "a" <= letter <= "z") or "x"
 
 
@@ -218,8 +241,11 @@ def titles(*parts: Sequence[str], null: float = 0.0, unique: bool = False) -> Ma
     return column(draw, null=null, unique=unique)
 
 
-def composed(patterns: Sequence[str], *, null: float = 0.0, unique: bool = False, **words: Sequence[str]) -> Maker:
-    """Texts such as `The Silent Harbor`: a pattern `The {mood} {place}` its fields drawn from `words`."""
+def composed(
+    patterns: Sequence[str], *, null: float = 0.0, unique: bool = False, **words: Sequence[str]
+) -> Maker:
+    """Texts such as `The Silent Harbor`: a pattern `The {mood} {place}` its fields drawn from
+    `words`."""
     templates = list(patterns)
     pools = {field: list(pool) for field, pool in words.items()}
 

@@ -1,4 +1,5 @@
-"""Words of fresh domains: nouns for tables, phrases for columns, adjectives, and pseudo-words made of syllables."""
+"""Words of fresh domains: nouns for tables, phrases for columns, adjectives, and pseudo-words made
+of syllables."""
 
 import random
 
@@ -85,7 +86,8 @@ IRREGULAR_PLURALS = {
 }
 SINGULAR_WITH_S = frozenset(listed("gas lens news series species chess canvas atlas"))
 
-# Phrases of columns, by kind. A column's name is its phrase, or the phrase with a word more or less: see fresh.py.
+# Phrases of columns, by kind. A column's name is its phrase, or the phrase with a word more or
+# less: see fresh.py.
 INTEGERS = listed(
     "age score capacity rank level points quantity stock distance duration votes visitors seats floors pages goals "
     "attempts elevation population wins losses rooms credits speed year visits downloads members branches copies "
@@ -104,7 +106,8 @@ RANGES: dict[str, tuple[int, int]] = {  # of numbers that a reader would find od
     "doors": (1, 12), "wheels": (2, 18), "latitude": (-60, 70), "hours": (1, 400), "months": (1, 60), "grade": (1, 10),
 }  # fmt: skip
 NUMBER_ADJECTIVES = listed("net gross base annual monthly daily final initial")
-# category phrase -> its values; those without any are drawn from makers of places, or made of syllables
+# category phrase -> its values; those without any are drawn from makers of places, or made of
+# syllables
 LABELS: dict[str, tuple[str, ...]] = {
     "city": (),
     "country": (),
@@ -153,7 +156,9 @@ LABELS: dict[str, tuple[str, ...]] = {
     "breed": listed("collie beagle poodle terrier husky boxer"),
     "cuisine": listed("Thai Italian Mexican Indian Greek French"),
 }
-CATEGORY_ADJECTIVES = listed("home main primary current preferred second local default usual service storage work")
+CATEGORY_ADJECTIVES = listed(
+    "home main primary current preferred second local default usual service storage work"
+)
 COUNT_ADJUNCTS = listed("home away season test career guest club weekly spare lost paid free road")
 DATES = listed(  # each is said with `date` after it
     "start end birth hire release opening founding purchase order due payment delivery launch join signing review "
@@ -232,7 +237,8 @@ SQL_WORDS = frozenset(
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun or of a phrase's last word: `city` -> `cities`, `home city` -> `home cities`."""
+    """The plural of a noun or of a phrase's last word: `city` -> `cities`, `home city` -> `home
+    cities`."""
     head, _, last = noun.rpartition(" ")
     if last in IRREGULAR_PLURALS:
         many = IRREGULAR_PLURALS[last]
@@ -246,9 +252,12 @@ def plural(noun: str) -> str:
 
 
 def is_plural(phrase: str) -> bool:
-    """Whether a column's phrase takes `are`: `points` and `goals of the season` do, `price` and `status` do not."""
+    """Whether a column's phrase takes `are`: `points` and `goals of the season` do, `price` and
+    `status` do not."""
     head = phrase.split(" of ")[0].split(" per ")[0].split(" in ")[0].split()[-1].lower()
-    return head.endswith("s") and not head.endswith(("ss", "us", "is")) and head not in SINGULAR_WITH_S
+    return (
+        head.endswith("s") and not head.endswith(("ss", "us", "is")) and head not in SINGULAR_WITH_S
+    )
 
 
 def indefinite(phrase: str) -> str:
@@ -265,8 +274,13 @@ def pseudo_word(rng: random.Random, least: int, most: int) -> str:
     """A lower-case word of `least` to `most` syllables that is in no dictionary, such as `torvel`."""
     while True:
         parts = [
-            rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS).strip() for _ in range(rng.randint(least, most))
+            rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS).strip()
+            for _ in range(rng.randint(least, most))
         ]
         word = "".join(parts)
-        if 3 <= len(word) <= 9 and word not in SQL_WORDS and not any(part in word for part in _RUDE):
+        if (
+            3 <= len(word) <= 9
+            and word not in SQL_WORDS
+            and not any(part in word for part in _RUDE)
+        ):
             return word

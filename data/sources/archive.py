@@ -11,20 +11,28 @@ from pathlib import Path, PurePosixPath
 from shared.errors import DataError
 
 WANTED = (".json", ".sqlite", ".txt", ".md")
-IGNORED = {"__MACOSX", "test_database"}  # the second: copies of databases for Spider's hidden test set
+# the second: copies of databases for Spider's hidden test set
+IGNORED = {"__MACOSX", "test_database"}
 
 
 def unpack(
-    archive: Path, target: Path, *, max_bytes: int, progress: Callable[[int, int], None] = lambda _done, _all: None
+    archive: Path,
+    target: Path,
+    *,
+    max_bytes: int,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> None:
-    """Unpacks `archive` under `target`. Raises `DataError`: not a zip, damaged, a path that leads out, or too large."""
+    """Unpacks `archive` under `target`. Raises `DataError`: not a zip, damaged, a path that leads
+    out, or too large."""
     again = f"remove {archive} and fetch it again"
     try:
         with zipfile.ZipFile(archive) as packed:
             members = [member for member in packed.infolist() if _wanted(member, archive)]
             total = sum(member.file_size for member in members)
             if total > max_bytes:
-                raise DataError(f"{archive} unpacks to {total:,} bytes, over the limit of {max_bytes:,}")
+                raise DataError(
+                    f"{archive} unpacks to {total:,} bytes, over the limit of {max_bytes:,}"
+                )
             done = 0
             for member in members:
                 path = target / _safe_path(member, archive)
@@ -33,8 +41,16 @@ def unpack(
                     shutil.copyfileobj(source, file, 1 << 20)
                 done += member.file_size
                 progress(done, total)
-    # RuntimeError: encrypted; zlib's and lzma's own errors: damage that the decompressor meets before the checksum
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError) as error:
+    # RuntimeError: encrypted; zlib's and lzma's own errors: damage that the decompressor meets
+    # before the checksum
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise DataError(f"{archive} is no usable zip file: {error}; {again}") from error
 
 
@@ -46,8 +62,15 @@ def _wanted(member: zipfile.ZipInfo, archive: Path) -> bool:
 def _safe_path(member: zipfile.ZipInfo, archive: Path) -> PurePosixPath:
     path = PurePosixPath(member.filename.replace("\\", "/"))
     drive = ":" in next(iter(path.parts), "")  # `./` has no parts
-    if path.is_absolute() or ".." in path.parts or drive or stat.S_ISLNK(member.external_attr >> 16):
-        raise DataError(f"{archive} holds the path {member.filename!r}, which leads out of it: not unpacked")
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or drive
+        or stat.S_ISLNK(member.external_attr >> 16)
+    ):
+        raise DataError(
+            f"{archive} holds the path {member.filename!r}, which leads out of it: not unpacked"
+        )
     return path
 
 

@@ -1,7 +1,9 @@
-"""Downloads one file: resumed where it broke, checked against a SHA-256, past Google Drive's confirmation page.
+"""Downloads one file: resumed where it broke, checked against a SHA-256, past Google Drive's
+confirmation page.
 
-The transfer goes to `<target>.part`; `<target>.part.json` remembers the URL and the server's ETag, so that only the
-same file is taken up again. The file gets its name when it is whole and its checksum is right.
+The transfer goes to `<target>.part`; `<target>.part.json` remembers the URL and the server's ETag,
+so that only the same file is taken up again. The file gets its name when it is whole and its
+checksum is right.
 """
 
 import hashlib
@@ -44,13 +46,16 @@ def download(
     progress: Progress = lambda _done, _all: None,
     notice: Callable[[str], None] = lambda _line: None,
 ) -> str:
-    """Brings `url` to `target` and returns its SHA-256 in hex. A `target` that is there already is only checked.
+    """Brings `url` to `target` and returns its SHA-256 in hex. A `target` that is there already is
+    only checked.
 
-    A broken transfer, a 429 or a 5xx is taken up again, `attempts` in all, the first pause about `wait_s`. Raises
-    `DownloadError`: no connection, a refusal, a web page in the file's place, or a wrong checksum.
+    A broken transfer, a 429 or a 5xx is taken up again, `attempts` in all, the first pause about
+    `wait_s`. Raises `DownloadError`: no connection, a refusal, a web page in the file's place, or a
+    wrong checksum.
     """
     part = target.with_name(target.name + ".part")
-    logging.getLogger("stamina").addHandler(logging.NullHandler())  # `notice` tells of retries, with their reason
+    # `notice` tells of retries, with their reason
+    logging.getLogger("stamina").addHandler(logging.NullHandler())
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -125,8 +130,11 @@ def _transfer(url: str, part: Path, timeout_s: float, progress: Progress) -> Non
             )
 
 
-def _receive(client: httpx.Client, url: str, named: str, part: Path, progress: Progress) -> str | None:
-    """Receives `url` into `part` (None), or returns the HTML page that came instead. `named` is the URL asked for."""
+def _receive(
+    client: httpx.Client, url: str, named: str, part: Path, progress: Progress
+) -> str | None:
+    """Receives `url` into `part` (None), or returns the HTML page that came instead. `named` is the
+    URL asked for."""
     done, etag = _held(part, named)
     headers = {"Accept-Encoding": "identity"}
     if done:
@@ -145,9 +153,9 @@ def _receive(client: httpx.Client, url: str, named: str, part: Path, progress: P
         reply.raise_for_status()
         if reply.headers.get("Content-Type", "").startswith("text/html"):
             return _page(reply)
-        if status == httpx.codes.PARTIAL_CONTENT and not reply.headers.get("Content-Range", "").startswith(
-            f"bytes {done}-"
-        ):
+        if status == httpx.codes.PARTIAL_CONTENT and not reply.headers.get(
+            "Content-Range", ""
+        ).startswith(f"bytes {done}-"):
             part.unlink(missing_ok=True)
             raise _Broken("the server sent another range than was asked for")
         if status != httpx.codes.PARTIAL_CONTENT:
@@ -156,7 +164,8 @@ def _receive(client: httpx.Client, url: str, named: str, part: Path, progress: P
         total = done + int(length) if length.isdigit() else None
         _remember(part, named, reply.headers.get("ETag"))
         with part.open("ab" if done else "wb") as file:
-            for chunk in reply.iter_bytes():  # as they come: a fixed size would hold bytes back that a break loses
+            # as they come: a fixed size would hold bytes back that a break loses
+            for chunk in reply.iter_bytes():
                 file.write(chunk)
                 done += len(chunk)
                 progress(done, total)
@@ -175,7 +184,8 @@ def _page(reply: httpx.Response) -> str:
 
 
 def _held(part: Path, url: str) -> tuple[int, str | None]:
-    """`(bytes held, ETag)` of a partial transfer of this very URL; anything else is not gone on with."""
+    """`(bytes held, ETag)` of a partial transfer of this very URL; anything else is not gone on
+    with."""
     try:
         note = json.loads(_note(part).read_text())
         if isinstance(note, dict) and note.get("url") == url:
@@ -186,7 +196,8 @@ def _held(part: Path, url: str) -> tuple[int, str | None]:
 
 
 def _remember(part: Path, url: str, etag: str | None) -> None:
-    strong = etag if etag and not etag.startswith("W/") else None  # If-Range takes strong ones alone
+    # If-Range takes strong ones alone
+    strong = etag if etag and not etag.startswith("W/") else None
     _note(part).write_text(json.dumps({"url": url, "etag": strong}))
 
 
@@ -207,7 +218,8 @@ class _Form(HTMLParser):
 
 
 def confirmed_url(page: str, base: str) -> str | None:
-    """Where a page of Google Drive that asks whether to download a large file leads to; None for any other page."""
+    """Where a page of Google Drive that asks whether to download a large file leads to; None for
+    any other page."""
     form = _Form()
     form.feed(page)
     if not form.action or "confirm" not in form.fields:

@@ -25,7 +25,8 @@ class Fetched:
 
 
 def archive_path(settings: DataSettings, url: str) -> Path:
-    """Where the archive of `url` is kept: one place for each URL, so that another URL never passes for it."""
+    """Where the archive of `url` is kept: one place for each URL, so that another URL never passes
+    for it."""
     return settings.cache_dir / f"spider-{digest_of(url.encode()).hexdigest()[:12]}.zip"
 
 
@@ -42,7 +43,8 @@ def fetch_spider(
 ) -> Fetched:
     """Makes `out` from the official archive. Raises `DataError`.
 
-    `progress(phase)` is asked for a callback at each phase; `notice` is told of each broken transfer that is retried.
+    `progress(phase)` is asked for a callback at each phase; `notice` is told of each broken
+    transfer that is retried.
     """
     url = url or settings.spider_url
     expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
@@ -59,7 +61,14 @@ def fetch_spider(
         notice=notice,
     )
     with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix=".spider-") as folder:
-        unpack(archive, Path(folder), max_bytes=settings.unpacked_max_bytes, progress=progress("unpacking"))
+        unpack(
+            archive,
+            Path(folder),
+            max_bytes=settings.unpacked_max_bytes,
+            progress=progress("unpacking"),
+        )
         root = find_root(Path(folder), "train_spider.json")
-        report = import_spider(root, out, force=force, progress=progress("running the golds"), named=url)
+        report = import_spider(
+            root, out, force=force, progress=progress("running the golds"), named=url
+        )
     return Fetched(archive, found, expected is not None, report)

@@ -1,10 +1,11 @@
 """How hard a query is by Spider's own rules, counted on sqlglot's tree, and which tables it reads.
 
-Spider's evaluator counts three kinds of component of the outermost query and maps the counts to easy, medium, hard and
-extra; the last two are `hard` here. It counts NOT before a condition, and AND or OR between HAVING conditions, as
-aggregates, and aggregates inside HAVING not at all: so does this. It is an approximation because the original has its
-own grammar, without CASE, WITH, windows and functions: here what is inside them counts like any other expression, and
-a WITH table as a nested query.
+Spider's evaluator counts three kinds of component of the outermost query and maps the counts to
+easy, medium, hard and extra; the last two are `hard` here. It counts NOT before a condition, and
+AND or OR between HAVING conditions, as aggregates, and aggregates inside HAVING not at all: so does
+this. It is an approximation because the original has its own grammar, without CASE, WITH, windows
+and functions: here what is inside them counts like any other expression, and a WITH table as a
+nested query.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Literal, cast
 
 from sqlglot import exp
 
-from data.parsing import parse
+from data.golds.parsing import parse
 
 Level = Literal["easy", "medium", "hard"]
 
@@ -33,11 +34,12 @@ def rate(plain: int, nested: int, others: int) -> Level:
 
 
 def count_components(query: exp.Query) -> tuple[int, int, int]:
-    """`(plain, nested, others)` of the outermost query; of a UNION and its kin, of its first branch.
+    """`(plain, nested, others)` of the outermost query; of a UNION and its kin, of its first
+    branch.
 
-    plain: WHERE, GROUP BY, ORDER BY, LIMIT, each join, each OR, each LIKE. nested: each subquery in a condition, and
-    one for UNION, INTERSECT or EXCEPT. others: one for each of aggregates, output columns, WHERE conditions and
-    GROUP BY terms of which there are two or more.
+    plain: WHERE, GROUP BY, ORDER BY, LIMIT, each join, each OR, each LIKE. nested: each subquery in
+    a condition, and one for UNION, INTERSECT or EXCEPT. others: one for each of aggregates, output
+    columns, WHERE conditions and GROUP BY terms of which there are two or more.
     """
     first: exp.Expression = query
     while isinstance(first, exp.SetOperation | exp.Subquery):
@@ -67,7 +69,8 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
 
 
 def tables_of(sql: str, known: list[str]) -> list[str]:
-    """Tables that `sql` reads, in order of first mention, spelt as in `known` (the database's own names)."""
+    """Tables that `sql` reads, in order of first mention, spelt as in `known` (the database's own
+    names)."""
     query = parse(sql)
     spelling = {name.lower(): name for name in known}
     made = {cte.alias.lower() for cte in query.find_all(exp.CTE)}

@@ -78,7 +78,9 @@ class ImportReport:
     def write(self, directory: Path) -> None:
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
         # a broken row may name half a surrogate pair: the escape is JSON's own
-        (directory / REPORT_NAME).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        (directory / REPORT_NAME).write_text(
+            text + "\n", encoding="utf-8", errors="backslashreplace"
+        )
 
     def show(self, console: Console) -> None:
         """Prints the table of rows by split and reason, then the problems."""
@@ -94,7 +96,9 @@ class ImportReport:
         splits = [self.splits[name] for name in names]
         row("rows read", [split.rows for split in splits])
         table.add_section()
-        for reason in dict.fromkeys(reason for split in splits for reason, _n in split.dropped.most_common()):
+        for reason in dict.fromkeys(
+            reason for split in splits for reason, _n in split.dropped.most_common()
+        ):
             row(f"dropped: {reason}", [split.dropped[reason] for split in splits])
         table.add_section()
         row("kept", [split.kept for split in splits])

@@ -1,10 +1,11 @@
-"""Imports Spider (Yu et al., 2018) from its own layout, keeping the questions whose gold has one answer that fits.
+"""Imports Spider (Yu et al., 2018) from its own layout, keeping the questions whose gold has one
+answer that fits.
 
     DIR/database/<db_id>/<db_id>.sqlite     DIR/tables.json
     DIR/train_spider.json [DIR/train_others.json] -> questions_train.json     DIR/dev.json -> questions_eval.json
 
-A question's id is its file and row (`spider-dev-0012` is row 12 of dev.json, counted from 0), so that it stays the same
-whatever else is dropped.
+A question's id is its file and row (`spider-dev-0012` is row 12 of dev.json, counted from 0), so
+that it stays the same whatever else is dropped.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 import apsw
 from sqlglot.errors import SqlglotError
 
-from data.gold import GoldRejected, open_readonly, run_gold
+from data.golds.execute import GoldRejected, open_readonly, run_gold
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.landing import check_place, copy_database, landing
 from data.sources.report import Dropped, ImportReport, SplitCount
@@ -34,7 +35,8 @@ FILES = {
 }
 OPTIONAL = {"train_others.json"}
 MAX_NAMED_ROWS = 1_000  # problems named one by one; beyond, the counts in the table tell
-DECLARES_DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")  # quick_check's own words
+# quick_check's own words
+DECLARES_DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
 
 Progress = Callable[[int, int], None]  # (rows done, rows in all)
 
@@ -58,15 +60,18 @@ def import_spider(
     named: str | None = None,
     progress: Progress = lambda _done, _all: None,
 ) -> ImportReport:
-    """Writes `out` as a data directory (shared.dataset) with `import_report.json`, and returns that report.
+    """Writes `out` as a data directory (shared.dataset) with `import_report.json`, and returns that
+    report.
 
-    What is missing, corrupt or malformed is named in the report and the rest goes on. Raises `DataError` where `source`
-    or `out` can't be used, or where no question is left; then `out` is as it was. `named` is what the report calls the
-    source.
+    What is missing, corrupt or malformed is named in the report and the rest goes on. Raises
+    `DataError` where `source` or `out` can't be used, or where no question is left; then `out` is
+    as it was. `named` is what the report calls the source.
     """
     source, out = Path(source), Path(out)
     if not source.is_dir():
-        raise DataError(f"no directory at {source}; it must hold Spider's database/, train_spider.json and dev.json")
+        raise DataError(
+            f"no directory at {source}; it must hold Spider's database/, train_spider.json and dev.json"
+        )
     check_place(out, source, force=force)
     started = time.perf_counter()
     report = ImportReport("spider", named or str(source.resolve()))
@@ -77,11 +82,17 @@ def import_spider(
         raise DataError(f"nothing in {source} can be used:\n" + "\n".join(_why_nothing(report)))
     with landing(out) as made:
         for split in dict.fromkeys(row.split for row in rows):
-            chosen = [kept[row.question_id] for row in rows if row.split == split and row.question_id in kept]
+            chosen = [
+                kept[row.question_id]
+                for row in rows
+                if row.split == split and row.question_id in kept
+            ]
             if chosen:
                 _write_questions(questions_path(made, split), chosen)
             else:
-                report.problems.append(f"no {split} question is left, so there is no questions_{split}.json")
+                report.problems.append(
+                    f"no {split} question is left, so there is no questions_{split}.json"
+                )
         names = sorted({question.database_name for question in kept.values()})
         for name in names:
             copy_database(_database_file(source, name), database_path(made, name))
@@ -92,7 +103,11 @@ def import_spider(
 
 
 def _why_nothing(report: ImportReport) -> list[str]:
-    reasons = [f"{split}: {reason}: {n}" for split, c in report.splits.items() for reason, n in c.dropped.most_common()]
+    reasons = [
+        f"{split}: {reason}: {n}"
+        for split, c in report.splits.items()
+        for reason, n in c.dropped.most_common()
+    ]
     return [*report.problems[:10], *reasons] or ["it holds no question"]
 
 
@@ -160,12 +175,18 @@ def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
             case {"db_id": str(db_id), "table_names_original": list(names)}:
                 schema[db_id] = [str(name).encode("utf-8", "replace").decode() for name in names]
             case _:
-                report.problems.append(f"{path.name} row {number}: no 'db_id' or no 'table_names_original'")
+                report.problems.append(
+                    f"{path.name} row {number}: no 'db_id' or no 'table_names_original'"
+                )
     return schema
 
 
 def _convert(
-    source: Path, rows: Sequence[SpiderRow], schema: dict[str, list[str]], report: ImportReport, progress: Progress
+    source: Path,
+    rows: Sequence[SpiderRow],
+    schema: dict[str, list[str]],
+    report: ImportReport,
+    progress: Progress,
 ) -> dict[str, Question]:
     """question_id -> question, for the rows that can be used. One database is open at a time."""
     by_database: dict[str, list[SpiderRow]] = defaultdict(list)
@@ -179,10 +200,14 @@ def _convert(
         except DatabaseLoadError as error:
             report.problems.append(f"{error.message}; {len(group)} questions need it")
             for row in group:
-                report.drop(Dropped(row.question_id, row.split, name, "unusable database", error.message))
+                report.drop(
+                    Dropped(row.question_id, row.split, name, "unusable database", error.message)
+                )
         else:
             if absent := _absent_tables(schema.get(name, []), tables):
-                report.problems.append(f"{name}: tables.json names tables that the file lacks: {', '.join(absent)}")
+                report.problems.append(
+                    f"{name}: tables.json names tables that the file lacks: {', '.join(absent)}"
+                )
             for row in group:
                 if (question := _convert_row(connection, row, tables, report)) is not None:
                     kept[row.question_id] = question
@@ -208,7 +233,9 @@ def _convert_row(
             tables_involved=tables_of(row.sql, tables),
         )
     except GoldRejected as error:
-        report.drop(Dropped(row.question_id, row.split, row.database, str(error.reason), error.detail))
+        report.drop(
+            Dropped(row.question_id, row.split, row.database, str(error.reason), error.detail)
+        )
         return None
     except (SqlglotError, RecursionError) as error:
         detail = str(error).splitlines()[0]
@@ -223,7 +250,11 @@ def _convert_row(
 
 def _absent_tables(declared: list[str], present: list[str]) -> list[str]:
     known = {name.lower() for name in present}
-    return [name for name in declared if name.lower() not in known and not name.lower().startswith("sqlite_")]
+    return [
+        name
+        for name in declared
+        if name.lower() not in known and not name.lower().startswith("sqlite_")
+    ]
 
 
 def _database_file(source: Path, name: str) -> Path:
@@ -231,7 +262,8 @@ def _database_file(source: Path, name: str) -> Path:
 
 
 def _open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
-    """A read-only connection and its tables' and views' names, or `DatabaseLoadError` where the file is damaged."""
+    """A read-only connection and its tables' and views' names, or `DatabaseLoadError` where the
+    file is damaged."""
     connection = open_readonly(path)
     try:
         lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
@@ -250,5 +282,7 @@ def _open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(question.model_dump(), ensure_ascii=False) for question in questions)
+    lines = ",\n".join(
+        json.dumps(question.model_dump(), ensure_ascii=False) for question in questions
+    )
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,8 +1,9 @@
-"""Whether a server speaks the wire, and whether its verdicts can be trusted: checks over HTTP alone.
+"""Whether a server speaks the wire, and whether its verdicts can be trusted: checks over HTTP
+alone.
 
     python -m env_server conformance --url http://127.0.0.1:8000
 
-    hostile.py    the hostile queries, as data (`tests/conformance/hostile`)
+    hostile.py    the hostile queries, as data (`env_server/conformance/hostile`)
     wire.py       `Wire`: requests, replies as bytes and JSON
     check.py      `Check`, `Finding`, and the run of them
     episodes.py   shapes, play, idempotent steps, replay

@@ -1,4 +1,5 @@
-"""A check: a named coroutine over a `Wire` that raises `Failed` or `Skipped`. `run` makes findings of them."""
+"""A check: a named coroutine over a `Wire` that raises `Failed` or `Skipped`. `run` makes findings
+of them."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,7 +26,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `detail`: why it failed or was left out, or a remark; `seconds` of wall time."""
+    """What a check found. `detail`: why it failed or was left out, or a remark; `seconds` of wall
+    time."""
 
     group: str
     name: str
@@ -49,7 +51,9 @@ class Registry:
         return add
 
 
-async def run(wire: Wire, checks: Iterable[Check], tell: Callable[[Finding], None] = lambda _: None) -> list[Finding]:
+async def run(
+    wire: Wire, checks: Iterable[Check], tell: Callable[[Finding], None] = lambda _: None
+) -> list[Finding]:
     """Make each check, one after the other; `tell` hears of each finding at once.
 
     A server that stops answering fails the check and leaves out the rest.
@@ -78,7 +82,10 @@ async def run(wire: Wire, checks: Iterable[Check], tell: Callable[[Finding], Non
                 f"a {error.title} with a wrong {where}: {first['msg']}, not {brief(first['input'])}",
             )
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            status, detail = "FAIL", f"a reply lacks what was to be read of it: {type(error).__name__} {error}"
+            status, detail = (
+                "FAIL",
+                f"a reply lacks what was to be read of it: {type(error).__name__} {error}",
+            )
         finding = Finding(check.group, check.name, status, detail, time.monotonic() - began)
         findings.append(finding)
         tell(finding)

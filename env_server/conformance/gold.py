@@ -1,4 +1,5 @@
-"""No gold in replies: by their fields and by what they give away; where the data are known, by the gold's own text."""
+"""No gold in replies: by their fields and by what they give away; where the data are known, by the
+gold's own text."""
 
 import json
 import re
@@ -29,18 +30,36 @@ def field_names(value: Any) -> Iterator[str]:
 
 
 async def every_reply(wire: Wire, **fields: Any) -> list[tuple[str, bytes]]:
-    """What an agent that knows nothing gets to see of a question, from the reset to a wrong answer: (what, bytes)."""
+    """What an agent that knows nothing gets to see of a question, from the reset to a wrong answer:
+    (what, bytes)."""
     episode = await wire.begin(step_budget=9, **fields)
     tables = tables_of(episode.reset.observation.schema_info)
     wrong = "ANSWER: surely not this, 31337"
-    actions = [f"DESCRIBE: {tables[0]}", "QUERY: SELECT 1", "QUERY: SELECT", "DESCRIBE: nothing", wrong]
+    actions = [
+        f"DESCRIBE: {tables[0]}",
+        "QUERY: SELECT 1",
+        "QUERY: SELECT",
+        "DESCRIBE: nothing",
+        wrong,
+    ]
     seen = [("the reset", episode.reset.model_dump_json().encode())]
     for action in actions:
         seen.append((action, wire.ok(await wire.step(episode, action), action).content))
-    for what, path in (("the state", "/state"), ("the metadata", "/metadata"), ("the schema", "/schema")):
-        reply = await wire.send("GET", path, params={"episode_id": episode.episode_id} if path == "/state" else None)
+    for what, path in (
+        ("the state", "/state"),
+        ("the metadata", "/metadata"),
+        ("the schema", "/schema"),
+    ):
+        reply = await wire.send(
+            "GET", path, params={"episode_id": episode.episode_id} if path == "/state" else None
+        )
         seen.append((what, reply.content))
-    seen.append(("a step after the end", (await wire.step(episode, "QUERY: SELECT 1", len(actions))).content))
+    seen.append(
+        (
+            "a step after the end",
+            (await wire.step(episode, "QUERY: SELECT 1", len(actions))).content,
+        )
+    )
     await wire.end(episode)
     return seen
 
@@ -63,7 +82,9 @@ async def _wrong(wire: Wire) -> None:
         reply["observation"]["action_history"] = []
         replies.append(reply)
         await wire.end(episode)
-    expect(all(reply == replies[0] for reply in replies), "two wrong answers were answered differently")
+    expect(
+        all(reply == replies[0] for reply in replies), "two wrong answers were answered differently"
+    )
 
 
 @gold("before the end the agent's part says nothing of how near it is")
@@ -71,7 +92,11 @@ async def _observation(wire: Wire) -> None:
     episode = await wire.begin(step_budget=5)
     reply = wire.ok(await wire.step(episode, "QUERY: SELECT 1 AS one", 0), "a step").body
     texts = [value for value in reply["observation"].values() if isinstance(value, str)]
-    leaks = [text for text in texts if re.search(r"potential|progress|correctness|reward", text, re.IGNORECASE)]
+    leaks = [
+        text
+        for text in texts
+        if re.search(r"potential|progress|correctness|reward", text, re.IGNORECASE)
+    ]
     expect(not leaks, f"an observation's text speaks of rewards: {brief(leaks)}")
     await wire.end(episode)
 
@@ -89,14 +114,18 @@ def with_data(data_dir: Path) -> Check:
             for name, secret in secrets(question):
                 for what, text in replies:
                     found = secret in text and secret not in others
-                    expect(not found, f"question {question.question_id}: {what} holds the {name}, {brief(secret, 60)}")
+                    expect(
+                        not found,
+                        f"question {question.question_id}: {what} holds the {name}, {brief(secret, 60)}",
+                    )
         return f"{len(chosen)} questions"
 
     return Check("gold", "no reply holds a question's gold SQL or answer before it was found", body)
 
 
 def text_of(reply: bytes) -> str:
-    """A reply for a search: lower-case, on one line, without the names of tables and columns that it shows."""
+    """A reply for a search: lower-case, on one line, without the names of tables and columns that
+    it shows."""
     body = json.loads(reply)
     seen = body.get("observation") if isinstance(body, dict) else None
     if isinstance(seen, dict) and isinstance(seen.get("result"), str):
@@ -112,5 +141,9 @@ def secrets(question: Question) -> Iterator[tuple[str, str]]:
     for name, value in (("gold SQL", question.gold_sql), ("gold answer", question.gold_answer)):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         text = " ".join(json.dumps(text, ensure_ascii=False)[1:-1].lower().split())
-        if len(text) >= _SHORT and not text.isdecimal() and text not in question.question_text.lower():
+        if (
+            len(text) >= _SHORT
+            and not text.isdecimal()
+            and text not in question.question_text.lower()
+        ):
             yield name, text

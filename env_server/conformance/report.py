@@ -1,4 +1,5 @@
-"""The table of findings: a line each as it comes, the groups' counts at the end; and the same as JSON."""
+"""The table of findings: a line each as it comes, the groups' counts at the end; and the same as
+JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +16,11 @@ def line(finding: Finding) -> str:
     head = f"{finding.status:<5}{finding.group:<13}{name:<{_NAME}}{1000 * finding.seconds:>7.0f} ms"
     if not finding.detail:
         return head
-    return f"{head}\n     {finding.detail}" if finding.status == "FAIL" else f"{head}  {finding.detail}"
+    return (
+        f"{head}\n     {finding.detail}"
+        if finding.status == "FAIL"
+        else f"{head}  {finding.detail}"
+    )
 
 
 def summary(findings: Sequence[Finding]) -> str:
@@ -24,16 +29,26 @@ def summary(findings: Sequence[Finding]) -> str:
     rows = []
     for group in [*groups, "all"]:
         of = [finding.status for finding in findings if group in (finding.group, "all")]
-        rows.append(f"{group:<13}{of.count('ok'):>5} ok{of.count('FAIL'):>5} failed{of.count('skip'):>5} left out")
-    failed = [f"FAIL {finding.group}: {finding.name}" for finding in findings if finding.status == "FAIL"]
+        rows.append(
+            f"{group:<13}{of.count('ok'):>5} ok{of.count('FAIL'):>5} failed{of.count('skip'):>5} left out"
+        )
+    failed = [
+        f"FAIL {finding.group}: {finding.name}" for finding in findings if finding.status == "FAIL"
+    ]
     return "\n".join(["", *rows, *failed])
 
 
 def as_json(url: str, findings: Sequence[Finding]) -> dict[str, Any]:
     """`{url, ok, findings: [{group, name, status, detail, seconds}]}`."""
-    return {"url": url, "ok": passed(findings), "findings": [asdict(finding) for finding in findings]}
+    return {
+        "url": url,
+        "ok": passed(findings),
+        "findings": [asdict(finding) for finding in findings],
+    }
 
 
 def passed(findings: Sequence[Finding]) -> bool:
     """Whether something was checked and nothing failed."""
-    return any(finding.status == "ok" for finding in findings) and all(f.status != "FAIL" for f in findings)
+    return any(finding.status == "ok" for finding in findings) and all(
+        f.status != "FAIL" for f in findings
+    )

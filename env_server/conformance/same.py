@@ -10,11 +10,10 @@ determinism = Registry("determinism")
 EPISODES = 6  # played again, at once
 BUSY = 4  # episodes that load the server meanwhile
 ENDLESS = (
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"  # for one of them
+    # for one of them
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 )
-LOAD = (
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT count(*), max(i) FROM n"
-)
+LOAD = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT count(*), max(i) FROM n"
 
 
 async def plan(wire: Wire, seed: int) -> tuple[Episode, list[str]]:
@@ -61,7 +60,9 @@ async def _seed(wire: Wire) -> None:
         await wire.end(first, second)
 
 
-@determinism("an episode played again gives the same bytes: alone, at once with others, in another order, under load")
+@determinism(
+    "an episode played again gives the same bytes: alone, at once with others, in another order, under load"
+)
 async def _again(wire: Wire) -> str:
     alone = [await play(wire, seed) for seed in range(EPISODES)]
     compare(alone[0], await play(wire, 0), "played again")
@@ -74,6 +75,9 @@ async def _again(wire: Wire) -> str:
     load = [asyncio.create_task(wire.step(episode, LOAD, 0)) for episode in busy]
     compare(alone[1], await play(wire, 1), "played under load")
     loaded = await asyncio.gather(*load)
-    expect(len({reply.body["observation"]["result"] for reply in loaded}) == 1, "equal queries gave unequal results")
+    expect(
+        len({reply.body["observation"]["result"] for reply in loaded}) == 1,
+        "equal queries gave unequal results",
+    )
     await wire.end(*busy)
     return f"{sum(map(len, alone))} replies compared"

@@ -1,4 +1,5 @@
-"""`Wire`: a server as its clients see it. Sends requests as they stand and gives replies as bytes and as JSON."""
+"""`Wire`: a server as its clients see it. Sends requests as they stand and gives replies as bytes
+and as JSON."""
 
 import json
 import uuid
@@ -87,7 +88,10 @@ class Wire:
 
     async def step(self, episode: Episode | str, action: Any, step: int | None = None) -> Reply:
         """A step; without `step` as one that is not repeated."""
-        body = {"episode_id": episode if isinstance(episode, str) else episode.episode_id, "action": action}
+        body = {
+            "episode_id": episode if isinstance(episode, str) else episode.episode_id,
+            "action": action,
+        }
         return await self.post("/step", body if step is None else body | {"step": step})
 
     async def steps(self, episode: Episode, actions: list[Any], start: int = 0) -> list[Reply]:
@@ -106,7 +110,12 @@ class Wire:
         reply = self.ok(await self.post("/reset", {"episode_id": fresh_id(), **fields}), "a reset")
         result = ResetResult.model_validate(reply.body)
         seen = result.observation
-        return Episode(result.episode_id, result.info.question_id, seen.step_count + seen.budget_remaining, result)
+        return Episode(
+            result.episode_id,
+            result.info.question_id,
+            seen.step_count + seen.budget_remaining,
+            result,
+        )
 
     async def end(self, *episodes: Episode) -> None:
         """Close episodes, whatever became of them."""
@@ -114,13 +123,18 @@ class Wire:
             await self.send("DELETE", f"/episodes/{episode.episode_id}")
 
     async def metadata(self) -> ServerMetadata:
-        return ServerMetadata.model_validate(self.ok(await self.send("GET", "/metadata"), "GET /metadata").body)
+        return ServerMetadata.model_validate(
+            self.ok(await self.send("GET", "/metadata"), "GET /metadata").body
+        )
 
     @staticmethod
     def ok(reply: Reply, what: str) -> Reply:
         """The reply, which must be 200 and JSON."""
         text = brief(reply.content.decode(errors="replace"))
-        expect(reply.status == 200 and isinstance(reply.body, dict), f"{what} gave HTTP {reply.status}: {text}")
+        expect(
+            reply.status == 200 and isinstance(reply.body, dict),
+            f"{what} gave HTTP {reply.status}: {text}",
+        )
         return reply
 
 
@@ -131,5 +145,8 @@ def fresh_id() -> str:
 def tables_of(schema_info: str) -> list[str]:
     """The tables that the first line of `schema_info` names."""
     first = schema_info.split("\n", 1)[0]
-    expect(first.startswith("Tables: "), f"schema_info must begin with 'Tables: a, b', not {brief(first)!r}")
+    expect(
+        first.startswith("Tables: "),
+        f"schema_info must begin with 'Tables: a, b', not {brief(first)!r}",
+    )
     return first.removeprefix("Tables: ").split(", ")

@@ -1,4 +1,5 @@
-"""SQL that nobody trusts, run so that it can only read one database, within limits, and always with the same result.
+"""SQL that nobody trusts, run so that it can only read one database, within limits, and always with
+the same result.
 
     policy.py       every limit, with its reason
     jobs.py         SqlJob and SqlResult, and how they cross a pipe
@@ -19,7 +20,7 @@ Nothing here imports a room above it.
 from typing import TYPE_CHECKING, Any
 
 from env_server.sql.jobs import JobKind, SqlJob, SqlResult
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 
 if TYPE_CHECKING:
     from env_server.sql.pool import SqlPool
@@ -29,7 +30,8 @@ __all__ = ["JobKind", "SqlJob", "SqlPolicy", "SqlPool", "SqlResult", "SqlRunner"
 
 
 def __getattr__(name: str) -> Any:
-    """`SqlPool` and `SqlRunner` on first use: a worker process needs no asyncio, and the pool's process no SQLite."""
+    """`SqlPool` and `SqlRunner` on first use: a worker process needs no asyncio, and the pool's
+    process no SQLite."""
     if name == "SqlPool":
         from env_server.sql.pool import SqlPool
 

@@ -1,7 +1,9 @@
-"""Tables that are in no database: those that SQLite makes of a name, as `json_each`, `carray` or `pragma_table_list`.
+"""Tables that are in no database: those that SQLite makes of a name, as `json_each`, `carray` or
+`pragma_table_list`.
 
-They are virtual tables, a few of which it registers when they are first named, so that none can be listed or dropped.
-And it does not ask the authorizer about them where a join names their columns in USING, or where no column is used.
+They are virtual tables, a few of which it registers when they are first named, so that none can be
+listed or dropped. And it does not ask the authorizer about them where a join names their columns in
+USING, or where no column is used.
 """
 
 from functools import lru_cache

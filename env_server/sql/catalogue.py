@@ -1,4 +1,5 @@
-"""What DESCRIBE, on a trusted connection, and SAMPLE show: statements of this package, under the same limits."""
+"""What DESCRIBE, on a trusted connection, and SAMPLE show: statements of this package, under the
+same limits."""
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import SqlResult
@@ -6,7 +7,8 @@ from env_server.sql.run import run_query, tables_hint
 
 ALL = 10_000  # rows: more than a table can have columns
 
-_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"  # 1: of a virtual table
+# 1: of a virtual table
+_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
 # A foreign key that names no column refers to the other table's primary key.
 _REFERENCES = """
     SELECT k."from", k."table", coalesce(k."to", (
@@ -16,18 +18,27 @@ _REFERENCES = """
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:
-    """A table's columns, a row each: (name, declared type or "", 1 if in the primary key, "table.column" or None)."""
+    """A table's columns, a row each: (name, declared type or "", 1 if in the primary key,
+    "table.column" or None)."""
     name = quote_text(table)
     columns = run_query(connection, _COLUMNS.format(name=name), connection.policy, ALL)
     if columns.error is None and not columns.rows:
-        return SqlResult(error=f"no such table: {table}; {tables_hint(connection.tables)}", error_code="no_such_table")
+        return SqlResult(
+            error=f"no such table: {table}; {tables_hint(connection.tables)}",
+            error_code="no_such_table",
+        )
     keys = run_query(connection, _REFERENCES.format(name=name), connection.policy, ALL)
     count = run_query(connection, f"SELECT count(*) FROM {quote_name(table)}", connection.policy, 1)
     for result in (columns, keys, count):
         if result.error is not None:
             return result
-    references = {str(column).lower(): f"{parent!s}.{key!s}" for column, parent, key in reversed(keys.rows)}
-    rows = [(column, kind, int(bool(pk)), references.get(str(column).lower())) for column, kind, pk in columns.rows]
+    references = {
+        str(column).lower(): f"{parent!s}.{key!s}" for column, parent, key in reversed(keys.rows)
+    }
+    rows = [
+        (column, kind, int(bool(pk)), references.get(str(column).lower()))
+        for column, kind, pk in columns.rows
+    ]
     return SqlResult(
         ["column", "type", "is_key", "references"],
         rows,  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
-"""A connection to one database file: jailed, for SQL that somebody wrote, or trusted, for this package's own.
+"""A connection to one database file: jailed, for SQL that somebody wrote, or trusted, for this
+package's own.
 
-`mode=ro&immutable=1` alone is no jail: under it ATTACH creates files, VACUUM INTO copies the database and a temporary
-view shadows a table for every later query. So the authorizer allows a list and denies the rest, and nothing that a
-statement can do outlives it.
+`mode=ro&immutable=1` alone is no jail: under it ATTACH creates files, VACUUM INTO copies the
+database and a temporary view shadows a table for every later query. So the authorizer allows a list
+and denies the rest, and nothing that a statement can do outlives it.
 
-The clock stands at 2024-01-01 00:00:00 UTC: SQLite asks its VFS for the time, also for CURRENT_TIMESTAMP. What remains
-of the machine is its time zone, in the modifier 'localtime'; a worker runs in UTC.
+The clock stands at 2024-01-01 00:00:00 UTC: SQLite asks its VFS for the time, also for
+CURRENT_TIMESTAMP. What remains of the machine is its time zone, in the modifier 'localtime'; a
+worker runs in UTC.
 """
 
 import re
@@ -17,7 +19,7 @@ import apsw
 
 from env_server.sql import functions
 from env_server.sql.builtin import is_builtin_table
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"
@@ -28,10 +30,12 @@ _TABLES = (
     "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
     "ORDER BY rowid"
 )
-# SQLite asks the authorizer about no column that a join has in USING, or that NATURAL finds. So the catalogue's names
-# are looked for in the text too, where an identifier can't hide: it has no escapes.
+# SQLite asks the authorizer about no column that a join has in USING, or that NATURAL finds. So the
+# catalogue's names are looked for in the text too, where an identifier can't hide: it has no
+# escapes.
 _CATALOGUE_NAME = re.compile(
-    r"\b(?:sqlite_(?:temp_)?(?:master|schema)|sqlite_(?:sequence|stat[134])|pragma_\w+)\b", re.IGNORECASE
+    r"\b(?:sqlite_(?:temp_)?(?:master|schema)|sqlite_(?:sequence|stat[134])|pragma_\w+)\b",
+    re.IGNORECASE,
 )
 _IMPLICIT_READ = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
 _AFTER_STATEMENT = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?(?:\*/|\Z))*+", re.DOTALL)
@@ -56,7 +60,8 @@ _clock = _FixedClock()  # registered in SQLite for as long as it lives
 
 
 def _open(path: str, policy: SqlPolicy) -> apsw.Connection:
-    real = str(Path(path).resolve())  # of a path through a symbolic link SQLite says so, which apsw takes for an error
+    # of a path through a symbolic link SQLite says so, which apsw takes for an error
+    real = str(Path(path).resolve())
     connection = apsw.Connection(
         f"file:{quote(real)}?mode=ro&immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
@@ -73,7 +78,8 @@ def _open(path: str, policy: SqlPolicy) -> apsw.Connection:
 
 def _configure(connection: apsw.Connection, policy: SqlPolicy) -> None:
     connection.execute(f"PRAGMA cache_size = -{policy.page_cache_kib}")
-    connection.execute("PRAGMA temp_store = MEMORY")  # sorts spill into the heap that is limited, not into files
+    # sorts spill into the heap that is limited, not into files
+    connection.execute("PRAGMA temp_store = MEMORY")
     for option, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
         (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -102,12 +108,14 @@ def _configure(connection: apsw.Connection, policy: SqlPolicy) -> None:
 
 
 class SqlConnection:
-    """A read-only connection under the policy's limits. One statement at a time: `start` before each.
+    """A read-only connection under the policy's limits. One statement at a time: `start` before
+    each.
 
-    Jailed, it can read the tables and views of its database and nothing else; trusted, the catalogue too. `tables` are
-    their names, in creation order. After a statement: `statement` its text as SQLite parsed it, `columns` its column
-    names, `denied` why the authorizer refused it (else None), `over` which limit stopped it ("steps", "calls" of dear
-    functions, "cpu" by a `Deadline`, else None), `vm_steps` what it cost.
+    Jailed, it can read the tables and views of its database and nothing else; trusted, the
+    catalogue too. `tables` are their names, in creation order. After a statement: `statement` its
+    text as SQLite parsed it, `columns` its column names, `denied` why the authorizer refused it
+    (else None), `over` which limit stopped it ("steps", "calls" of dear functions, "cpu" by a
+    `Deadline`, else None), `vm_steps` what it cost.
     """
 
     def __init__(self, path: str, policy: SqlPolicy, *, jailed: bool = True) -> None:
@@ -177,7 +185,8 @@ class SqlConnection:
         return False
 
     def _trace(self, cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
-        """Runs before a statement does. apsw runs several in one call, so the text after the first counts here."""
+        """Runs before a statement does. apsw runs several in one call, so the text after the first
+        counts here."""
         if self._counting_calls:
             return True
         if not cursor.has_vdbe:
@@ -198,7 +207,8 @@ class SqlConnection:
         return True
 
     def _dear_calls(self, sql: str) -> int:
-        """How many calls of dear functions the compiled statement has; one more than are allowed stands for the rest.
+        """How many calls of dear functions the compiled statement has; one more than are allowed
+        stands for the rest.
 
         Compiling it once more costs 0.1 ms, which a statement without such functions is spared.
         """
@@ -220,8 +230,11 @@ class SqlConnection:
             self._reads, self._callbacks = reads, callbacks
         return calls
 
-    def _authorize(self, action: int, first: str | None, second: str | None, schema: str | None, _: str | None) -> int:
-        """SQLite's authorizer: allows a list, denies the rest. Runs while a statement is being prepared."""
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, schema: str | None, _: str | None
+    ) -> int:
+        """SQLite's authorizer: allows a list, denies the rest. Runs while a statement is being
+        prepared."""
         if action == apsw.SQLITE_READ:
             return self._authorize_read((first or "").lower(), second, schema)
         if action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE):

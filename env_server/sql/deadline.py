@@ -1,7 +1,8 @@
 """`Deadline`: interrupts a statement that has taken its CPU time.
 
-SQLite heeds an interrupt where a loop turns, far more often than it counts steps: a thousand steps may be a thousand
-calls of a dear function. A statement that is done in time, as nearly all are, costs a microsecond more for it.
+SQLite heeds an interrupt where a loop turns, far more often than it counts steps: a thousand steps
+may be a thousand calls of a dear function. A statement that is done in time, as nearly all are,
+costs a microsecond more for it.
 """
 
 import threading
@@ -14,10 +15,11 @@ CHECK_EVERY_S = 0.04  # twice that is how late an interrupt can be
 
 
 class Deadline:
-    """Watches the statements of one thread from another, which starts with the first and ends with this object.
+    """Watches the statements of one thread from another, which starts with the first and ends with
+    this object.
 
-    Call `start` before a job and `stop` after it. In between, what the connection runs is interrupted once it has taken
-    `max_cpu_s`, with its `over` "cpu".
+    Call `start` before a job and `stop` after it. In between, what the connection runs is
+    interrupted once it has taken `max_cpu_s`, with its `over` "cpu".
     """
 
     def __init__(self, max_cpu_s: float) -> None:
@@ -64,9 +66,13 @@ class Deadline:
     def _watch_this_thread(self) -> None:
         # The CPU time of this thread alone, where the system tells it from the process's.
         of_thread = getattr(time, "pthread_getcpuclockid", None)
-        self._clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
+        self._clock = (
+            of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
+        )
         self._end = threading.Event()
-        self._thread = threading.Thread(target=_watch, args=(weakref.ref(self), self._end), daemon=True)
+        self._thread = threading.Thread(
+            target=_watch, args=(weakref.ref(self), self._end), daemon=True
+        )
         self._thread.start()
 
 

@@ -1,7 +1,7 @@
 """trim(), ltrim() and rtrim() with two arguments, for jailed connections.
 
-SQLite's own look through the whole second text for every character of the first: 0.3 s for one call on two long texts,
-which nothing can interrupt. These give the same results in one pass.
+SQLite's own look through the whole second text for every character of the first: 0.3 s for one call
+on two long texts, which nothing can interrupt. These give the same results in one pass.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ def register(connection: apsw.Connection) -> None:
 
 
 def trim(text: str, characters: str, left: bool, right: bool) -> str:
-    """`text` without those of `characters` at its ends; what follows a null character there does not count."""
+    """`text` without those of `characters` at its ends; what follows a null character there does
+    not count."""
     unwanted = frozenset(characters.partition("\0")[0])
     start, end = 0, len(text)
     while left and start < end and text[start] in unwanted:

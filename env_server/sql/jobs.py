@@ -1,13 +1,16 @@
-"""`SqlJob` and `SqlResult`, and their form on a pipe: JSON, since a frame from a jailed process must not execute.
+"""`SqlJob` and `SqlResult`, and their form on a pipe: JSON, since a frame from a jailed process
+must not execute.
 
-A frame is a length (4 bytes, little-endian) and that many bytes of JSON. To a worker it is a list of
-`[number, kind, db_path, sql, max_rows]`, from a worker a list of `[number, *fields of the result, tagged]`. A cell that
-JSON lacks is an object: `{"b": base64}` a blob, `{"f": "inf"}` a float that is not finite. `tagged`: there are any.
+A frame is a length (4 bytes, little-endian) and that many bytes of JSON. To a worker it is a list
+of `[number, kind, db_path, sql, max_rows]`, from a worker a list of `[number, *fields of the
+result, tagged]`. A cell that JSON lacks is an object: `{"b": base64}` a blob, `{"f": "inf"}` a
+float that is not finite. `tagged`: there are any.
 
-Beside the pipe, each worker shares a page with its parent, the marker: the number of the job that runs (0: none) and
-when it began, in seconds of the monotonic clock and of the worker's CPU time. So the parent knows which job to blame
-for a dead worker, however many of one frame are unanswered, and how long it has run. The other way it says up to which
-number the jobs sent are somebody else's by now: those the worker leaves out.
+Beside the pipe, each worker shares a page with its parent, the marker: the number of the job that
+runs (0: none) and when it began, in seconds of the monotonic clock and of the worker's CPU time. So
+the parent knows which job to blame for a dead worker, however many of one frame are unanswered, and
+how long it has run. The other way it says up to which number the jobs sent are somebody else's by
+now: those the worker leaves out.
 """
 
 import base64
@@ -24,7 +27,8 @@ Cell = int | float | str | bytes | None
 Row = tuple[Cell, ...]
 
 LENGTH = struct.Struct("<I")
-MARKER = struct.Struct("@Qdd")  # native, so that each number is written at once; the other process may be reading
+# native, so that each number is written at once; the other process may be reading
+MARKER = struct.Struct("@Qdd")
 LEFT_OUT = struct.Struct("@Q")
 LEFT_OUT_AT = MARKER.size
 MARKER_BYTES = mmap.PAGESIZE
@@ -34,15 +38,18 @@ class JobKind(StrEnum):
     """What a job does. Only QUERY and GOLD run SQL that somebody wrote."""
 
     QUERY = "query"  # an agent's statement, jailed
-    GOLD = "gold"  # a data set's statement, jailed too, on a connection that no agent's statement touches
+    # a data set's statement, jailed too, on a connection that no agent's statement touches
+    GOLD = "gold"
     TABLES = "tables"  # the tables' names, one a row, in creation order
-    DESCRIBE = "describe"  # `sql` is a table's name as TABLES gives it; a row is (column, type, is_key, references)
+    # `sql` is a table's name as TABLES gives it; a row is (column, type, is_key, references)
+    DESCRIBE = "describe"
     SAMPLE = "sample"  # `sql` is a table's name as TABLES gives it; its first rows in stored order
 
 
 @dataclass(frozen=True, slots=True)
 class SqlJob:
-    """One piece of work for SQLite. `max_rows`: how many to return at most; None is the policy's own number."""
+    """One piece of work for SQLite. `max_rows`: how many to return at most; None is the policy's
+    own number."""
 
     kind: str
     db_path: str
@@ -52,7 +59,8 @@ class SqlJob:
 
 @dataclass(slots=True)
 class SqlResult:
-    """What a job gave. `error` is one line for the agent, free of paths; `error_code` classifies it:
+    """What a job gave. `error` is one line for the agent, free of paths; `error_code` classifies
+    it:
 
     no_such_table     the statement or the argument names no table of the database
     sql_error         SQLite refuses the statement
@@ -68,16 +76,30 @@ class SqlResult:
     error: str | None = None
     error_code: str | None = None
     vm_steps: int = 0  # rounded down to whole callbacks of the step counter
-    tables_read: list[str] = field(default_factory=list)  # of QUERY and GOLD: tables that the statement reads, sorted
+    # of QUERY and GOLD: tables that the statement reads, sorted
+    tables_read: list[str] = field(default_factory=list)
     row_count: int | None = None  # of DESCRIBE: the table's rows
 
 
-_FIELDS = ("columns", "rows", "truncated", "error", "error_code", "vm_steps", "tables_read", "row_count")
+_FIELDS = (
+    "columns",
+    "rows",
+    "truncated",
+    "error",
+    "error_code",
+    "vm_steps",
+    "tables_read",
+    "row_count",
+)
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:
     """Numbered jobs as a frame."""
-    return _frame(orjson.dumps([(number, job.kind, job.db_path, job.sql, job.max_rows) for number, job in jobs]))
+    return _frame(
+        orjson.dumps(
+            [(number, job.kind, job.db_path, job.sql, job.max_rows) for number, job in jobs]
+        )
+    )
 
 
 def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:

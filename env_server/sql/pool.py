@@ -1,4 +1,5 @@
-"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, and nothing else with it."""
+"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, and nothing else
+with it."""
 
 import asyncio
 import zlib
@@ -6,19 +7,22 @@ from collections import Counter
 from types import TracebackType
 
 from env_server.sql.jobs import SqlJob, SqlResult
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 from env_server.sql.process import MAX_START_FAILURES, SLOW_S, Task, WorkerProcess
 from shared.errors import InternalError, NotReady
 
 WATCH_EVERY_S = 0.25  # how late a kill can be
-IMBALANCE = 16  # jobs by which a database's own worker may be busier than another before it loses one to it
+# jobs by which a database's own worker may be busier than another before it loses one to it
+IMBALANCE = 16
 
 
 class SqlPool:
-    """`workers` processes that run `SqlJob`s. Start it, or use `async with`; it belongs to that event loop.
+    """`workers` processes that run `SqlJob`s. Start it, or use `async with`; it belongs to that
+    event loop.
 
-    `counts` counts jobs, kills (a job ran past its time), losses (a worker died, by that or otherwise), retries (jobs
-    sent again after a loss), moved (jobs taken from behind a slow one) and killed_jobs.
+    `counts` counts jobs, kills (a job ran past its time), losses (a worker died, by that or
+    otherwise), retries (jobs sent again after a loss), moved (jobs taken from behind a slow one)
+    and killed_jobs.
     """
 
     def __init__(self, workers: int = 2, policy: SqlPolicy | None = None) -> None:
@@ -36,7 +40,10 @@ class SqlPool:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -68,7 +75,9 @@ class SqlPool:
             await asyncio.wait_for(self._all_up(), self.policy.start_timeout_s)
         except (OSError, TimeoutError) as error:
             await self.close()
-            raise NotReady(f"no SQL worker came up ({error or 'no answer'}); see stderr for why") from error
+            raise NotReady(
+                f"no SQL worker came up ({error or 'no answer'}); see stderr for why"
+            ) from error
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
 
     async def close(self) -> None:
@@ -89,7 +98,9 @@ class SqlPool:
         try:
             job.sql.encode()
         except UnicodeEncodeError:
-            return SqlResult(error="the query holds text that is not Unicode", error_code="sql_error")
+            return SqlResult(
+                error="the query holds text that is not Unicode", error_code="sql_error"
+            )
         self.counts["jobs"] += 1
         task = Task(job, asyncio.get_running_loop().create_future())
         self._choose(job.db_path).submit(task)
@@ -105,12 +116,17 @@ class SqlPool:
             await asyncio.sleep(0.005)
 
     def _choose(self, db_path: str) -> WorkerProcess:
-        """A database has its own worker, where its connection is open; unless that one is much busier than another."""
+        """A database has its own worker, where its connection is open; unless that one is much
+        busier than another."""
         own = self._workers[zlib.crc32(db_path.encode(errors="replace")) % len(self._workers)]
         if own.up and not own.load:
             return own
         idlest = min(self._workers, key=lambda worker: (not worker.up, worker.load))
-        if not own.up or own.load - idlest.load > IMBALANCE or (idlest.load < own.load and own.running_s() > SLOW_S):
+        if (
+            not own.up
+            or own.load - idlest.load > IMBALANCE
+            or (idlest.load < own.load and own.running_s() > SLOW_S)
+        ):
             return idlest
         return own
 
@@ -121,7 +137,11 @@ class SqlPool:
 
     def free_worker(self, busy: WorkerProcess) -> WorkerProcess | None:
         """The least loaded of the others that are up and at no slow job."""
-        free = [worker for worker in self._workers if worker is not busy and worker.up and worker.running_s() <= SLOW_S]
+        free = [
+            worker
+            for worker in self._workers
+            if worker is not busy and worker.up and worker.running_s() <= SLOW_S
+        ]
         return min(free, key=lambda worker: worker.load, default=None)
 
     def _look(self) -> None:

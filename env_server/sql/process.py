@@ -1,4 +1,5 @@
-"""One worker process as the pool sees it: what it was sent, what it answered, when it must be killed, and the next."""
+"""One worker process as the pool sees it: what it was sent, what it answered, when it must be
+killed, and the next."""
 
 import asyncio
 import json
@@ -27,7 +28,7 @@ from env_server.sql.jobs import (
     decode_results,
     encode_jobs,
 )
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 from shared.errors import InternalError, NotReady
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ class Pool(Protocol):
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One process and what is asked of it. `waiting` is not sent yet; `sent` is not answered yet, by number."""
+    """One process and what is asked of it. `waiting` is not sent yet; `sent` is not answered yet,
+    by number."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -73,7 +75,8 @@ class WorkerProcess(asyncio.Protocol):
         self._buffer = bytearray()
         self._flush_due = False
         self._patience: asyncio.TimerHandle | None = None  # runs while a job waits behind another
-        self._heard = 0.0  # monotonic seconds, of its last frame, or of the one that gave it something to do
+        # monotonic seconds, of its last frame, or of the one that gave it something to do
+        self._heard = 0.0
         self.failures = 0  # starts in a row that came to nothing
         self._stalled = False  # it is killed for what its job is not to blame for
         self._starting: asyncio.Task[None] | None = None
@@ -92,16 +95,19 @@ class WorkerProcess(asyncio.Protocol):
         return time.monotonic() - began if number in self.sent else 0.0
 
     def running_cpu_s(self) -> float | None:
-        """CPU seconds that the job that runs has taken; 0 where none does, None where the system does not say."""
+        """CPU seconds that the job that runs has taken; 0 where none does, None where the system
+        does not say."""
         number, _, began = self._read_marker()
         if number not in self.sent or self.process is None:
             return 0.0
         try:
-            return time.clock_gettime(~self.process.pid << 3 | 2) - began  # Linux: a process's CPU clock, from its id
+            # Linux: a process's CPU clock, from its id
+            return time.clock_gettime(~self.process.pid << 3 | 2) - began
         except OSError:
             return None
 
-    # -- jobs ------------------------------------------------------------------------------------------------------
+    # -- jobs
+    # ------------------------------------------------------------------------------------------------------
 
     def submit(self, task: Task) -> None:
         """Jobs of one tick of the loop leave in one frame."""
@@ -126,14 +132,17 @@ class WorkerProcess(asyncio.Protocol):
             self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)
 
     def _move_on(self) -> None:
-        """Where a job has run for `SLOW_S`, those behind it go to a worker that is at none such, if there is one."""
+        """Where a job has run for `SLOW_S`, those behind it go to a worker that is at none such, if
+        there is one."""
         self._patience = None
         if not self.up or self.load < 2:
             return
         number, began, _ = self._read_marker()
         slow = number in self.sent and time.monotonic() - began > SLOW_S
         if slow and (other := self.pool.free_worker(self)) is not None:
-            behind = [task for task in (*self.sent.values(), *self.waiting) if task.number != number]
+            behind = [
+                task for task in (*self.sent.values(), *self.waiting) if task.number != number
+            ]
             assert self._marker is not None
             LEFT_OUT.pack_into(self._marker, LEFT_OUT_AT, max(self.sent))
             self.sent = {number: self.sent[number]}
@@ -172,7 +181,8 @@ class WorkerProcess(asyncio.Protocol):
             if task is not None and not task.future.done():
                 task.future.set_result(result)
 
-    # -- the process -----------------------------------------------------------------------------------------------
+    # -- the process
+    # -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Spawn the process and connect to it. Its hello comes later."""
@@ -188,14 +198,16 @@ class WorkerProcess(asyncio.Protocol):
                 pass_fds=(theirs.fileno(), page.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Nothing of the parent's environment, where secrets are; UTC for the modifier 'localtime'; one arena,
-                # since a second would reserve 64 MB of the address space.
+                # Nothing of the parent's environment, where secrets are; UTC for the modifier
+                # 'localtime'; one arena, since a second would reserve 64 MB of the address space.
                 env={"PYTHONPATH": str(_ROOT), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PATH": os.defpath,
                      "MALLOC_ARENA_MAX": "1"},
             )  # fmt: skip
         self._heard = time.monotonic()
         ours.setblocking(False)
-        transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(
+            lambda: self, sock=ours
+        )
         self._transport = transport
 
     def kill(self) -> None:
@@ -203,7 +215,8 @@ class WorkerProcess(asyncio.Protocol):
             self.process.send_signal(signal.SIGKILL)
 
     def kill_if_stuck(self) -> None:
-        """Past its time: the job that runs, the whole worker that does nothing with what it was sent, or its start."""
+        """Past its time: the job that runs, the whole worker that does nothing with what it was
+        sent, or its start."""
         if self._transport is None:
             return
         policy, cpu_s = self.pool.policy, self.running_cpu_s()
@@ -214,11 +227,16 @@ class WorkerProcess(asyncio.Protocol):
         elif not self.came_up.is_set():
             if time.monotonic() - self._heard > policy.start_timeout_s:
                 self.kill()
-        elif self.sent and not self._read_marker()[0] and time.monotonic() - self._heard > policy.kill_after_s:
+        elif (
+            self.sent
+            and not self._read_marker()[0]
+            and time.monotonic() - self._heard > policy.kill_after_s
+        ):
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The worker is dead: blame the job that ran, unless it waited all the time; send the others again."""
+        """The worker is dead: blame the job that ran, unless it waited all the time; send the
+        others again."""
         if self._transport is None:  # `stop` sees to it
             return
         was_up = self.came_up.is_set()
@@ -230,14 +248,18 @@ class WorkerProcess(asyncio.Protocol):
         if running is not None:
             running.kills += not stalled
             running.stalls += stalled
-        log.warning("lost a SQL worker%s; starting another", " in the middle of a job" if running else "")
+        log.warning(
+            "lost a SQL worker%s; starting another", " in the middle of a job" if running else ""
+        )
         self.pool.counts["losses"] += 1
         if running is not None and running.kills >= self.pool.policy.max_kills:
             del self.sent[number]
             self.pool.counts["killed_jobs"] += 1
             if not running.future.done():
                 running.future.set_result(
-                    SqlResult(error="the query takes too long or too much memory", error_code="sql_killed")
+                    SqlResult(
+                        error="the query takes too long or too much memory", error_code="sql_killed"
+                    )
                 )
         elif running is not None and running.stalls >= self.pool.policy.max_kills:
             del self.sent[number]

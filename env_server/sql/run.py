@@ -1,4 +1,5 @@
-"""A statement -> its result. Every error of SQLite, apsw and memory becomes a `SqlResult` here and nowhere else."""
+"""A statement -> its result. Every error of SQLite, apsw and memory becomes a `SqlResult` here and
+nowhere else."""
 
 import re
 from collections.abc import Iterator
@@ -8,21 +9,32 @@ import apsw
 
 from env_server.sql.connection import Refused, SqlConnection
 from env_server.sql.jobs import Cell, Row, SqlResult
-from env_server.sql.policy import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlPolicy
+from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlPolicy
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
 
 _TOO_BIG = re.compile(
-    r"too many|too large|too big|too long|too complex|too deep|overflow|at most \d+ tables", re.IGNORECASE
+    r"too many|too large|too big|too long|too complex|too deep|overflow|at most \d+ tables",
+    re.IGNORECASE,
 )
 _NO_SUCH_TABLE = re.compile(r"no such table: ")
-_DATA_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError)
+_DATA_ERRORS = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.CantOpenError,
+    apsw.IOError,
+    apsw.PermissionsError,
+)
 
 
-def run_query(connection: SqlConnection, sql: str, policy: SqlPolicy, max_rows: int | None = None) -> SqlResult:
-    """The result of one statement, at most `max_rows` rows of it (`policy.shown_rows` by default). Never raises.
+def run_query(
+    connection: SqlConnection, sql: str, policy: SqlPolicy, max_rows: int | None = None
+) -> SqlResult:
+    """The result of one statement, at most `max_rows` rows of it (`policy.shown_rows` by default).
+    Never raises.
 
-    Where memory ran out, `error_code` is sql_budget and `out_of_memory(result)` is true: close the connection then.
+    Where memory ran out, `error_code` is sql_budget and `out_of_memory(result)` is true: close the
+    connection then.
     """
     connection.start(sql)
     cursor = connection.raw.cursor()
@@ -40,7 +52,9 @@ def run_query(connection: SqlConnection, sql: str, policy: SqlPolicy, max_rows: 
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
     finally:
         cursor.close(True)
-    return SqlResult(connection.columns, rows, truncated, None, None, connection.vm_steps, connection.reads)
+    return SqlResult(
+        connection.columns, rows, truncated, None, None, connection.vm_steps, connection.reads
+    )
 
 
 def out_of_memory(result: SqlResult) -> bool:
@@ -63,12 +77,14 @@ def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row]
     return taken, False
 
 
-def _take_broken_text(connection: SqlConnection, cursor: apsw.Cursor, max_rows: int) -> tuple[list[Row], bool]:
+def _take_broken_text(
+    connection: SqlConnection, cursor: apsw.Cursor, max_rows: int
+) -> tuple[list[Row], bool]:
     """As `_take`, where some text is not UTF-8: what can't be read becomes U+FFFD.
 
-    apsw decodes strictly, which is the fast way; so the statement is run again with its text cast to bytes. A tag in
-    front tells text from blobs. The name is none that a table has, which it would hide; the line end and the empty
-    comment end a comment that the statement leaves open.
+    apsw decodes strictly, which is the fast way; so the statement is run again with its text cast
+    to bytes. A tag in front tells text from blobs. The name is none that a table has, which it
+    would hide; the line end and the empty comment end a comment that the statement leaves open.
     """
     columns = connection.columns
     name = "q" + "_" * max(map(len, [*connection.tables, ""]))
@@ -78,8 +94,12 @@ def _take_broken_text(connection: SqlConnection, cursor: apsw.Cursor, max_rows: 
         f"CASE typeof({n}) WHEN 'text' THEN CAST('t'||{n} AS BLOB) WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
         for n in names
     ]
-    connection.sql = f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
-    rows, truncated = _take(cursor.execute(connection.sql), max_rows, connection.policy.max_result_bytes)
+    connection.sql = (
+        f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
+    )
+    rows, truncated = _take(
+        cursor.execute(connection.sql), max_rows, connection.policy.max_result_bytes
+    )
     connection.columns = columns
     return [tuple(_untag_bytes(cell) for cell in row) for row in rows], truncated
 
@@ -99,7 +119,8 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
     if connection.denied is not None:
         return connection.denied, "sql_denied"
     if connection.over is not None or isinstance(error, apsw.InterruptError):
-        return "the query takes too much work; make it simpler", "sql_budget"  # the same text for all of them
+        # the same text for all of them
+        return "the query takes too much work; make it simpler", "sql_budget"
     if isinstance(error, (MemoryError, apsw.NoMemError, apsw.FullError)):
         return OUT_OF_MEMORY, "sql_budget"
     if isinstance(error, apsw.TooBigError) and not text.startswith("a row"):
@@ -128,4 +149,6 @@ def tables_hint(tables: list[str]) -> str:
 def unreadable(error: Exception) -> str:
     """The text of a db_error. SQLite's own is left out where it may name a path."""
     text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
-    return f"the database can't be read: {type(error).__name__}" + (f", {text}" if "/" not in text else "")
+    return f"the database can't be read: {type(error).__name__}" + (
+        f", {text}" if "/" not in text else ""
+    )

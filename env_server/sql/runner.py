@@ -8,19 +8,19 @@ from env_server.sql.catalogue import describe, sample
 from env_server.sql.connection import SqlConnection
 from env_server.sql.deadline import Deadline
 from env_server.sql.jobs import JobKind, SqlJob, SqlResult
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 from env_server.sql.run import OUT_OF_MEMORY, out_of_memory, run_query, unreadable
 
-# Which connection a kind of job has; the others share a trusted one. An agent's statements have theirs to themselves.
-# A sample is jailed since a view of the data set's may read the catalogue.
+# Which connection a kind of job has; the others share a trusted one. An agent's statements have
+# theirs to themselves. A sample is jailed since a view of the data set's may read the catalogue.
 _JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "data set"}
 
 
 class SqlRunner:
     """Runs jobs in this process, one at a time, keeping connections open. Not for several threads.
 
-    The executor of a `SQLEnvironment` without a server, and the heart of a worker process. In a notebook's process the
-    modifier 'localtime' follows the process's time zone.
+    The executor of a `SQLEnvironment` without a server, and the heart of a worker process. In a
+    notebook's process the modifier 'localtime' follows the process's time zone.
     """
 
     def __init__(self, policy: SqlPolicy | None = None) -> None:
@@ -38,9 +38,11 @@ class SqlRunner:
         self._deadline.close()
 
     def run(self, job: SqlJob) -> SqlResult:
-        """The result of a job. An unknown kind is a ValueError; whatever else goes wrong is in the result."""
+        """The result of a job. An unknown kind is a ValueError; whatever else goes wrong is in the
+        result."""
         result = self._run_once(job)
-        if out_of_memory(result):  # the other connections' caches count too, so the verdict needs an empty heap
+        # the other connections' caches count too, so the verdict needs an empty heap
+        if out_of_memory(result):
             self.close()
             result = self._run_once(job)
             if out_of_memory(result):

@@ -1,8 +1,10 @@
-"""A worker process: one thread, one `SqlRunner`, one socket to the parent. `SqlPool` starts it; nobody else does.
+"""A worker process: one thread, one `SqlRunner`, one socket to the parent. `SqlPool` starts it;
+nobody else does.
 
     python -m env_server.sql.worker SOCKET_FD MARKER_FD POLICY_JSON
 
-It says hello with an empty frame and ends when the socket does. Frames and the marker are those of `jobs.py`.
+It says hello with an empty frame and ends when the socket does. Frames and the marker are those of
+`jobs.py`.
 """
 
 import json
@@ -25,17 +27,19 @@ from env_server.sql.jobs import (
     decode_jobs,
     encode_results,
 )
-from env_server.sql.policy import SqlPolicy
+from env_server.sql.limits import SqlPolicy
 from env_server.sql.runner import SqlRunner
 
-FLUSH_AFTER_S = 0.005  # results do not wait longer than this for slower ones of their frame, one job aside
+# results do not wait longer than this for slower ones of their frame, one job aside
+FLUSH_AFTER_S = 0.005
 
 
 def main() -> None:
     socket_fd, marker_fd, policy_json = sys.argv[1:]
     fields = json.loads(policy_json)
     policy = SqlPolicy(**{**fields, "functions": tuple(fields["functions"])})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the socket
+    # Ctrl-C is for the parent, which closes the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
     os.close(int(marker_fd))
     _limit(policy)
@@ -60,8 +64,11 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
                 MARKER.pack_into(marker, 0, number, now, time.process_time())
                 try:
                     result = runner.run(job)
-                except Exception as error:  # a fault of this package, which must not look like the agent's
-                    result = SqlResult(error=f"{type(error).__name__}: {error}", error_code="internal")
+                # a fault of this package, which must not look like the agent's
+                except Exception as error:
+                    result = SqlResult(
+                        error=f"{type(error).__name__}: {error}", error_code="internal"
+                    )
                 results.append((number, result))
             MARKER.pack_into(marker, 0, 0, 0.0, 0.0)
             channel.sendall(encode_results(results))

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-MAX_UNLIKE_PAIRS = 40_000  # comparisons of rows that have no partner of an equal key: 200 rows with as many
+# comparisons of rows that have no partner of an equal key: 200 rows with as many
+MAX_UNLIKE_PAIRS = 40_000
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -18,8 +19,8 @@ def can_pair(
 ) -> bool:
     """Whether every one of `rows` can have one of `others` of its own, `same` as it.
 
-    Rows of equal keys are taken for partners at once; only the rest is compared each with each. False where that rest
-    is over `MAX_UNLIKE_PAIRS`.
+    Rows of equal keys are taken for partners at once; only the rest is compared each with each.
+    False where that rest is over `MAX_UNLIKE_PAIRS`.
     """
     if len(rows) == len(others) == 1:  # most answers
         return same(rows[0], others[0])

@@ -10,7 +10,8 @@ from env_server.verifier.numbers import is_value, read_number
 Scalar = int | float | str | None
 Read = str | None  # None is JSON's null; JSON's true and false are these words
 
-MAX_MARKS = 500  # combining characters of one cell; sorting a run of 20,000 of them takes Unicode's rules seconds
+# combining characters of one cell; sorting a run of 20,000 of them takes Unicode's rules seconds
+MAX_MARKS = 500
 
 NULLS = frozenset(["null", "none", ""])
 BOOLEANS = {"true": 1, "false": 0}  # SQLite has none: a comparison gives 1 or 0
@@ -20,13 +21,17 @@ _ISO = re.compile(
 )
 
 
-def same_row(row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str] = frozenset()) -> bool:
-    """Whether each cell is the gold's at its place; as many as the shorter has. `words` are those of `same_cell`."""
+def same_row(
+    row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str] = frozenset()
+) -> bool:
+    """Whether each cell is the gold's at its place; as many as the shorter has. `words` are those
+    of `same_cell`."""
     return all(same_cell(text, value, words) for text, value in zip(row, gold, strict=False))
 
 
 def same_cell(text: Read, gold: Scalar, words: frozenset[str] = frozenset()) -> bool:
-    """Whether an answer's cell is a gold value. `words`: stems that count as units (`numbers.unit_words`)."""
+    """Whether an answer's cell is a gold value. `words`: stems that count as units
+    (`numbers.unit_words`)."""
     if gold is None:
         return text is None or plain(text) in NULLS
     if text is None:
@@ -50,7 +55,8 @@ def value_key(row: Sequence[Scalar]) -> tuple[str, ...]:
 
 
 def iso_moment(text: str) -> datetime | None:
-    """The moment that an ISO date or date and time names, a date its midnight; None for any other text.
+    """The moment that an ISO date or date and time names, a date its midnight; None for any other
+    text.
 
     With an offset it is in UTC; without, it equals no moment that has one.
     """
@@ -70,7 +76,8 @@ def unquote(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """For comparing: one Unicode form, one letter case, single spaces. An escaped line end counts as a space."""
+    """For comparing: one Unicode form, one letter case, single spaces. An escaped line end counts
+    as a space."""
     if text.isascii() or sum(map(bool, map(unicodedata.combining, text))) <= MAX_MARKS:
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.replace("\\n", " ").replace("\\r", " ").casefold().split())

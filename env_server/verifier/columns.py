@@ -5,17 +5,19 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 Row = Sequence[Any]
-# Cells looked at in one search, beside each once: 0.05 s of the server's event loop. To try each order in turn would
-# take for ever at 26 columns.
+# Cells looked at in one search, beside each once: 0.05 s of the server's event loop. To try each
+# order in turn would take for ever at 26 columns.
 MAX_CELLS = 50_000
 
 
-def column_order(rows: Sequence[Row], gold: Sequence[Row], ordered: bool, most: int = MAX_CELLS) -> list[int] | None:
+def column_order(
+    rows: Sequence[Row], gold: Sequence[Row], ordered: bool, most: int = MAX_CELLS
+) -> list[int] | None:
     """`order`, so that column `order[j]` of `rows` is column j of `gold`; None where there is none.
 
-    Cells are compared as Python does (1 is 1.0, '1' is not 1), rows by place where `ordered`, else as bags. A search
-    that looks at more than `most` cells again ends with None too: only tables of columns that hold the same cells in
-    other places, many times over, take one so long.
+    Cells are compared as Python does (1 is 1.0, '1' is not 1), rows by place where `ordered`, else
+    as bags. A search that looks at more than `most` cells again ends with None too: only tables of
+    columns that hold the same cells in other places, many times over, take one so long.
     """
     if len(rows) != len(gold):
         return None
@@ -39,7 +41,8 @@ def _places(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> list[int] |
 
 
 class _Search:
-    """Assigns the gold's columns one by one, as long as the bags of the rows' assigned parts are equal."""
+    """Assigns the gold's columns one by one, as long as the bags of the rows' assigned parts are
+    equal."""
 
     def __init__(self, ours: Sequence[Row], theirs: Sequence[Row], most: int) -> None:
         self.ours, self.theirs, self.left = ours, theirs, most
@@ -69,8 +72,14 @@ class _Search:
                 return False
             tried.append(self.ours[place])
             names: dict[tuple[int, Any], int] = {}
-            next_ours = [names.setdefault(part, len(names)) for part in zip(ours, self.ours[place], strict=True)]
-            next_theirs = [names.setdefault(part, len(names)) for part in zip(theirs, self.theirs[column], strict=True)]
+            next_ours = [
+                names.setdefault(part, len(names))
+                for part in zip(ours, self.ours[place], strict=True)
+            ]
+            next_theirs = [
+                names.setdefault(part, len(names))
+                for part in zip(theirs, self.theirs[column], strict=True)
+            ]
             if Counter(next_ours) == Counter(next_theirs):
                 self.order[column] = place
                 if self._assign(turn + 1, next_ours, next_theirs):

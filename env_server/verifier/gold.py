@@ -44,24 +44,31 @@ class Gold:
             rows = [[cell] for cell in answer] if isinstance(answer, list) else None
         else:
             rows = [[answer]]
-        if not (isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)):
+        if not (
+            isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)
+        ):
             raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
-        if not all(cell is None or isinstance(cell, int | float | str) for row in rows for cell in row):
+        if not all(
+            cell is None or isinstance(cell, int | float | str) for row in rows for cell in row
+        ):
             raise ValueError(f"a cell is neither number, text nor null: {str(answer)[:80]!r}")
         return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
 
     @classmethod
     def of_rows(cls, rows: Sequence[Sequence[Any]], sql: str, *, ties: bool = True) -> "Gold":
-        """From the rows that the gold SQL returns, to compare another query's with. There may be none.
+        """From the rows that the gold SQL returns, to compare another query's with. There may be
+        none.
 
-        Without `ties` the gold's own rows in their own order are the only answer, as other evaluators have it.
+        Without `ties` the gold's own rows in their own order are the only answer, as other
+        evaluators have it.
         """
         return cls._with_order("table", tuple(map(tuple, rows)), sql, frozenset(), ties)
 
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
         """The gold with its ties known, from the first rows of `ties.sql`.
 
-        Where they don't hold the gold (the query failed, or the data differ) the gold's own order is left to count.
+        Where they don't hold the gold (the query failed, or the data differ) the gold's own order
+        is left to count.
         """
         if self.ties is None:
             return self

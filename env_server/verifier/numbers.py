@@ -1,15 +1,17 @@
 """A number as an answer writes it: thousands separators, a currency sign, a unit.
 
-The number counts as it is written: '42 %' is 42, never 0.42; '5 kg' is 5, never 5000. So a unit says nothing that is
-compared, and only what is surely one is taken for one: those in `UNITS`, and a word that the question itself has
-('7 singers'). A word that scales ('5 million') or compares ('5 or more') makes the text no number at all.
+The number counts as it is written: '42 %' is 42, never 0.42; '5 kg' is 5, never 5000. So a unit
+says nothing that is compared, and only what is surely one is taken for one: those in `UNITS`, and a
+word that the question itself has ('7 singers'). A word that scales ('5 million') or compares ('5 or
+more') makes the text no number at all.
 """
 
 import re
 from decimal import Decimal
 
 MIN_SIGNIFICANT_DIGITS = 3
-FLOAT_TOLERANCE = 1e-9  # relative: a sum of floats changes in its last digits with the order of the scan
+# relative: a sum of floats changes in its last digits with the order of the scan
+FLOAT_TOLERANCE = 1e-9
 MAX_CHARS = 64
 
 _THOUSANDS = ",\u00a0\u2009\u202f"  # a comma, or a space that doesn't break
@@ -37,11 +39,15 @@ _OTHERS = """
     point points pt pts times item items unit units piece pieces row rows people persons
 """
 _LENGTH_UNITS = frozenset(_LENGTHS.split())
-UNITS = _LENGTH_UNITS.union(unit.replace("\u00a0", " ") for unit in re.split(r"[ \n]+", _OTHERS.strip()))
+UNITS = _LENGTH_UNITS.union(
+    unit.replace("\u00a0", " ") for unit in re.split(r"[ \n]+", _OTHERS.strip())
+)
 _AREA = re.compile(r"(?:square|sq\.?|cubic|cu\.?) (.+)")
 
 # No units, also where the question has them: they change what the number before them says.
-_SCALES = "hundred thousand million billion trillion dozen lakh crore half halves third quarter tenth"
+_SCALES = (
+    "hundred thousand million billion trillion dozen lakh crore half halves third quarter tenth"
+)
 _COMPARISONS = "more less fewer than least most not over under above below about around without except minus plus and"
 
 
@@ -51,7 +57,8 @@ def unit_words(question: str) -> frozenset[str]:
 
 
 def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | None:
-    """The number that `text` is, with all the digits given, or None. `words`: stems that count as units too."""
+    """The number that `text` is, with all the digits given, or None. `words`: stems that count as
+    units too."""
     if len(text) > MAX_CHARS:
         return None
     text = text.removesuffix(".").replace("\u2212", "-")
@@ -69,7 +76,8 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
 
 
 def is_value(given: Decimal, gold: int | float) -> bool:
-    """Whether `given` is the gold, or a float gold rounded to the decimals given, three significant digits or more."""
+    """Whether `given` is the gold, or a float gold rounded to the decimals given, three significant
+    digits or more."""
     if given == gold:  # exact, also between Decimal and float
         return True
     if isinstance(gold, int):
@@ -79,7 +87,9 @@ def is_value(given: Decimal, gold: int | float) -> bool:
     _, digits, exponent = given.as_tuple()
     if len(digits) < MIN_SIGNIFICANT_DIGITS or not isinstance(exponent, int) or not any(digits):
         return False
-    return abs(given - Decimal(gold)) <= Decimal(5).scaleb(min(exponent, 0) - 1) * (1 + Decimal(FLOAT_TOLERANCE))
+    return abs(given - Decimal(gold)) <= Decimal(5).scaleb(min(exponent, 0) - 1) * (
+        1 + Decimal(FLOAT_TOLERANCE)
+    )
 
 
 def _is_unit(text: str, words: frozenset[str]) -> bool:

@@ -1,9 +1,10 @@
 """Where order counts, and where equal sort keys leave an answer open.
 
-ORDER BY at the top level of a gold orders its answer; a subquery's does not. Rows of equal sort keys may stand in any
-order, and where LIMIT cuts through them any of them may be shown. So an answer is a sequence of blocks, each a number
-of rows from among those of one sort key. `tie_query` is the gold with its sort keys in view and without its LIMIT;
-`blocks_of` makes the blocks of that query's rows.
+ORDER BY at the top level of a gold orders its answer; a subquery's does not. Rows of equal sort
+keys may stand in any order, and where LIMIT cuts through them any of them may be shown. So an
+answer is a sequence of blocks, each a number of rows from among those of one sort key. `tie_query`
+is the gold with its sort keys in view and without its LIMIT; `blocks_of` makes the blocks of that
+query's rows.
 
 Ties in a subquery with a LIMIT are not seen here: `python -m data` refuses such golds.
 """
@@ -37,7 +38,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TieQuery:
-    """What to run for `blocks_of`. The answer is rows `start` to `stop` of it, without their last `hidden` columns.
+    """What to run for `blocks_of`. The answer is rows `start` to `stop` of it, without their last
+    `hidden` columns.
 
     `keys`: the places of the sort keys in a row.
     """
@@ -65,9 +67,9 @@ def is_ordered(sql: str) -> bool:
 def tie_query(sql: str) -> TieQuery | None:
     """The query that shows where `sql` leaves its answer open.
 
-    None where it orders and cuts nothing, and where its sort keys can't be told: those of SELECT DISTINCT that are not
-    shown, those of UNION and its kin that are no column's name or number, expressions over an output column's alias,
-    and what the parser can't read.
+    None where it orders and cuts nothing, and where its sort keys can't be told: those of SELECT
+    DISTINCT that are not shown, those of UNION and its kin that are no column's name or number,
+    expressions over an output column's alias, and what the parser can't read.
     """
     query = _parse(sql) if _ORDER_OR_LIMIT.search(sql) else None
     if query is None:
@@ -98,8 +100,11 @@ def tie_query(sql: str) -> TieQuery | None:
         return None
 
 
-def blocks_of(query: TieQuery, rows: Sequence[Row], gold: Sequence[Row]) -> tuple[Block, ...] | None:
-    """The blocks of the answer `gold`, from the first rows of `query.sql`; None where they don't hold the gold."""
+def blocks_of(
+    query: TieQuery, rows: Sequence[Row], gold: Sequence[Row]
+) -> tuple[Block, ...] | None:
+    """The blocks of the answer `gold`, from the first rows of `query.sql`; None where they don't
+    hold the gold."""
     blocks, past = [], 0
     for _, group in groupby(rows, key=itemgetter(*query.keys) if query.keys else lambda row: ()):
         shown = [row[: len(row) - query.hidden] for row in group]
@@ -122,7 +127,9 @@ def _parse(sql: str) -> "exp.Expression | None":
     from sqlglot.errors import SqlglotError
 
     try:  # the parser takes ORDER BY for one word, and what a comment parts for something else
-        return cast("exp.Expression", sqlglot.parse_one(_ORDER_BY.sub("ORDER BY", sql), read="sqlite"))
+        return cast(
+            "exp.Expression", sqlglot.parse_one(_ORDER_BY.sub("ORDER BY", sql), read="sqlite")
+        )
     except (SqlglotError, RecursionError):
         return None
 
@@ -135,7 +142,8 @@ def _order_outside_parentheses(sql: str) -> bool:
 
 
 def _window(query: "exp.Expression") -> tuple[int, int | None]:
-    """`(start, stop)` row indices that LIMIT and OFFSET leave. ValueError where they are no plain numbers."""
+    """`(start, stop)` row indices that LIMIT and OFFSET leave. ValueError where they are no plain
+    numbers."""
     limit, offset = query.args.get("limit"), query.args.get("offset")
     start = max(int(offset.expression.sql()), 0) if offset else 0
     count = int(limit.expression.sql()) if limit else -1
@@ -143,7 +151,8 @@ def _window(query: "exp.Expression") -> tuple[int, int | None]:
 
 
 def _column_of(query: Any, term: Any) -> int | None:
-    """The place of the output column that an ORDER BY term is: by number, by name, or the same expression."""
+    """The place of the output column that an ORDER BY term is: by number, by name, or the same
+    expression."""
     from sqlglot import exp
 
     term = term.this if isinstance(term, exp.Collate) else term
@@ -160,8 +169,11 @@ def _column_of(query: Any, term: Any) -> int | None:
 
 
 def _names_an_alias(select: Any, term: Any) -> bool:
-    """Whether a name in an ORDER BY expression may be an output column's alias: a table's column of that name wins."""
+    """Whether a name in an ORDER BY expression may be an output column's alias: a table's column of
+    that name wins."""
     from sqlglot import exp
 
     aliases = {column.alias.lower() for column in select.selects if isinstance(column, exp.Alias)}
-    return any(not column.table and column.name.lower() in aliases for column in term.find_all(exp.Column))
+    return any(
+        not column.table and column.name.lower() in aliases for column in term.find_all(exp.Column)
+    )

@@ -1,7 +1,8 @@
 """An answer's text -> the rows that it may stand for.
 
-The server reads answers on its event loop, so each pattern takes linear time, whatever the text. Every reading is one
-answer, whole: nothing is searched for, and nothing is left out but a Markdown header above its rule.
+The server reads answers on its event loop, so each pattern takes linear time, whatever the text.
+Every reading is one answer, whole: nothing is searched for, and nothing is left out but a Markdown
+header above its rule.
 """
 
 import csv
@@ -17,7 +18,10 @@ from shared.models import AnswerType
 Rows = list[list[Read]]
 
 _LANGUAGE = re.compile(r"\A[\w-]*+[ \t]*+\n")
-_PREFIX = re.compile(r"\A(?:\*\*)?(?:the\s+)?(?:final\s+)?answer(?:\*\*)?\s*(?:is\s*:|[:=])(?:\*\*)?\s*", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"\A(?:\*\*)?(?:the\s+)?(?:final\s+)?answer(?:\*\*)?\s*(?:is\s*:|[:=])(?:\*\*)?\s*",
+    re.IGNORECASE,
+)
 _BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+")
 _RULE = re.compile(r"\|?[\s:]*+-{3}[\s:|-]*+")
 _BAR = re.compile(r"(?<!\\)\|")
@@ -30,13 +34,15 @@ _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
 def readings(text: str, answer_type: AnswerType) -> Iterator[Rows]:
-    """Every set of rows that `text` may stand for, as an answer of that type. A scalar is one row of one cell."""
+    """Every set of rows that `text` may stand for, as an answer of that type. A scalar is one row
+    of one cell."""
     read = _READERS.get(answer_type, _read_scalar)
     return (rows for dressed in bare_texts(text) for rows in read(dressed))
 
 
 def bare_texts(text: str) -> list[str]:
-    """The text itself, then without code fence, 'Answer:' and bold face, the ways in which models dress an answer."""
+    """The text itself, then without code fence, 'Answer:' and bold face, the ways in which models
+    dress an answer."""
     texts = [text.strip()]
     for _ in range(3):
         last = texts[-1]
@@ -52,7 +58,8 @@ def bare_texts(text: str) -> list[str]:
     return texts
 
 
-# -- one reader a type ------------------------------------------------------------------------------------------------
+# -- one reader a type
+# ------------------------------------------------------------------------------------------------
 
 
 def _read_scalar(text: str) -> Iterator[Rows]:
@@ -72,7 +79,10 @@ def _read_list(text: str) -> Iterator[Rows]:
     if isinstance(value, dict) and len(value) == 1:  # a named column
         value = _only(value)
     if isinstance(value, list):
-        cells = [_only(item) if isinstance(item, list | dict) and len(item) == 1 else item for item in value]
+        cells = [
+            _only(item) if isinstance(item, list | dict) and len(item) == 1 else item
+            for item in value
+        ]
         if all(map(_is_cell, cells)):
             yield [[_cell(cell)] for cell in cells]
         return
@@ -117,10 +127,14 @@ def _read_table(text: str) -> Iterator[Rows]:
         yield _csv(text)
 
 
-_READERS: dict[AnswerType, Callable[[str], Iterator[Rows]]] = {"list": _read_list, "table": _read_table}
+_READERS: dict[AnswerType, Callable[[str], Iterator[Rows]]] = {
+    "list": _read_list,
+    "table": _read_table,
+}
 
 
-# -- lines ------------------------------------------------------------------------------------------------------------
+# -- lines
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _lines(text: str) -> list[str]:
@@ -128,7 +142,8 @@ def _lines(text: str) -> list[str]:
 
 
 def _framed_column(lines: list[str]) -> Rows | None:
-    """The cells of Markdown rows `| cell |`, without a header above a rule; None where that is not what they are."""
+    """The cells of Markdown rows `| cell |`, without a header above a rule; None where that is not
+    what they are."""
     if len(lines) > 2 and _RULE.fullmatch(lines[1]):
         lines = lines[2:]
     if not all(len(line) > 1 and line.startswith("|") and line.endswith("|") for line in lines):
@@ -161,7 +176,8 @@ def _csv(text: str) -> Rows:
         return []
 
 
-# -- JSON -------------------------------------------------------------------------------------------------------------
+# -- JSON
+# -------------------------------------------------------------------------------------------------------------
 
 
 class _Digits(str):
@@ -171,12 +187,15 @@ class _Digits(str):
 
 
 def _json(text: str) -> Any:
-    """The value that `text` is as JSON, JSON lines or a Python literal; else the text itself. Numbers are `_Digits`."""
+    """The value that `text` is as JSON, JSON lines or a Python literal; else the text itself.
+    Numbers are `_Digits`."""
     if not text.startswith(("[", "{", "(", '"')):
         return text
     for form in (_as_is,) if text[0] == '"' else (_as_is, _python_as_json, _lines_as_json):
         try:
-            return json.loads(form(text), parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits)
+            return json.loads(
+                form(text), parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits
+            )
         except (ValueError, RecursionError):
             continue
     return text
@@ -194,7 +213,9 @@ def _python_as_json(text: str) -> str:
             return '"' + match["text"].replace("\\'", "'").replace('"', '\\"') + '"'
         if match["word"]:
             return _WORDS[match["word"]]
-        return "[" if match["open"] else "]" if match["close"] else "" if match["last"] else match[0]
+        return (
+            "[" if match["open"] else "]" if match["close"] else "" if match["last"] else match[0]
+        )
 
     return _PYTHON.sub(token, text)
 

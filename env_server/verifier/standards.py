@@ -4,9 +4,10 @@
     spider      columns in any order, rows as a bag, in order where the gold SQL holds the words 'order by'
     bird        columns by position, rows as a set: neither order nor duplicates count
 
-Spider's and BIRD's compare cells as Python does; strict takes numbers for equal within 1e-6. Spider's is the rule of
-the official test-suite evaluator with `--keep_distinct`, on one database. A text's cells are first read as the gold's
-values, as strict reads them, then compared under the standard.
+Spider's and BIRD's compare cells as Python does; strict takes numbers for equal within 1e-6.
+Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one database. A
+text's cells are first read as the gold's values, as strict reads them, then compared under the
+standard.
 """
 
 import math
@@ -49,9 +50,13 @@ class Standard:
 def answer_verdicts(text: str, gold: Gold) -> dict[str, bool]:
     """Standard -> whether an ANSWER's text is right."""
     strict = verify(text, gold)
-    if strict and _has_one_answer(gold):  # then it is right by every standard; the others take ten times as long
+    # then it is right by every standard; the others take ten times as long
+    if strict and _has_one_answer(gold):
         return dict.fromkeys(STANDARDS, True)
-    return {name: strict if one.answer is verify else one.answer(text, gold) for name, one in STANDARDS.items()}
+    return {
+        name: strict if one.answer is verify else one.answer(text, gold)
+        for name, one in STANDARDS.items()
+    }
 
 
 def result_verdicts(rows: Rows, gold: Gold) -> dict[str, bool]:
@@ -60,13 +65,15 @@ def result_verdicts(rows: Rows, gold: Gold) -> dict[str, bool]:
 
 
 def _has_one_answer(gold: Gold) -> bool:
-    """Whether rows that are right to strict are the gold's own, and in its order where Spider's standard wants it."""
+    """Whether rows that are right to strict are the gold's own, and in its order where Spider's
+    standard wants it."""
     if gold.ordered:
         return all(len(block.rows) == 1 for block in gold.blocks)
     return all(block.take == len(block.rows) for block in gold.blocks) and not _order_by_words(gold)
 
 
-# -- strict -----------------------------------------------------------------------------------------------------------
+# -- strict
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _strict_result(rows: Rows, gold: Gold) -> bool:
@@ -74,7 +81,9 @@ def _strict_result(rows: Rows, gold: Gold) -> bool:
         return False
     stretches = iter(rows)
     return all(
-        can_pair(list(islice(stretches, block.take)), block.rows, _same_values, _value_key, _value_key)
+        can_pair(
+            list(islice(stretches, block.take)), block.rows, _same_values, _value_key, _value_key
+        )
         for block in gold.blocks
     )
 
@@ -95,11 +104,13 @@ def _same_value(value: Any, gold: Any) -> bool:
 
 
 def _value_key(row: Sequence[Any]) -> Hashable:
-    """Equal for rows that are surely the same. Nine digits: sums that differ in their last ones are the same too."""
+    """Equal for rows that are surely the same. Nine digits: sums that differ in their last ones are
+    the same too."""
     return tuple(float(f"{cell:.9g}") if isinstance(cell, float) else cell for cell in row)
 
 
-# -- Spider's and BIRD's ----------------------------------------------------------------------------------------------
+# -- Spider's and BIRD's
+# ----------------------------------------------------------------------------------------------
 
 
 def _spider_result(rows: Rows, gold: Gold) -> bool:

@@ -15,10 +15,13 @@ def verify(answer_text: str, gold: Gold) -> bool:
 
 
 def _same_rows(rows: list[list[Read]], gold: Gold) -> bool:
-    if len(rows) != len(gold.rows) or any(len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)):
+    if len(rows) != len(gold.rows) or any(
+        len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)
+    ):
         return False
     same = partial(same_row, words=gold.words)
     stretches = iter(rows)
     return all(
-        can_pair(list(islice(stretches, block.take)), block.rows, same, text_key, value_key) for block in gold.blocks
+        can_pair(list(islice(stretches, block.take)), block.rows, same, text_key, value_key)
+        for block in gold.blocks
     )

@@ -1,4 +1,5 @@
-"""An answer's cells as the gold's own values, so that a standard made for SQL results can judge a text."""
+"""An answer's cells as the gold's own values, so that a standard made for SQL results can judge a
+text."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ MISSING: Final = _Missing()
 
 
 class Typing:
-    """`rows`: the gold's, texts that are the same to `same_cell` by one name. `read` gives an answer's by those names.
+    """`rows`: the gold's, texts that are the same to `same_cell` by one name. `read` gives an
+    answer's by those names.
 
     A number that fits two values of the gold is the nearer one.
     """
@@ -31,10 +33,14 @@ class Typing:
         numbers = {cell for row in rows for cell in row if isinstance(cell, int | float)}
         self._numbers = sorted(numbers)
         self._has_null = any(cell is None for row in rows for cell in row)
-        self.rows = [tuple(self._named(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+        self.rows = [
+            tuple(self._named(cell) if isinstance(cell, str) else cell for cell in row)
+            for row in rows
+        ]
 
     def read(self, rows: Sequence[Sequence[Read]]) -> list[Typed] | None:
-        """The rows of an answer, or None where a cell is none of the gold's: then no standard takes them."""
+        """The rows of an answer, or None where a cell is none of the gold's: then no standard takes
+        them."""
         typed: list[Typed] = []
         for row in rows:
             cells: list[Scalar] = []
@@ -66,13 +72,20 @@ class Typing:
             truth = BOOLEANS.get(bare.casefold())
             return MISSING if truth is None or truth not in self._numbers else truth
         at = bisect_left(self._numbers, given)
-        near = sorted(self._numbers[max(at - 1, 0) : at + 1], key=lambda number: abs(float(number) - float(given)))
+        near = sorted(
+            self._numbers[max(at - 1, 0) : at + 1],
+            key=lambda number: abs(float(number) - float(given)),
+        )
         return next((number for number in near if is_value(given, number)), MISSING)
 
     def _text(self, text: str, bare: str) -> Scalar | _Missing:
         for form in (text, bare, unquote(text.strip().removesuffix("."))):
             name = self._texts.get(plain(form))
             if name is not None:
-                return self._moments.get(moment, name) if (moment := iso_moment(name.strip())) else name
+                return (
+                    self._moments.get(moment, name)
+                    if (moment := iso_moment(name.strip()))
+                    else name
+                )
         moment = iso_moment(bare)
         return MISSING if moment is None else self._moments.get(moment, MISSING)

@@ -1,4 +1,5 @@
-"""The controls of a run: what is shuffled, who wins a vote, what SFT is shown, the page, and what is kept."""
+"""The controls of a run: what is shuffled, who wins a vote, what SFT is shown, the page, and what
+is kept."""
 
 import io
 import json
@@ -15,25 +16,32 @@ from typer.testing import CliRunner
 
 from benchmarks.learning import sft, shuffled, votes
 from benchmarks.learning.__main__ import app
-from benchmarks.learning.bench import Finished, Result, kept, load_finished, read_kept, training_seconds
+from benchmarks.learning.bench import (
+    Finished,
+    Result,
+    kept,
+    load_finished,
+    read_kept,
+    training_seconds,
+)
 from benchmarks.learning.controls import CONTROLS, Controls, Line, run_controls, same_questions
 from benchmarks.learning.figures import bars, mean_curve, seed_curves
 from benchmarks.learning.report import as_json, compared, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_gain, seed_line
 from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
-from tests.training import conftest as training
-from tests.training.small_data import make_data
+from tests.trainer import conftest as training
+from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluate import EvalResult
-from trainer.imitation import Row
-from trainer.inputs import JobOptions
-from trainer.job import run_job
-from trainer.records import Episode, Turn
-from trainer.rewards import REWARD_FUNCTIONS
-from trainer.runs import Run, append_lines, write_json
-from trainer.statistics import Rate
+from trainer.evaluation.evaluate import EvalResult
+from trainer.evaluation.inputs import JobOptions
+from trainer.grpo.job import run_job
+from trainer.pretraining.imitation import Row
+from trainer.rollout.rewards import REWARD_FUNCTIONS
+from trainer.run.folder import Run, append_lines, write_json
+from trainer.run.records import Episode, Turn
+from trainer.run.statistics import Rate
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
@@ -46,10 +54,15 @@ FIELDS = {
 
 def rewards(step: int = 3, seed: int = 1, lost: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
     """The rows' three shuffled rewards, as TRL asks for them."""
-    fields = {name: [None if n in lost else v for n, v in enumerate(values)] for name, values in FIELDS.items()}
+    fields = {
+        name: [None if n in lost else v for n, v in enumerate(values)]
+        for name, values in FIELDS.items()
+    }
     state = SimpleNamespace(global_step=step)
     functions = shuffled.shuffled(REWARD_FUNCTIONS, seed)
-    return list(zip(*(one(prompts=[], trainer_state=state, **fields) for one in functions), strict=True))
+    return list(
+        zip(*(one(prompts=[], trainer_state=state, **fields) for one in functions), strict=True)
+    )
 
 
 def test_the_three_rewards_of_an_episode_stay_together_and_are_permuted() -> None:
@@ -80,14 +93,28 @@ def test_trl_logs_the_shuffled_functions_by_the_same_names() -> None:
     ]
 
 
-def episode(answer: str | None, right: bool = False, question: str = "q", part: str = "unseen") -> Episode:
+def episode(
+    answer: str | None, right: bool = False, question: str = "q", part: str = "unseen"
+) -> Episode:
     outcome = "budget" if answer is None else "correct" if right else "wrong"
-    turns = (Turn("DESCRIBE: a", "a: 1 rows"), Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""))
-    return Episode(question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns)
+    turns = (
+        Turn("DESCRIBE: a", "a: 1 rows"),
+        Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""),
+    )
+    return Episode(
+        question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns
+    )
 
 
 def test_the_majority_decides_and_only_answers_vote() -> None:
-    draws = [episode(None), episode(None), episode(None), episode("7"), episode("42", True), episode(" 42.0 ", True)]
+    draws = [
+        episode(None),
+        episode(None),
+        episode(None),
+        episode("7"),
+        episode("42", True),
+        episode(" 42.0 ", True),
+    ]
     chosen = votes.majority(draws)
     assert chosen is draws[4]
     assert votes.vote_right(draws)
@@ -107,10 +134,20 @@ def test_answers_that_differ_in_form_alone_are_one_vote() -> None:
 
 
 def test_rates_of_eight_draws_count_questions() -> None:
-    draws = [episode("1", question="a"), episode("2", True, question="a"), episode("1", question="a")]
-    draws += [episode("2", True, question="b", part="seen"), episode("2", True, question="b", part="seen")]
+    draws = [
+        episode("1", question="a"),
+        episode("2", True, question="a"),
+        episode("1", question="a"),
+    ]
+    draws += [
+        episode("2", True, question="b", part="seen"),
+        episode("2", True, question="b", part="seen"),
+    ]
     result = EvalResult("sampled", tuple(draws), 1.0)
-    picked, voted = votes.summarise(result, votes.any_right), votes.summarise(result, votes.vote_right)
+    picked, voted = (
+        votes.summarise(result, votes.any_right),
+        votes.summarise(result, votes.vote_right),
+    )
     assert (picked["overall"]["rate"], picked["overall"]["n"], picked["unseen"]["n"]) == (1.0, 2, 1)
     assert (voted["unseen"]["rate"], voted["seen"]["rate"]) == (0.0, 1.0)
     assert picked["behaviour"]["overall"]["n"] == 5
@@ -139,7 +176,9 @@ def question(gold: Any, answer_type: Any) -> Question:
         ([["Ann", 3], ["Bob", 1]], "table", "ANSWER: Ann | 3\nBob | 1"),
     ],
 )
-def test_a_demonstration_looks_queries_and_answers(gold: Any, answer_type: str, answer: str) -> None:
+def test_a_demonstration_looks_queries_and_answers(
+    gold: Any, answer_type: str, answer: str
+) -> None:
     script = sft.script_of(question(gold, answer_type))
     assert script == ["DESCRIBE: a", "DESCRIBE: b", "QUERY: SELECT x FROM a JOIN b", answer]
 
@@ -147,13 +186,19 @@ def test_a_demonstration_looks_queries_and_answers(gold: Any, answer_type: str, 
 def test_every_epoch_shows_every_demonstration_once_in_another_order() -> None:
     rows = [Row([number], [1], True) for number in range(10)]
     stream = sft.shuffled_batches(rows, 4, seed=1)
-    first, second = ([row.ids[0] for batch in (next(stream) for _ in range(3)) for row in batch] for _ in range(2))
+    first, second = (
+        [row.ids[0] for batch in (next(stream) for _ in range(3)) for row in batch]
+        for _ in range(2)
+    )
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
 
 
 def rows_of(model: Any) -> list[Row]:
-    return [Row([5 + n, 40, 41, 42, 43, 44, *[44] * n], [0, 0, 1, 1, 1, 1, *[1] * n], True) for n in range(20)]
+    return [
+        Row([5 + n, 40, 41, 42, 43, 44, *[44] * n], [0, 0, 1, 1, 1, 1, *[1] * n], True)
+        for n in range(20)
+    ]
 
 
 def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
@@ -167,7 +212,9 @@ def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
         return next(scores)
 
     before = learner.loss(rows_of(model), backward=False)
-    found = sft.fit(learner, rows_of(model), 1e-3, 8.0, 1, score, points=4, clock=lambda: float(next(seconds)))
+    found = sft.fit(
+        learner, rows_of(model), 1e-3, 8.0, 1, score, points=4, clock=lambda: float(next(seconds))
+    )
     assert (found.seconds, found.batches, found.episodes) == (8.0, 8, 8 * 20)
     assert [point["seconds"] for point in found.points] == [2.0, 4.0, 6.0, 8.0]
     assert found.score == (0.6, 0.0)
@@ -194,8 +241,19 @@ def test_the_rate_warms_up_and_decays_to_zero() -> None:
 
 def summary_of(unseen: int, seen: int, mode: str = "greedy") -> dict[str, Any]:
     parts = {"seen": Rate(seen, 100).as_dict(), "unseen": Rate(unseen, 200).as_dict()}
-    shares = {"answered": 0.9, "accuracy_when_answered": 0.5, "describe_first": 1.0, "steps": 3.25, "repeats": 0.125}
-    return {"overall": Rate(unseen + seen, 300).as_dict(), **parts, "behaviour": {"unseen": shares}, "mode": mode}
+    shares = {
+        "answered": 0.9,
+        "accuracy_when_answered": 0.5,
+        "describe_first": 1.0,
+        "steps": 3.25,
+        "repeats": 0.125,
+    }
+    return {
+        "overall": Rate(unseen + seen, 300).as_dict(),
+        **parts,
+        "behaviour": {"unseen": shares},
+        "mode": mode,
+    }
 
 
 def both(unseen: int, seen: int = 50) -> dict[str, dict[str, Any]]:
@@ -204,13 +262,21 @@ def both(unseen: int, seen: int = 50) -> dict[str, dict[str, Any]]:
 
 def finished(seed: int = 1, after: int = 170, tmp_path: Path = Path("runs")) -> Finished:
     summary = {
-        "digests": {"data": "d" * 64, "server": "s" * 64, "model": "m" * 64, "trained_model": f"{seed}" * 64},
+        "digests": {
+            "data": "d" * 64,
+            "server": "s" * 64,
+            "model": "m" * 64,
+            "trained_model": f"{seed}" * 64,
+        },
         "train_steps": 60,
         "wall_s": 625.4,
         "versions": {"torch": "2", "trl": "1"},
         "evaluations": {"before": both(52), "after": both(after)},
         "cost": {
-            "seconds_to": {"greedy": {"0.5": 61.2, "0.75": None}, "sampled": {"0.5": 120.0, "0.75": None}},
+            "seconds_to": {
+                "greedy": {"0.5": 61.2, "0.75": None},
+                "sampled": {"0.5": 120.0, "0.75": None},
+            },
             "cpu_s_per_episode": 0.12,
             "server_cpu_s_per_episode": 0.011,
         },
@@ -230,7 +296,13 @@ def all_controls() -> Controls:
         Line("sft", both(100), 481.0),
         Line("grpo", both(170), 481.3),
     ]
-    how = {"demonstrations": 532, "held_back": 60, "rate": 3e-4, "optimizer": "AdamW", "epochs": 20.0}
+    how = {
+        "demonstrations": 532,
+        "held_back": 60,
+        "rate": 3e-4,
+        "optimizer": "AdamW",
+        "epochs": 20.0,
+    }
     trials = [{"rate": 1e-4, "held_back_success": 0.4}, {"rate": 3e-4, "held_back_success": 0.5}]
     return Controls(finished(), lines, {"sft": {**how, "trials": trials}})
 
@@ -249,7 +321,8 @@ def test_the_page_has_a_line_a_policy_with_intervals_and_behaviour() -> None:
 def test_the_words_say_what_the_numbers_say() -> None:
     said = "\n".join(reading(all_controls()))
     assert (
-        "GRPO against its start: greedy +59.0 points, intervals apart; sampled +59.0 points, intervals apart." in said
+        "GRPO against its start: greedy +59.0 points, intervals apart; sampled +59.0 points, intervals apart."
+        in said
     )
     assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlapping", said)
     assert "gold SQL" in said
@@ -266,14 +339,21 @@ def test_compared_tells_intervals_apart_both_ways() -> None:
 
 
 def test_pictures_are_drawn_also_where_measurements_lack() -> None:
-    assert bars([(line.key, line.modes) for line in all_controls().lines], "t").startswith(b"\x89PNG")
+    assert bars([(line.key, line.modes) for line in all_controls().lines], "t").startswith(
+        b"\x89PNG"
+    )
     assert bars([("nothing", {})], "t").startswith(b"\x89PNG")
     rows = [{"step": step, "eval_n": 32, "eval_greedy_success": step / 60} for step in (0, 30, 60)]
-    assert seed_curves([("seed 1", rows, finished().summary), ("seed 2", [], finished(2).summary)]).startswith(b"\x89P")
+    assert seed_curves(
+        [("seed 1", rows, finished().summary), ("seed 2", [], finished(2).summary)]
+    ).startswith(b"\x89P")
 
 
 def test_the_mean_curve_is_over_the_steps_that_all_have() -> None:
-    assert mean_curve([([0, 10, 20], [0.0, 0.2, 0.4]), ([0, 20], [0.2, 0.6])]) == ([0, 20], [0.1, 0.5])
+    assert mean_curve([([0, 10, 20], [0.0, 0.2, 0.4]), ([0, 20], [0.2, 0.6])]) == (
+        [0, 20],
+        [0.1, 0.5],
+    )
     assert mean_curve([]) == ([], [])
 
 
@@ -281,7 +361,8 @@ def test_the_seeds_page_has_gains_and_times() -> None:
     lines = [seed_line(finished(1, 170)), seed_line(finished(2, 180)), seed_line(finished(3, 160))]
     text = seeds_page(lines, "python -m benchmarks.learning seeds a b c")
     assert (
-        "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] | +59.0 points, intervals apart |" in text
+        "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] | +59.0 points, intervals apart |"
+        in text
     )
     assert "- unseen, greedy: +59.0 points in the mean (lowest +54.0, highest +64.0)" in text
     assert "| 1 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text
@@ -290,7 +371,9 @@ def test_the_seeds_page_has_gains_and_times() -> None:
 
 def test_seeds_page_of_runs_without_cost() -> None:
     run = finished()
-    line = seed_line(replace(run, summary={key: value for key, value in run.summary.items() if key != "cost"}))
+    line = seed_line(
+        replace(run, summary={key: value for key, value in run.summary.items() if key != "cost"})
+    )
     assert "| 1 | 481 | 625 | - + - |" in seeds_page([line], "c")
 
 
@@ -362,7 +445,9 @@ def test_bad_options_get_one_line(tmp_path: Path) -> None:
     assert (found.exit_code, "make train" in found.output) == (1, True)
 
 
-def test_the_controls_of_a_small_run(config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_the_controls_of_a_small_run(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
     """A whole run and all its controls over a real server, with a random tiny model."""
     for name in ("base", "expert"):
         model.save_pretrained(tmp_path / name)
@@ -376,7 +461,11 @@ def test_the_controls_of_a_small_run(config: GRPOConfig, model: Any, tokenizer: 
         max_new_tokens=6,
     )
     console = Console(file=io.StringIO(), width=200)
-    run_job(settings, JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2), console=console)
+    run_job(
+        settings,
+        JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2),
+        console=console,
+    )
     latest = tmp_path / "runs" / "latest"
 
     found = run_controls(latest, tmp_path / "expert", console=console, rates=(1e-3,))
@@ -391,11 +480,18 @@ def test_the_controls_of_a_small_run(config: GRPOConfig, model: Any, tokenizer: 
         "grpo",
     ]
     assert {line.modes["sampled"]["overall"]["n"] for line in found.lines} == {6}
-    # the expert here is the start itself: same questions, prompts and random streams give the same episodes
-    assert found.modes("expert")["sampled"]["outcomes"] == found.modes("before")["sampled"]["outcomes"]
-    kept_files = {path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")}
+    # the expert here is the start itself: same questions, prompts and random streams give the same
+    # episodes
+    assert (
+        found.modes("expert")["sampled"]["outcomes"] == found.modes("before")["sampled"]["outcomes"]
+    )
+    kept_files = {
+        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
+    }
     assert set(kept_files) == set(CONTROLS)
     again = run_controls(latest, tmp_path / "expert", console=console, rates=(1e-3,))
     assert as_json(again, "c") == json.loads(json.dumps(as_json(found, "c")))
-    assert {path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")} == kept_files
+    assert {
+        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
+    } == kept_files
     assert page(again, "c").count("\n|") == 10

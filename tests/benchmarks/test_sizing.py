@@ -20,7 +20,8 @@ INPUTS = Inputs(
 
 
 def test_the_sum_by_hand() -> None:
-    """4,096 steps at once take 5,000 a second 0.82 s; a tenth of 2 s is 0.2 s, so five servers, and a spare one."""
+    """4,096 steps at once take 5,000 a second 0.82 s; a tenth of 2 s is 0.2 s, so five servers, and
+    a spare one."""
     found = plan(INPUTS, episodes=4096, turn_s=2.0, waiting=0.1, steps=5, finished_capacity=10_240)
     assert found.servers == 6
     assert found.wait_s == pytest.approx(4096 / (6 * 5000))
@@ -30,11 +31,15 @@ def test_the_sum_by_hand() -> None:
 
 @pytest.mark.parametrize("episodes", [1, 64, 1000, 50_000])
 @pytest.mark.parametrize("turn_s", [0.1, 2.0, 30.0])
-def test_without_the_spare_one_the_wait_is_still_within_its_share(episodes: int, turn_s: float) -> None:
+def test_without_the_spare_one_the_wait_is_still_within_its_share(
+    episodes: int, turn_s: float
+) -> None:
     found = plan(INPUTS, episodes, turn_s, waiting=0.1, steps=5, finished_capacity=0)
     left = found.servers - 1
     assert episodes / (left * INPUTS.steps_per_s) <= 0.1 * turn_s * (1 + 1e-9)
-    assert left == 1 or episodes / ((left - 1) * INPUTS.steps_per_s) > 0.1 * turn_s, "and one less would be too few"
+    assert left == 1 or episodes / ((left - 1) * INPUTS.steps_per_s) > 0.1 * turn_s, (
+        "and one less would be too few"
+    )
 
 
 @pytest.mark.slow

@@ -26,7 +26,9 @@ def spider(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pair(number: int, pred: str, official: bool, gold: str = GOLD, status: str = "ok") -> dict[str, Any]:
+def pair(
+    number: int, pred: str, official: bool, gold: str = GOLD, status: str = "ok"
+) -> dict[str, Any]:
     return {
         "dev_idx": number, "db_id": "p", "question": "?", "gold": gold, "pred": pred, "pred_status": status,
         "official_ex": official, "official_ex_keep_distinct": official,
@@ -42,7 +44,9 @@ def write(spider: Path, *pairs: dict[str, Any]) -> Path:
 def run(*args: object, **env: str) -> tuple[int, str]:
     app = typer.Typer()
     app.command()(main)
-    result = CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "200", "SPIDER_DIR": "", **env})
+    result = CliRunner().invoke(
+        app, list(map(str, args)), env={"COLUMNS": "200", "SPIDER_DIR": "", **env}
+    )
     return result.exit_code, result.output
 
 
@@ -74,10 +78,16 @@ def test_the_command_lists_all_and_writes_json(spider: Path, tmp_path: Path) -> 
     write(spider, *PAIRS)
     status, output = run("--spider", spider, "--json", tmp_path / "out.json")
     assert status == 0
-    assert "dev 1 (p): official right; wrong by strict (column order); bird (column order)" in output
+    assert (
+        "dev 1 (p): official right; wrong by strict (column order); bird (column order)" in output
+    )
     assert "pred  SELECT DISTINCT name, age FROM people" in output
     report = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert (report["compared"], report["agree"]["spider"], len(report["disagreements"])) == (4, 4, 5)
+    assert (report["compared"], report["agree"]["spider"], len(report["disagreements"])) == (
+        4,
+        4,
+        5,
+    )
     assert run(SPIDER_DIR=str(spider))[0] == 0
 
 
@@ -86,7 +96,10 @@ def test_the_command_lists_all_and_writes_json(spider: Path, tmp_path: Path) -> 
     [
         (pair(7, "SELECT name, age + 1 FROM people", True), "spider agrees on 4 of 5"),
         (pair(8, "SELECT name, 31 FROM people", True), "strict differs on dev 8 by values"),
-        (pair(9, "SELECT nam FROM people", True), "strict differs on dev 9 by it does not run here"),
+        (
+            pair(9, "SELECT nam FROM people", True),
+            "strict differs on dev 9 by it does not run here",
+        ),
     ],
 )
 def test_a_verdict_that_can_not_be_explained_fails_the_command(
@@ -103,7 +116,10 @@ def test_a_verdict_that_can_not_be_explained_fails_the_command(
     [
         ({"db_id": "q"}, "no database at"),
         ({"gold": "SELECT nam FROM people"}, "the gold of dev 0 (p) fails"),
-        ({"official_ex_keep_distinct": "perhaps"}, "verdict_pairs.jsonl:1 is no pair: official_ex_keep_distinct"),
+        (
+            {"official_ex_keep_distinct": "perhaps"},
+            "verdict_pairs.jsonl:1 is no pair: official_ex_keep_distinct",
+        ),
     ],
 )
 def test_bad_input_is_named(spider: Path, change: dict[str, Any], message: str) -> None:

@@ -1,6 +1,8 @@
-"""A run's page in a real Chromium: drawn, chosen from, read on a narrow screen and without scripts, and never online.
+"""A run's page in a real Chromium: drawn, chosen from, read on a narrow screen and without scripts,
+and never online.
 
-The browser is Debian's (`apt-get install chromium`); CHROMIUM names another one. Without one these tests are skipped.
+The browser is Debian's (`apt-get install chromium`); CHROMIUM names another one. Without one these
+tests are skipped.
 """
 
 import os
@@ -11,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.training.played_run import GROUP, HOSTILE, STEPS, record_run
+from tests.trainer.played_run import GROUP, HOSTILE, STEPS, record_run
 from trainer.report.page import report
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'"
+)
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium, or set CHROMIUM")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium, or set CHROMIUM"
+)
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),  # root has no sandbox
@@ -56,7 +62,11 @@ class Opened:
 
     def overflow(self) -> int:
         """Pixels that the page is wider than its window."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        return int(
+            self.page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+        )
 
 
 @pytest.fixture
@@ -72,8 +82,12 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
         window.context.close()
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
-def test_it_opens_without_a_word_and_without_a_request(opened: Any, page_file: Path, scheme: str, size: Any) -> None:
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"]
+)
+def test_it_opens_without_a_word_and_without_a_request(
+    opened: Any, page_file: Path, scheme: str, size: Any
+) -> None:
     window = opened(color_scheme=scheme, viewport=size)
     assert window.said == []
     assert [url for url in window.asked if not url.startswith("data:")] == [page_file.as_uri()]
@@ -147,7 +161,11 @@ def test_without_scripts_everything_can_be_opened(opened: Any) -> None:
     page = opened(java_script_enabled=False).page
     assert page.locator("blockquote", has_text=HOSTILE).count() > 0
     assert page.locator("img").count() == 0
-    assert page.locator("#groups .item").count() == page.locator("#groups .item:visible").count() == STEPS * 4
+    assert (
+        page.locator("#groups .item").count()
+        == page.locator("#groups .item:visible").count()
+        == STEPS * 4
+    )
     closed = page.locator("#groups .item:not([open]) > summary").first
     closed.click()
     assert page.locator("#groups .item[open]").count() == 2

@@ -1,4 +1,5 @@
-"""`python -m data build --check`: what is committed is what the code builds, and each file that differs is named."""
+"""`python -m data build --check`: what is committed is what the code builds, and each file that
+differs is named."""
 
 import json
 import os

@@ -30,7 +30,8 @@ def test_root_runs_the_command_as_the_directorys_owner(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     os.chown(runs, 4321, 4322)
-    for parent in (tmp_path, *tmp_path.parents):  # pytest's folders, how many there be, are their owner's alone
+    # pytest's folders, how many there be, are their owner's alone
+    for parent in (tmp_path, *tmp_path.parents):
         if parent == Path(tempfile.gettempdir()):
             break
         parent.chmod(0o755)
@@ -40,7 +41,9 @@ def test_root_runs_the_command_as_the_directorys_owner(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_user(tmp_path: Path) -> None:
+def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_user(
+    tmp_path: Path,
+) -> None:
     runs, checkout = tmp_path / "runs", tmp_path / "compose.yaml"
     runs.mkdir()
     assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (10001, 10001)
@@ -51,6 +54,8 @@ def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_use
 
 
 def test_too_few_arguments_say_the_usage() -> None:
-    result = subprocess.run([sys.executable, str(SCRIPT), "/tmp"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), "/tmp"], capture_output=True, text=True, timeout=60
+    )
     assert result.returncode == 1
     assert "usage: as_owner DIR COMMAND" in result.stderr

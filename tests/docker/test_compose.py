@@ -1,4 +1,5 @@
-"""The compose files and the images: read by Docker's own client where there is one, and as what they promise."""
+"""The compose files and the images: read by Docker's own client where there is one, and as what
+they promise."""
 
 import os
 import re
@@ -15,8 +16,11 @@ ROOT = Path(__file__).parents[2]
 FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"), ("compose.yaml", "compose.vllm.yaml"),
          ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
-# What Docker's client needs to find itself and its plugins. Nothing else, so that no setting of this machine arrives.
-CLIENT = {name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ}
+# What Docker's client needs to find itself and its plugins. Nothing else, so that no setting of
+# this machine arrives.
+CLIENT = {
+    name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ
+}
 VARIABLE = re.compile(r"\$\{(\w+)(?::?[-+?]([^{}]*))?\}")
 
 
@@ -30,28 +34,37 @@ def has_compose() -> bool:
 needs_compose = pytest.mark.skipif(not has_compose(), reason="no docker compose on this machine")
 
 
-def config(files: tuple[str, ...], *options: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def config(
+    files: tuple[str, ...], *options: str, **environment: str
+) -> "subprocess.CompletedProcess[str]":
     names = [word for name in files for word in ("-f", name)]
     command = ["docker", "compose", "--env-file", "/dev/null", *names, "config", *options]
-    return subprocess.run(command, cwd=ROOT, env=CLIENT | environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        command, cwd=ROOT, env=CLIENT | environment, capture_output=True, text=True, timeout=60
+    )
 
 
 def services(name: str = "compose.yaml") -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / name).read_text())["services"])
 
 
-# -- what Docker's client says --------------------------------------------------------------------------------------
+# -- what Docker's client says
+# --------------------------------------------------------------------------------------
 
 
 def test_every_compose_file_is_among_those_checked() -> None:
-    assert {path.name for path in ROOT.glob("compose*.yaml")} == {name for files in FILES for name in files}
+    assert {path.name for path in ROOT.glob("compose*.yaml")} == {
+        name for files in FILES for name in files
+    }
 
 
 @needs_compose
 @pytest.mark.parametrize("files", FILES, ids=lambda files: "+".join(files))
 def test_docker_takes_it(files: tuple[str, ...]) -> None:
     result = config(files, "-q")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), "without a warning either"
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), (
+        "without a warning either"
+    )
 
 
 @needs_compose
@@ -71,10 +84,14 @@ def test_the_settings_arrive() -> None:
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
     ]
-    assert {one["source"] for one in trainer["volumes"] + server["volumes"] if one["target"] == "/data"} == {
-        "/some/import"
-    }
-    assert trainer["environment"]["SQLENV_API_KEY"] == server["environment"]["SQLENV_API_KEY"] == "k" * 20
+    assert {
+        one["source"] for one in trainer["volumes"] + server["volumes"] if one["target"] == "/data"
+    } == {"/some/import"}
+    assert (
+        trainer["environment"]["SQLENV_API_KEY"]
+        == server["environment"]["SQLENV_API_KEY"]
+        == "k" * 20
+    )
     assert server["deploy"]["replicas"] == 4
     assert found["gateway"]["ports"][0]["published"] == "8081"
 
@@ -88,7 +105,8 @@ def test_without_settings_the_offline_model_trains() -> None:
     ]  # fmt: skip
 
 
-# -- what they promise ------------------------------------------------------------------------------------------------
+# -- what they promise
+# ------------------------------------------------------------------------------------------------
 
 
 def test_the_example_names_every_variable_with_its_default() -> None:
@@ -97,9 +115,12 @@ def test_the_example_names_every_variable_with_its_default() -> None:
         text = re.sub(r"^\s*#.*$", "", path.read_text(), flags=re.MULTILINE)
         for name, default in VARIABLE.findall(text):
             used.setdefault(name, set()).update({default} if "$" not in default else set())
-        for name in re.findall(r"^\s+([A-Z_]+): *#", path.read_text(), flags=re.MULTILINE):  # passed on as it is
+        # passed on as it is
+        for name in re.findall(r"^\s+([A-Z_]+): *#", path.read_text(), flags=re.MULTILINE):
             used.setdefault(name, set())
-    example = dict(re.findall(r"^#([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), flags=re.MULTILINE))
+    example = dict(
+        re.findall(r"^#([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), flags=re.MULTILINE)
+    )
     assert set(example) == set(used)
     for name, value in example.items():
         assert not value or value in used[name], f"{name}: {used[name]}"
@@ -121,7 +142,9 @@ def test_a_scaled_service_takes_no_fixed_name_or_port() -> None:
     assert "ports" not in server
     assert "container_name" not in server
     assert server["networks"] == ["inside"]
-    assert yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]["inside"] == {"internal": True}
+    assert yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]["inside"] == {
+        "internal": True
+    }
 
 
 def test_ports_are_this_machines_alone() -> None:
@@ -170,7 +193,11 @@ def test_the_servers_image_has_no_torch() -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_what_an_image_copies_is_sent_to_the_build(path: Path) -> None:
-    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    sent = [
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
     for line in path.read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
             for source in line.split()[1:-1]:

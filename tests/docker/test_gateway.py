@@ -1,4 +1,5 @@
-"""docker/haproxy.cfg in the real HAProxy, where there is one: which server gets a request, and what fails how."""
+"""docker/haproxy.cfg in the real HAProxy, where there is one: which server gets a request, and what
+fails how."""
 
 import json
 import subprocess
@@ -11,7 +12,14 @@ from uuid import UUID
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import CONFIG, Gateway, fixed_servers, haproxy, missing, running_gateway
+from benchmarks.chaos.gateway import (
+    CONFIG,
+    Gateway,
+    fixed_servers,
+    haproxy,
+    missing,
+    running_gateway,
+)
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SERVERS = 3
@@ -38,14 +46,19 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = 65_536  # head and body in one segment: apart, each reply would wait 40 ms for the other side
+    # head and body in one segment: apart, each reply would wait 40 ms for the other side
+    wbufsize = 65_536
 
     def reply(self) -> None:
         server = self.server
         assert isinstance(server, Server)
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         status = 503 if self.path == "/ready" and not server.ready else 200
-        said = {"server": server.name, "body_bytes": len(body), "episode_id": self.headers.get("x-episode-id")}
+        said = {
+            "server": server.name,
+            "body_bytes": len(body),
+            "episode_id": self.headers.get("x-episode-id"),
+        }
         content = json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -79,7 +92,9 @@ def http(gateway: Gateway) -> Iterator[httpx.Client]:
         yield client
 
 
-def asked(http: httpx.Client, method: str, path: str, affinity: str | None = None, **request: Any) -> dict[str, Any]:
+def asked(
+    http: httpx.Client, method: str, path: str, affinity: str | None = None, **request: Any
+) -> dict[str, Any]:
     headers = {"X-Affinity": affinity} if affinity is not None else {}
     reply = http.request(method, path, headers=headers, **request)
     assert reply.status_code == 200, reply.text
@@ -87,7 +102,9 @@ def asked(http: httpx.Client, method: str, path: str, affinity: str | None = Non
 
 
 def test_haproxy_takes_the_configuration_as_it_ships() -> None:
-    result = subprocess.run([str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60
+    )
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr + result.stdout
 
@@ -100,10 +117,29 @@ def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> N
             asked(http, method, path, json=body)["server"]
             for method, path, body in [
                 ("POST", "/reset", {"episode_id": name}),
-                ("POST", "/reset", {"seed": 1, "actions": ["QUERY: SELECT '\"episode_id\": 7'"], "episode_id": name}),
+                (
+                    "POST",
+                    "/reset",
+                    {
+                        "seed": 1,
+                        "actions": ["QUERY: SELECT '\"episode_id\": 7'"],
+                        "episode_id": name,
+                    },
+                ),
                 ("POST", "/step", {"episode_id": name, "action": "QUERY: SELECT 1"}),
-                ("POST", "/step", {"action": {"action_type": "QUERY", "argument": "x" * 9000}, "episode_id": name}),
-                ("POST", "/step_batch", {"steps": [{"episode_id": name, "action": "QUERY: SELECT 1"}]}),
+                (
+                    "POST",
+                    "/step",
+                    {
+                        "action": {"action_type": "QUERY", "argument": "x" * 9000},
+                        "episode_id": name,
+                    },
+                ),
+                (
+                    "POST",
+                    "/step_batch",
+                    {"steps": [{"episode_id": name, "action": "QUERY: SELECT 1"}]},
+                ),
                 ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
                 ("GET", f"/state?episode_id={name}", None),
                 ("DELETE", f"/episodes/{name}", None),
@@ -135,7 +171,12 @@ def test_a_reset_without_an_id_gets_one_that_leads_back(http: httpx.Client) -> N
     for _ in range(12):
         reset = asked(http, "POST", "/reset", json={"seed": 3})
         assert str(UUID(reset["episode_id"])) == reset["episode_id"]
-        step = asked(http, "POST", "/step", json={"episode_id": reset["episode_id"], "action": "QUERY: SELECT 1"})
+        step = asked(
+            http,
+            "POST",
+            "/step",
+            json={"episode_id": reset["episode_id"], "action": "QUERY: SELECT 1"},
+        )
         assert step["server"] == reset["server"]
         assert step["episode_id"] is None, "only a reset adopts one"
         seen.add(reset["server"])
@@ -153,7 +194,8 @@ def test_a_batching_client_is_told_the_lanes(http: httpx.Client) -> None:
 
 
 def test_large_bodies(http: httpx.Client) -> None:
-    """What is longer than the gateway looks at passes with an affinity; it is never sent just anywhere."""
+    """What is longer than the gateway looks at passes with an affinity; it is never sent just
+    anywhere."""
     long = {"actions": ["QUERY: " + "x" * 15_000] * 12}
     assert asked(http, "POST", "/reset", affinity="lane", json=long)["body_bytes"] > 180_000
     near = {"episode_id": "near", "actions": ["QUERY: " + "x" * 15_000] * 7}
@@ -182,13 +224,20 @@ def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
     names = [f"e{n}" for n in range(60)]
 
     def homes() -> dict[str, str]:
-        return {name: asked(http, "POST", "/step", json={"episode_id": name})["server"] for name in names}
+        return {
+            name: asked(http, "POST", "/step", json={"episode_id": name})["server"]
+            for name in names
+        }
 
     before = homes()
     servers[0].ready = False
     gateway.wait_serving(SERVERS - 1)
     during = homes()
-    assert {name for name in names if before[name] != during[name]} == {n for n in names if before[n] == "0"} != set()
+    assert (
+        {name for name in names if before[name] != during[name]}
+        == {n for n in names if before[n] == "0"}
+        != set()
+    )
     servers[0].ready = True
     gateway.wait_serving(SERVERS)
     assert homes() == before
@@ -214,7 +263,8 @@ def test_without_a_server_the_error_says_to_come_again(
 
 
 def test_another_form_of_the_configuration_is_noticed() -> None:
-    """The servers that a name stands for are replaced by fixed ones here; what is left over would be tested instead."""
+    """The servers that a name stands for are replaced by fixed ones here; what is left over would
+    be tested instead."""
     text = CONFIG.read_text()
     fixed = fixed_servers(text, ["127.0.0.1:1", "127.0.0.1:2"])
     assert "    server server1 127.0.0.1:1\n    server server2 127.0.0.1:2\n" in fixed

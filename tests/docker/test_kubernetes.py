@@ -1,4 +1,5 @@
-"""docker/k8s: each object against the schema of the Kubernetes API, and the objects against each other."""
+"""docker/k8s: each object against the schema of the Kubernetes API, and the objects against each
+other."""
 
 import shutil
 import subprocess
@@ -15,7 +16,11 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "k8s"
 VERSIONS = ["1.31", "1.33", "1.37"]
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-OBJECTS = [one for name in KUSTOMIZATION["resources"] for one in yaml.safe_load_all((FOLDER / name).read_text())]
+OBJECTS = [
+    one
+    for name in KUSTOMIZATION["resources"]
+    for one in yaml.safe_load_all((FOLDER / name).read_text())
+]
 NAMES = [f"{one['kind']}/{one['metadata']['name']}" for one in OBJECTS]
 
 
@@ -25,12 +30,18 @@ def the(kind: str, name: str) -> dict[str, Any]:
 
 def pods() -> dict[str, dict[str, Any]]:
     """Pod templates by the name of what makes them."""
-    return {one["metadata"]["name"]: one["spec"]["template"] for one in OBJECTS if one["kind"] in ("Deployment", "Job")}
+    return {
+        one["metadata"]["name"]: one["spec"]["template"]
+        for one in OBJECTS
+        if one["kind"] in ("Deployment", "Job")
+    }
 
 
 def selected(labels: dict[str, str]) -> list[str]:
     """Who makes the pods that carry these labels."""
-    return [name for name, pod in pods().items() if labels.items() <= pod["metadata"]["labels"].items()]
+    return [
+        name for name, pod in pods().items() if labels.items() <= pod["metadata"]["labels"].items()
+    ]
 
 
 def test_every_file_is_a_resource_once() -> None:
@@ -56,14 +67,18 @@ def test_the_schemas_notice_a_mistake() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
 def test_kustomize_builds_what_fits_too() -> None:
-    result = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60
+    )
     assert result.returncode == 0, result.stderr
     built = list(yaml.safe_load_all(result.stdout))
     assert sorted(f"{one['kind']}/{one['metadata']['name']}" for one in built) == sorted(NAMES)
     for one in built:
         kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
         assert one["metadata"].get("namespace", "sqlenv") == "sqlenv"
-        for container in one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+        for container in (
+            one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+        ):
             assert container["image"].endswith(":0.1.0")
 
 
@@ -85,7 +100,10 @@ def test_selectors_find_their_pods() -> None:
 
 def test_the_servers_name_resolves_to_each_of_them() -> None:
     assert the("Service", "env-server")["spec"]["clusterIP"] == "None"
-    settings = {one["name"]: one.get("value", "") for one in pods()["gateway"]["spec"]["containers"][0]["env"]}
+    settings = {
+        one["name"]: one.get("value", "")
+        for one in pods()["gateway"]["spec"]["containers"][0]["env"]
+    }
     assert settings["SQLENV_SERVERS"] == "env-server.$(POD_NAMESPACE).svc.cluster.local:8000"
     assert "http://env-server:8000" in pods()["trainer"]["spec"]["containers"][0]["args"][0]
 
@@ -114,7 +132,10 @@ def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:
     drain_s = float(given["SQLENV_DRAIN_S"])
     probe = spec["containers"][0]["readinessProbe"]
     assert drain_s > probe["periodSeconds"] * probe["failureThreshold"]
-    assert spec["terminationGracePeriodSeconds"] > drain_s + Settings.model_fields["shutdown_grace_s"].default
+    assert (
+        spec["terminationGracePeriodSeconds"]
+        > drain_s + Settings.model_fields["shutdown_grace_s"].default
+    )
 
 
 def test_the_users_are_those_of_the_images() -> None:

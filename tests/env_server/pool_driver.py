@@ -12,7 +12,8 @@ from shared.models import ResetRequest, SQLState, StepRequest, StepResult
 
 
 class LocalSql:
-    """The SQL pool's face over a runner in this process. `hold()` makes jobs wait, `fault` makes them fail."""
+    """The SQL pool's face over a runner in this process. `hold()` makes jobs wait, `fault` makes
+    them fail."""
 
     def __init__(self) -> None:
         self.runner = SqlRunner()

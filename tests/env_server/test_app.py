@@ -49,7 +49,11 @@ async def test_two_apps_of_the_same_data_agree_to_the_byte(tiny_data: Path) -> N
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://e") as http,
         ):
-            body = {"episode_id": "x", "seed": 7, "actions": ["QUERY: SELECT 1", "QUERY: SELECT nonsense"]}
+            body = {
+                "episode_id": "x",
+                "seed": 7,
+                "actions": ["QUERY: SELECT 1", "QUERY: SELECT nonsense"],
+            }
             replies.append((await http.post("/reset", json=body)).content)
             replies.append((await http.get("/metadata")).content)
     assert replies[:2] == replies[2:]
@@ -71,11 +75,16 @@ def test_the_digest_changes_with_data_rules_limits_and_budget(
 
 
 def test_the_rules_name_every_room_that_an_environment_imports() -> None:
-    """What `environment.py` reaches by imports decides its replies, so it must be part of the digest.
+    """What `environment.py` reaches by imports decides its replies, so it must be part of the
+    digest.
 
     The policy's values are in the bank's own.
     """
-    paths = {f"{package}.{name.removesuffix('.py')}" for package, files in service.RULES.items() for name in files}
+    paths = {
+        f"{package}.{name.removesuffix('.py')}"
+        for package, files in service.RULES.items()
+        for name in files
+    }
     named = {path.removesuffix(".__init__") for path in paths}
     root = Path(sys.modules["env_server"].__file__ or "").parents[1]
     pool = "env_server.sql"  # whose __init__ names the worker pool too, which decides no reply
@@ -97,5 +106,11 @@ def test_the_rules_name_every_room_that_an_environment_imports() -> None:
                 todo.append(node.module)
                 todo += [f"{node.module}.{alias.name}" for alias in node.names]
     assert "env_server.verifier.cells" in reached
-    beside = {pool, "shared.errors", "shared.dataset", "env_server.sql.jobs", "env_server.sql.policy"}
+    beside = {
+        pool,
+        "shared.errors",
+        "shared.dataset",
+        "env_server.sql.jobs",
+        "env_server.sql.limits",
+    }
     assert reached - beside <= named

@@ -1,4 +1,5 @@
-"""One episode, in process: what an agent sees, what its driver is paid, how it ends, and that it is always the same."""
+"""One episode, in process: what an agent sees, what its driver is paid, how it ends, and that it is
+always the same."""
 
 import asyncio
 import shutil
@@ -46,16 +47,27 @@ def test_what_a_reset_shows(env: SQLEnvironment) -> None:
     result = env.reset(question_id="shop-1", episode_id="e-1")
     seen = result.observation
     assert result.episode_id == "e-1"
-    assert (seen.question, seen.schema_info) == ("How many customers are there?", "Tables: customers, products, orders")
+    assert (seen.question, seen.schema_info) == (
+        "How many customers are there?",
+        "Tables: customers, products, orders",
+    )
     assert (seen.result, seen.error, seen.reward, seen.done) == ("", None, None, False)
     assert (seen.step_count, seen.budget_remaining, seen.action_history) == (0, 15, [])
-    assert (result.reward, result.done, result.info.outcome, result.info.ledger.total) == (None, False, None, 0.0)
+    assert (result.reward, result.done, result.info.outcome, result.info.ledger.total) == (
+        None,
+        False,
+        None,
+        0.0,
+    )
 
 
 def test_a_whole_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-5")
     described = env.step("describe `Orders`;")
-    assert described.observation.result.split("\n")[:2] == ["orders: 6 rows", "order_id INTEGER primary key"]
+    assert described.observation.result.split("\n")[:2] == [
+        "orders: 6 rows",
+        "order_id INTEGER primary key",
+    ]
     assert described.observation.schema_info == (
         "Tables: customers, products, orders\norders(order_id, customer_id, product_id, quantity, note)"
     )
@@ -74,7 +86,11 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     assert right.reward == 0.16
     end = env.step(EPISODE[6])
     assert (end.done, end.info.outcome, end.info.ledger.correctness) == (True, Outcome.CORRECT, 1.0)
-    assert (end.observation.result, end.observation.error, end.observation.budget_remaining) == ("", None, 10)
+    assert (end.observation.result, end.observation.error, end.observation.budget_remaining) == (
+        "",
+        None,
+        10,
+    )
     assert end.reward == 1.0
     assert end.info.ledger.total == 0.01 + 0.01 - 0.02 + 0.16 + 1.0
     with pytest.raises(Conflict, match="over"):
@@ -92,13 +108,24 @@ def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1", step_budget=2)
     assert not env.step("DESCRIBE: orders").done
     end = env.step("SAMPLE: orders")
-    assert (end.done, end.info.outcome, end.observation.budget_remaining) == (True, Outcome.BUDGET, 0)
+    assert (end.done, end.info.outcome, end.observation.budget_remaining) == (
+        True,
+        Outcome.BUDGET,
+        0,
+    )
     env.reset(question_id="shop-1", step_budget=1)
     assert env.step("ANSWER: 5").info.outcome == Outcome.CORRECT
-    assert SQLEnvironment(env.bank, env.executor, step_budget=7).reset(seed=1).observation.budget_remaining == 7
+    assert (
+        SQLEnvironment(env.bank, env.executor, step_budget=7)
+        .reset(seed=1)
+        .observation.budget_remaining
+        == 7
+    )
 
 
-@pytest.mark.parametrize("action", ["DESCRIBE: nope", "SAMPLE: sqlite_master", "DESCRIBE: orders; DROP TABLE orders"])
+@pytest.mark.parametrize(
+    "action", ["DESCRIBE: nope", "SAMPLE: sqlite_master", "DESCRIBE: orders; DROP TABLE orders"]
+)
 def test_a_table_that_is_not_there(env: SQLEnvironment, action: str) -> None:
     env.reset(question_id="shop-1")
     result = env.step(action)
@@ -132,7 +159,8 @@ def test_repeats_and_news(env: SQLEnvironment) -> None:
     same = env.step("QUERY: select  NAME from keepers where keeper_id=1;")
     assert set(same.info.ledger.step) == {"exec_ok", "repeat", "step_cost"}
     other_words = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id < 2")
-    assert set(other_words.info.ledger.step) == {"exec_ok", "step_cost"}  # shows what was shown before
+    # shows what was shown before
+    assert set(other_words.info.ledger.step) == {"exec_ok", "step_cost"}
     env.step("DESCRIBE: keepers")
     assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step
     assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
@@ -191,7 +219,8 @@ def test_a_seed_or_an_id_chooses_the_question(env: SQLEnvironment) -> None:
 
 
 def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
-    """In this process or in workers, on one bank or another, step by step or by a reset with actions."""
+    """In this process or in workers, on one bank or another, step by step or by a reset with
+    actions."""
     with SqlRunner() as runner:
         env = SQLEnvironment(bank, runner)
         replies = [env.reset(question_id="shop-5", episode_id="e").model_dump_json()]
@@ -214,7 +243,9 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
                 except StopIteration as end:
                     return end.value
 
-            found = [(await play(env.reset_jobs(question_id="shop-5", episode_id="e"))).model_dump_json()]
+            found = [
+                (await play(env.reset_jobs(question_id="shop-5", episode_id="e"))).model_dump_json()
+            ]
             for action in EPISODE:
                 found.append((await play(env.step_jobs(action))).model_dump_json())
             return found
@@ -233,7 +264,9 @@ def test_a_query_that_was_killed_ends_the_episode(bank: QuestionBank, runner: Sq
     class Deadly:
         def run(self, job: SqlJob) -> SqlResult:
             if job.kind == JobKind.QUERY:
-                return SqlResult(error="the query takes too long or too much memory", error_code="sql_killed")
+                return SqlResult(
+                    error="the query takes too long or too much memory", error_code="sql_killed"
+                )
             return runner.run(job)
 
     env = SQLEnvironment(bank, Deadly())
@@ -280,7 +313,9 @@ def test_broken_data_is_not_the_agents_doing(tiny_data: Path, tmp_path: Path) ->
 def test_a_gold_that_fails_is_named(tiny_data: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     path = data / "questions" / "questions_train.json"
-    path.write_text(path.read_text().replace("SELECT count(*) FROM customers", "SELECT count(*) FROM clients"))
+    path.write_text(
+        path.read_text().replace("SELECT count(*) FROM customers", "SELECT count(*) FROM clients")
+    )
     with SqlRunner() as runner:
         env = SQLEnvironment(QuestionBank.load(data), runner)
         with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
@@ -318,7 +353,12 @@ def test_farming_does_not_pay(env: SQLEnvironment, policy: list[str]) -> None:
 
 def test_find_table() -> None:
     tables = ["orders", "Orders", "order details"]
-    meant = {"orders": "orders", "ORDERS": "orders", "Orders": "Orders", '"order details"': "order details"}
+    meant = {
+        "orders": "orders",
+        "ORDERS": "orders",
+        "Orders": "Orders",
+        '"order details"': "order details",
+    }
     meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
     assert {name: find_table(name, tables) for name in meant} == meant
     assert find_table("x", tables) is find_table("", tables) is None

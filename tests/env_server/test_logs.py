@@ -57,14 +57,20 @@ def as_text(log: logging.Logger) -> Iterator[Lines]:
     log.removeHandler(lines.handler)
 
 
-def test_a_line_in_a_block_about_an_episode_names_it(log: logging.Logger, as_json: Lines, as_text: Lines) -> None:
+def test_a_line_in_a_block_about_an_episode_names_it(
+    log: logging.Logger, as_json: Lines, as_text: Lines
+) -> None:
     log.info("before")
     with about("ep-1"):
         log.warning('a "query"\nof %d lines', 2)
     log.info("after", extra={"episode_id": "ep-2"})
     assert [line.get("episode_id") for line in as_json.fields] == [None, "ep-1", "ep-2"]
     line = as_json.fields[1]
-    assert (line["level"], line["logger"], line["message"]) == ("warning", "env_server", 'a "query"\nof 2 lines')
+    assert (line["level"], line["logger"], line["message"]) == (
+        "warning",
+        "env_server",
+        'a "query"\nof 2 lines',
+    )
     assert line["time"].endswith("+00:00")
     assert len(as_json.text) == 3, "one object a line, whatever is in it"
     assert as_text.text[0].endswith("INFO env_server: before")

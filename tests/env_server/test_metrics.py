@@ -25,7 +25,9 @@ async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
 
 @pytest.fixture
 async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://env"
+    ) as client:
         yield client
 
 
@@ -43,22 +45,34 @@ async def read(http: httpx.AsyncClient) -> dict[str, float]:
     return found
 
 
-async def test_a_history_is_counted(http: httpx.AsyncClient, app: FastAPI, question: Question) -> None:
+async def test_a_history_is_counted(
+    http: httpx.AsyncClient, app: FastAPI, question: Question
+) -> None:
     reset = {"question_id": question.question_id, "step_budget": 3}
     table = question.tables_involved[0]
     await http.post("/reset", json=reset | {"episode_id": "a"})
-    for step, action in enumerate([f"DESCRIBE: {table}", f"QUERY: {question.gold_sql}", "ANSWER: no"]):
+    for step, action in enumerate(
+        [f"DESCRIBE: {table}", f"QUERY: {question.gold_sql}", "ANSWER: no"]
+    ):
         for _ in range(2):  # each is repeated
             body = {"episode_id": "a", "action": action, "step": step}
             assert (await http.post("/step", json=body)).status_code == 200
-    await http.post("/reset", json=reset | {"episode_id": "b", "actions": [f"SAMPLE: {table}", "QUERY: SELECT 1"]})
-    await http.post("/step", json={"episode_id": "b", "action": "QUERY: SELECT 2"})  # the last of its budget
+    await http.post(
+        "/reset",
+        json=reset | {"episode_id": "b", "actions": [f"SAMPLE: {table}", "QUERY: SELECT 1"]},
+    )
+    # the last of its budget
+    await http.post("/step", json={"episode_id": "b", "action": "QUERY: SELECT 2"})
     await http.post("/reset", json=reset | {"episode_id": "c"})
     await http.delete("/episodes/c")
     await http.post("/reset", json=reset | {"episode_id": "d"})
 
     seen = await read(http)
-    assert {name: value for name, value in seen.items() if name.startswith("sqlenv_episodes_ended_total")} == {
+    assert {
+        name: value
+        for name, value in seen.items()
+        if name.startswith("sqlenv_episodes_ended_total")
+    } == {
         "sqlenv_episodes_ended_total{outcome=correct}": 0,
         "sqlenv_episodes_ended_total{outcome=wrong}": 1,
         "sqlenv_episodes_ended_total{outcome=budget}": 1,
@@ -75,22 +89,36 @@ async def test_a_history_is_counted(http: httpx.AsyncClient, app: FastAPI, quest
     assert seen["sqlenv_episodes_started_total"] == 4
     assert seen["sqlenv_episodes_rebuilt_total"] == 1
     assert seen["sqlenv_steps_replayed_total"] == 2
-    assert (seen["sqlenv_leases"], seen["sqlenv_finished_held"], seen["sqlenv_capacity"]) == (1, 2, 3)
-    assert (seen["sqlenv_in_flight"], seen["sqlenv_sql_queue_depth"], seen["sqlenv_sql_workers_up"]) == (0, 0, 1)
+    assert (seen["sqlenv_leases"], seen["sqlenv_finished_held"], seen["sqlenv_capacity"]) == (
+        1,
+        2,
+        3,
+    )
+    assert (
+        seen["sqlenv_in_flight"],
+        seen["sqlenv_sql_queue_depth"],
+        seen["sqlenv_sql_workers_up"],
+    ) == (0, 0, 1)
     assert seen["sqlenv_sql_jobs_total"] > 4
     assert seen["sqlenv_request_seconds_count{path=/step}"] == 7
     assert seen["sqlenv_request_seconds_count{path=/episodes/{episode_id}}"] == 1
     digest = (await http.get("/metadata")).json()["digest"]
-    assert any(name.startswith("sqlenv_server_info{") and f"digest={digest}" in name for name in seen)
+    assert any(
+        name.startswith("sqlenv_server_info{") and f"digest={digest}" in name for name in seen
+    )
 
 
 async def test_errors_are_counted_by_code_those_in_batches_too(http: httpx.AsyncClient) -> None:
     for name in "abcd":  # the fourth finds no place
         await http.post("/reset", json={"episode_id": name})
-    await http.post("/step_batch", json={"steps": [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]})
+    await http.post(
+        "/step_batch", json={"steps": [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]}
+    )
     await http.get("/no/such/path")
     seen = await read(http)
-    counted = {name: value for name, value in seen.items() if name.startswith("sqlenv_errors_total")}
+    counted = {
+        name: value for name, value in seen.items() if name.startswith("sqlenv_errors_total")
+    }
     assert counted == {
         "sqlenv_errors_total{code=capacity}": 1,
         "sqlenv_errors_total{code=unknown_episode}": 1,
@@ -114,11 +142,17 @@ async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI
     assert (await read(http))["sqlenv_draining"] == 0
     app.state.service.drain()
     seen = await read(http)
-    assert (seen["sqlenv_leases_expired_total"], seen["sqlenv_leases"], seen["sqlenv_draining"]) == (1, 0, 1)
+    assert (
+        seen["sqlenv_leases_expired_total"],
+        seen["sqlenv_leases"],
+        seen["sqlenv_draining"],
+    ) == (1, 0, 1)
     assert seen["sqlenv_episodes_ended_total{outcome=abandoned}"] == 1
 
 
-async def test_every_outcome_of_the_servers_and_no_other_is_a_label(http: httpx.AsyncClient) -> None:
+async def test_every_outcome_of_the_servers_and_no_other_is_a_label(
+    http: httpx.AsyncClient,
+) -> None:
     labels = {
         name.partition("outcome=")[2].rstrip("}")
         for name in await read(http)

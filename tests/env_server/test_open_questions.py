@@ -41,7 +41,9 @@ def env(data: Path) -> Iterator[SQLEnvironment]:
         yield SQLEnvironment(QuestionBank.load(data), runner)
 
 
-def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(env: SQLEnvironment) -> None:
+def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
+    env: SQLEnvironment,
+) -> None:
     first = env.reset(question_id="open-1", step_budget=5)
     assert first.observation.question == "What sells best?"
     assert first.observation.schema_info == "Tables: customers, products, orders"
@@ -65,7 +67,9 @@ def test_budget_jail_and_cuts_hold(env: SQLEnvironment) -> None:
     env.reset(question_id="open-1", step_budget=4)
     assert env.step("QUERY: DELETE FROM orders").info.error_code == "sql_denied"
     assert env.step("QUERY: SELECT name FROM sqlite_master").info.error_code == "sql_denied"
-    long = env.step("QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 50) SELECT i FROM n")
+    long = env.step(
+        "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 50) SELECT i FROM n"
+    )
     assert long.observation.result.endswith("20\n(first 20 rows; there are more)")
     last = env.step("DESCRIBE: nowhere")
     assert (last.done, last.info.outcome) == (True, Outcome.BUDGET)
@@ -75,7 +79,9 @@ def test_it_is_got_by_its_id_alone(tmp_path: Path) -> None:
     bank = QuestionBank.load(write_open(write_data(tmp_path), ASKED))
     assert len(bank) == 11
     assert bank.counts == {"eval": 4, "train": 6, "open": 1}
-    assert {bank.pick(db_id="shop", seed=seed).question_id for seed in range(200)} == {f"shop-{n}" for n in range(1, 8)}
+    assert {bank.pick(db_id="shop", seed=seed).question_id for seed in range(200)} == {
+        f"shop-{n}" for n in range(1, 8)
+    }
     with pytest.raises(UnknownQuestion):
         bank.pick(split="open")
     with pytest.raises(UnknownQuestion, match=r"'open-1' is an open one"):
@@ -97,7 +103,9 @@ def test_episodes_with_gold_beside_it_are_what_they_were(tiny_data: Path, tmp_pa
             return [env.reset(question_id="shop-1", episode_id="e"), *map(env.step, actions)]
 
     both = write_open(write_data(tmp_path), ASKED)
-    assert [one.model_dump_json() for one in replies(both)] == [one.model_dump_json() for one in replies(tiny_data)]
+    assert [one.model_dump_json() for one in replies(both)] == [
+        one.model_dump_json() for one in replies(tiny_data)
+    ]
 
 
 def test_the_digests_cover_it(tiny_data: Path, tmp_path: Path) -> None:
@@ -142,11 +150,17 @@ def test_over_http_it_is_rebuilt_repeated_and_reported(data: Path) -> None:
         ]
         again = client.post("/step", json={"episode_id": "a", "action": steps[1], "step": 1})
         assert again.content == replies[1].content
-        rebuilt = client.post("/reset", json={"question_id": "open-1", "episode_id": "b", "actions": steps}).json()
+        rebuilt = client.post(
+            "/reset", json={"question_id": "open-1", "episode_id": "b", "actions": steps}
+        ).json()
         assert rebuilt["observation"] == replies[1].json()["observation"]
         assert rebuilt["info"]["outcome"] == "answered"
         state = client.get("/state", params={"episode_id": "a"}).json()
-        assert (state["question"], state["db_id"], state["outcome"]) == ("What sells best?", "shop", "answered")
+        assert (state["question"], state["db_id"], state["outcome"]) == (
+            "What sells best?",
+            "shop",
+            "answered",
+        )
         assert client.get("/operator/verdicts/a").json()["verdicts"] is None
         assert client.get("/operator/verdicts").json()["forms"]["text"]["answered"] == 0
         assert 'outcome="answered"} 2.0' in client.get("/metrics").text
@@ -157,7 +171,9 @@ def test_over_http_it_is_rebuilt_repeated_and_reported(data: Path) -> None:
         assert client.get("/metadata").json()["questions"] == {"open": 1}
 
 
-def test_data_behind_a_symbolic_link_are_served(data: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_data_behind_a_symbolic_link_are_served(
+    data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     link = tmp_path_factory.mktemp("links") / "data"
     link.symlink_to(data)
     real = data / "databases" / "shop" / "shop.sqlite"

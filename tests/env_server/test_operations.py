@@ -1,4 +1,5 @@
-"""docs/scaling-ops.md names every setting, variable and metric as it is; docker/alerts.yaml reads what is counted."""
+"""docs/scaling-ops.md names every setting, variable and metric as it is; docker/alerts.yaml reads
+what is counted."""
 
 import asyncio
 import re
@@ -19,17 +20,25 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling-ops.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
 PROMTOOL = shutil.which("promtool")
-UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")  # that are none of Prometheus's base units
+# that are none of Prometheus's base units
+UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")
 
 
 async def played(data_dir: Path) -> str:
     """`/metrics` of a server that has played an episode and refused a request."""
     app = create_app(Settings(data_dir=data_dir, sql_workers=1))
     transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://env") as http:
-        await http.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["QUERY: SELECT 1"]})
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        await http.post(
+            "/reset", json={"episode_id": "e", "seed": 1, "actions": ["QUERY: SELECT 1"]}
+        )
         for action in ("QUERY: SELECT 2", "ANSWER: 3"):
-            assert (await http.post("/step", json={"episode_id": "e", "action": action})).status_code == 200
+            assert (
+                await http.post("/step", json={"episode_id": "e", "action": action})
+            ).status_code == 200
         await http.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
         return (await http.get("/metrics")).text
 
@@ -49,14 +58,19 @@ def counted(families: list[Metric]) -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
-# -- what Prometheus reads --------------------------------------------------------------------------------------------
+# -- what Prometheus reads
+# --------------------------------------------------------------------------------------------
 
 
 def test_the_text_is_as_prometheus_wants_it(text: str, families: list[Metric]) -> None:
     assert text.endswith("\n")
     names = [family.name for family in families]
     assert len(names) == len(set(names))
-    samples = [(one.name, tuple(sorted(one.labels.items()))) for family in families for one in family.samples]
+    samples = [
+        (one.name, tuple(sorted(one.labels.items())))
+        for family in families
+        for one in family.samples
+    ]
     assert len(samples) == len(set(samples)), "a sample twice is an error to Prometheus"
     for family in families:
         assert re.fullmatch(r"(sqlenv|process)_[a-z_]*[a-z]", family.name)
@@ -69,7 +83,10 @@ def test_the_text_is_as_prometheus_wants_it(text: str, families: list[Metric]) -
 
 def test_histograms_count_each_observation_in_every_bucket_above_it(families: list[Metric]) -> None:
     histograms = [family for family in families if family.type == "histogram"]
-    assert {family.name for family in histograms} == {"sqlenv_step_seconds", "sqlenv_request_seconds"}
+    assert {family.name for family in histograms} == {
+        "sqlenv_step_seconds",
+        "sqlenv_request_seconds",
+    }
     for family in histograms:
         series: dict[tuple[str, ...], list[tuple[float, float]]] = {}
         counts = {}
@@ -100,14 +117,20 @@ def test_the_buckets_reach_to_what_a_request_may_take(families: list[Metric]) ->
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine")
 def test_prometheuss_own_tool_has_nothing_to_say(text: str) -> None:
     assert PROMTOOL is not None
-    metrics = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
+    metrics = subprocess.run(
+        [PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60
+    )
     assert (metrics.returncode, metrics.stdout, metrics.stderr) == (0, "", "")
-    rules = subprocess.run([PROMTOOL, "check", "rules", str(ALERTS)], capture_output=True, text=True, timeout=60)
+    rules = subprocess.run(
+        [PROMTOOL, "check", "rules", str(ALERTS)], capture_output=True, text=True, timeout=60
+    )
     assert rules.returncode == 0, rules.stderr
 
 
 def test_alerts_read_what_is_counted(families: list[Metric]) -> None:
-    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    rules = [
+        rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    ]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     read = set()
     for rule in rules:
@@ -118,7 +141,8 @@ def test_alerts_read_what_is_counted(families: list[Metric]) -> None:
     assert read <= counted(families)
 
 
-# -- what the page says ------------------------------------------------------------------------------------------------
+# -- what the page says
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -129,7 +153,9 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
         shown = f"{default:,}"
     elif isinstance(default, float):
         shown = f"{default:g}"
-    assert re.search(rf"^\| `{ENV_PREFIX}{name.upper()}` \| {re.escape(shown)} \| \S", PAGE, re.MULTILINE)
+    assert re.search(
+        rf"^\| `{ENV_PREFIX}{name.upper()}` \| {re.escape(shown)} \| \S", PAGE, re.MULTILINE
+    )
 
 
 def test_the_page_has_no_setting_that_is_none() -> None:
@@ -140,7 +166,8 @@ def test_the_page_has_no_setting_that_is_none() -> None:
 
 def test_the_page_has_every_metric_and_no_other(families: list[Metric]) -> None:
     ours = {
-        family.name + ("_total" if family.type == "counter" else "_info" if family.type == "info" else "")
+        family.name
+        + ("_total" if family.type == "counter" else "_info" if family.type == "info" else "")
         for family in families
         if family.name.startswith("sqlenv_") and not family.name.endswith("_created")
     }

@@ -23,14 +23,19 @@ from tests.env_server.pool_driver import Driver, read
 pytestmark = pytest.mark.anyio
 
 
-# -- starting --------------------------------------------------------------------------------------------
+# -- starting
+# --------------------------------------------------------------------------------------------
 
 
 async def test_a_reset_starts_an_episode_under_the_clients_id(driver: Driver) -> None:
     result = ResetResult.model_validate_json(await driver.reset("mine"))
     assert result.episode_id == "mine"
     assert result.info.question_id == driver.question.question_id
-    assert (result.observation.step_count, result.observation.budget_remaining, result.done) == (0, 5, False)
+    assert (result.observation.step_count, result.observation.budget_remaining, result.done) == (
+        0,
+        5,
+        False,
+    )
 
 
 async def test_an_id_is_minted_where_none_is_given(driver: Driver) -> None:
@@ -45,10 +50,15 @@ async def test_replies_hold_no_episode_id_but_the_resets_own(driver: Driver) -> 
     assert await driver.step(driver.query, 0, "aaaa") == await driver.step(driver.query, 0, "bbbb")
 
 
-async def test_a_seed_picks_the_same_question_on_every_server(bank: QuestionBank, question: Question) -> None:
+async def test_a_seed_picks_the_same_question_on_every_server(
+    bank: QuestionBank, question: Question
+) -> None:
     async def picked() -> list[str]:
         driver = Driver(bank, question)
-        return [read(await driver.reset(None, question_id=None, seed=seed)).info.question_id for seed in range(12)]
+        return [
+            read(await driver.reset(None, question_id=None, seed=seed)).info.question_id
+            for seed in range(12)
+        ]
 
     first = await picked()
     assert await picked() == first
@@ -80,7 +90,8 @@ async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: D
     assert read(await driver.reset(actions=[driver.query])).observation.step_count == 1
 
 
-# -- steps: order and idempotency ------------------------------------------------------------------------
+# -- steps: order and idempotency
+# ------------------------------------------------------------------------
 
 
 async def test_the_same_step_again_is_the_same_reply_and_charges_nothing(driver: Driver) -> None:
@@ -96,7 +107,9 @@ async def test_the_same_step_again_is_the_same_reply_and_charges_nothing(driver:
 
 async def test_text_and_object_are_the_same_action(driver: Driver) -> None:
     await driver.reset()
-    first = await driver.step({"action_type": "QUERY", "argument": f"  {driver.question.gold_sql}\n"}, 0)
+    first = await driver.step(
+        {"action_type": "QUERY", "argument": f"  {driver.question.gold_sql}\n"}, 0
+    )
     assert await driver.step(f"query {driver.question.gold_sql}", 0) == first
 
 
@@ -160,7 +173,8 @@ async def test_an_invalid_action_costs_nothing(driver: Driver) -> None:
     assert read(await driver.step(driver.query, 0)).observation.budget_remaining == 4
 
 
-# -- the end ---------------------------------------------------------------------------------------------
+# -- the end
+# ---------------------------------------------------------------------------------------------
 
 
 async def test_after_the_end_repeats_are_answered_and_steps_are_not(driver: Driver) -> None:
@@ -208,7 +222,8 @@ async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
         await late
 
 
-# -- capacity, leases, faults ----------------------------------------------------------------------------
+# -- capacity, leases, faults
+# ----------------------------------------------------------------------------
 
 
 async def test_capacity_refuses_and_never_gives_away_a_place(driver: Driver) -> None:
@@ -223,7 +238,9 @@ async def test_capacity_refuses_and_never_gives_away_a_place(driver: Driver) -> 
     assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
 
 
-async def test_a_full_pool_whose_leases_never_end_refuses_too(bank: QuestionBank, question: Question) -> None:
+async def test_a_full_pool_whose_leases_never_end_refuses_too(
+    bank: QuestionBank, question: Question
+) -> None:
     driver = Driver(bank, question, capacity=1, lease_s=float("inf"))
     await driver.reset("a")
     with pytest.raises(CapacityReached) as caught:
@@ -307,7 +324,12 @@ async def test_draining_starts_nothing_and_finishes_what_is_held(driver: Driver)
 
 async def test_every_error_says_what_to_do(driver: Driver) -> None:
     await driver.reset()
-    for call in (driver.step("x"), driver.step(driver.query, 9), driver.state("nobody"), driver.reset(step_budget=9)):
+    for call in (
+        driver.step("x"),
+        driver.step(driver.query, 9),
+        driver.state("nobody"),
+        driver.reset(step_budget=9),
+    ):
         with pytest.raises(SQLEnvError) as caught:
             await call
         assert json.loads(json.dumps(caught.value.to_wire()))["error"]["code"] == caught.value.code

@@ -39,7 +39,9 @@ async def test_a_held_id_is_fast_forwarded(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
-async def test_a_held_id_with_another_history_is_a_conflict(driver: Driver, other: dict[str, Any]) -> None:
+async def test_a_held_id_with_another_history_is_a_conflict(
+    driver: Driver, other: dict[str, Any]
+) -> None:
     await driver.reset()
     await driver.step(driver.describe, 0)
     with pytest.raises(Conflict):
@@ -47,7 +49,9 @@ async def test_a_held_id_with_another_history_is_a_conflict(driver: Driver, othe
     assert (await driver.state()).action_history == [driver.describe]
 
 
-async def test_a_held_id_with_another_question_is_a_conflict(driver: Driver, tiny_data: Path) -> None:
+async def test_a_held_id_with_another_question_is_a_conflict(
+    driver: Driver, tiny_data: Path
+) -> None:
     await driver.reset()
     other = load_questions(questions_path(tiny_data, "train"))[1]
     with pytest.raises(Conflict):
@@ -77,7 +81,9 @@ async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_whatever_is_sent_the_history_is_one_and_its_replies_are_replays(driver: Driver, seed: int) -> None:
+async def test_whatever_is_sent_the_history_is_one_and_its_replies_are_replays(
+    driver: Driver, seed: int
+) -> None:
     """Random steps and resets, most of them wrong, against a model of a list of actions."""
     draw = random.Random(seed)
     actions = [driver.describe, driver.query, "QUERY: SELECT 1", "QUERY: SELEC 1"]

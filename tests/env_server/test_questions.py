@@ -100,7 +100,9 @@ def test_a_missing_or_broken_part_is_named(copy: Path, tmp_path: Path) -> None:
 
 
 def test_a_gold_that_is_not_its_type_is_named(copy: Path) -> None:
-    change(copy / "questions" / "questions_eval.json", lambda rows: rows[1].update(answer_type="table"))
+    change(
+        copy / "questions" / "questions_eval.json", lambda rows: rows[1].update(answer_type="table")
+    )
     bank = QuestionBank.load(copy)
     with pytest.raises(QuestionLoadError, match="'zoo-1' is not a table"):
         bank.gold(bank.get("zoo-1"))

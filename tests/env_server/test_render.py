@@ -1,12 +1,23 @@
-"""The bytes that an agent reads. A model is trained on them: a change here is a change of RENDER_VERSION."""
+"""The bytes that an agent reads. A model is trained on them: a change here is a change of
+RENDER_VERSION."""
 
-from env_server.render import MAX_RESULT_BYTES, render_cell, render_columns, render_rows, render_schema, render_table
+from env_server.render import (
+    MAX_RESULT_BYTES,
+    render_cell,
+    render_columns,
+    render_rows,
+    render_schema,
+    render_table,
+)
 from env_server.sql import SqlResult
 
 
 def test_rows() -> None:
     result = SqlResult(["name", "age", "note"], [("Ann", 31, None), ("Zoë\nB", 2.0, b"abc")])
-    assert render_rows(result, 20) == "name | age | note\nAnn | 31 | NULL\nZoë\\nB | 2.0 | <blob 3 bytes>"
+    assert (
+        render_rows(result, 20)
+        == "name | age | note\nAnn | 31 | NULL\nZoë\\nB | 2.0 | <blob 3 bytes>"
+    )
 
 
 def test_no_rows() -> None:
@@ -18,10 +29,13 @@ def test_more_rows_are_reported() -> None:
     shown = "\n".join(map(str, range(20)))
     assert render_rows(SqlResult(["n"], rows), 20) == f"n\n{shown}\n(first 20 rows; there are more)"
     assert (
-        render_rows(SqlResult(["n"], rows[:20], truncated=True), 20) == f"n\n{shown}\n(first 20 rows; there are more)"
+        render_rows(SqlResult(["n"], rows[:20], truncated=True), 20)
+        == f"n\n{shown}\n(first 20 rows; there are more)"
     )
     assert render_rows(SqlResult(["n"], rows[:20]), 20) == f"n\n{shown}"
-    assert render_rows(SqlResult(["n"], rows[:3], truncated=True), 20).endswith("\n2\n(first 3 rows; there are more)")
+    assert render_rows(SqlResult(["n"], rows[:3], truncated=True), 20).endswith(
+        "\n2\n(first 3 rows; there are more)"
+    )
 
 
 def test_cells() -> None:

@@ -1,4 +1,5 @@
-"""What no way of playing can break, on real episodes and on every table of amounts: properties, not examples."""
+"""What no way of playing can break, on real episodes and on every table of amounts: properties, not
+examples."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -22,7 +23,9 @@ LOOKS = [
     f"QUERY: {GOLD} -- again", "QUERY: SELECT count(*) FROM orders",
 ]  # fmt: skip
 looks = st.lists(st.sampled_from(LOOKS), max_size=14)
-wrong_ends = st.sampled_from(["ANSWER: chair", "ANSWER: 120.25", "ANSWER: lamp, desk", "ANSWER: it is the desk", None])
+wrong_ends = st.sampled_from(
+    ["ANSWER: chair", "ANSWER: 120.25", "ANSWER: lamp, desk", "ANSWER: it is the desk", None]
+)
 facts = st.builds(
     StepFacts,
     exec_ok=st.booleans(),
@@ -46,7 +49,9 @@ def play(env: SQLEnvironment, actions: list[str]) -> StepResult:
     return result
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(right=looks, wrong=looks, end=wrong_ends)
 def test_every_correct_episode_outscores_every_incorrect_one(
     env: SQLEnvironment, right: list[str], wrong: list[str], end: str | None
@@ -55,10 +60,17 @@ def test_every_correct_episode_outscores_every_incorrect_one(
     other = play(env, [*wrong, end] if end else wrong)
     assert correct.info.outcome == Outcome.CORRECT
     assert other.info.outcome != Outcome.CORRECT
-    assert correct.info.ledger.total >= RULES.least_correct > RULES.most_incorrect >= other.info.ledger.total
+    assert (
+        correct.info.ledger.total
+        >= RULES.least_correct
+        > RULES.most_incorrect
+        >= other.info.ledger.total
+    )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(one=looks, data=st.data())
 def test_the_progress_layer_depends_on_the_final_potential_alone(
     env: SQLEnvironment, one: list[str], data: st.DataObject
@@ -71,7 +83,9 @@ def test_the_progress_layer_depends_on_the_final_potential_alone(
 
 
 def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], RewardLedger]:
-    ledgers = list(accumulate(steps, lambda ledger, step: settle(ledger, step, rules)[1], initial=EMPTY_LEDGER))
+    ledgers = list(
+        accumulate(steps, lambda ledger, step: settle(ledger, step, rules)[1], initial=EMPTY_LEDGER)
+    )
     return [ledger.step.get("progress", 0.0) for ledger in ledgers[1:]], ledgers[-1]
 
 
@@ -95,7 +109,9 @@ def test_progress_is_paid_for_the_best_whatever_the_path(
 def test_right_outscores_wrong_in_every_version(
     rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]
 ) -> None:
-    _, correct = run([*right, StepFacts(exec_ok=True, new_info=False, repeat=False, correct=True)], rules)
+    _, correct = run(
+        [*right, StepFacts(exec_ok=True, new_info=False, repeat=False, correct=True)], rules
+    )
     _, other = run(wrong, rules)
     assert correct.total >= rules.least_correct > rules.most_incorrect >= other.total
     assert rules.weighted(correct) > rules.weighted(other)
@@ -105,6 +121,8 @@ def test_the_bounds_are_reached() -> None:
     """So that they are no larger than they need be."""
     worst = [StepFacts(exec_ok=False, new_info=False, repeat=True)] * 20
     best = [StepFacts(exec_ok=True, new_info=True, repeat=False, potential=1.0)] * 20
-    _, low = run([*worst, StepFacts(exec_ok=False, new_info=False, repeat=True, correct=True)], RULES)
+    _, low = run(
+        [*worst, StepFacts(exec_ok=False, new_info=False, repeat=True, correct=True)], RULES
+    )
     _, high = run(best, RULES)
     assert (low.total, high.total) == (RULES.least_correct, RULES.most_incorrect) == (0.75, 0.2)

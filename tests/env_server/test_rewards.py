@@ -1,4 +1,5 @@
-"""The reward table: amounts, bounds, and that no way of playing makes a wrong episode worth a right one."""
+"""The reward table: amounts, bounds, and that no way of playing makes a wrong episode worth a right
+one."""
 
 import pytest
 from hypothesis import given
@@ -28,11 +29,27 @@ def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:
     [
         (facts(), {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02}, 0.01),
         (facts(new_info=False), {"exec_ok": 0.02, "step_cost": -0.02}, 0.0),
-        (facts(new_info=False, repeat=True), {"exec_ok": 0.02, "repeat": -0.03, "step_cost": -0.02}, -0.03),
+        (
+            facts(new_info=False, repeat=True),
+            {"exec_ok": 0.02, "repeat": -0.03, "step_cost": -0.02},
+            -0.03,
+        ),
         (facts(exec_ok=False, new_info=False), {"step_cost": -0.02}, -0.02),
-        (facts(exec_ok=False, new_info=False, repeat=True), {"repeat": -0.03, "step_cost": -0.02}, -0.05),
-        (facts(new_info=False, correct=True), {"exec_ok": 0.02, "step_cost": -0.02, "correctness": 1.0}, 1.0),
-        (facts(potential=0.5), {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02, "progress": 0.075}, 0.085),
+        (
+            facts(exec_ok=False, new_info=False, repeat=True),
+            {"repeat": -0.03, "step_cost": -0.02},
+            -0.05,
+        ),
+        (
+            facts(new_info=False, correct=True),
+            {"exec_ok": 0.02, "step_cost": -0.02, "correctness": 1.0},
+            1.0,
+        ),
+        (
+            facts(potential=0.5),
+            {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02, "progress": 0.075},
+            0.085,
+        ),
     ],
 )
 def test_what_a_first_step_pays(step: StepFacts, parts: dict[str, float], reward: float) -> None:
@@ -71,7 +88,9 @@ steps = st.lists(
 
 
 @given(steps, steps)
-def test_every_correct_episode_outscores_every_other(right: list[StepFacts], wrong: list[StepFacts]) -> None:
+def test_every_correct_episode_outscores_every_other(
+    right: list[StepFacts], wrong: list[StepFacts]
+) -> None:
     _, correct = play([*right, facts(new_info=False, correct=True)])
     _, other = play(wrong)
     assert correct.total >= 0.75
@@ -104,7 +123,9 @@ def test_nothing_is_paid_without_a_table_or_a_row() -> None:
 
 
 def test_potential_grows_towards_the_gold() -> None:
-    everything = [(name, number) for name in ("Oslo", "Bergen", "Tromsø", "Moss") for number in range(5)]
+    everything = [
+        (name, number) for name in ("Oslo", "Bergen", "Tromsø", "Moss") for number in range(5)
+    ]
     near = potential([("Oslo", 3), ("Bergen", 2)], False, GOLD, True)
     right_shape = potential([("x", 9), ("y", 90)], False, GOLD, True)
     shown = [potential(everything, truncated, GOLD, True) for truncated in (False, True)]
@@ -130,7 +151,10 @@ def test_numbers_near_the_golds_are_worth_something() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()), max_size=6)
+    st.lists(
+        st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()),
+        max_size=6,
+    )
 )
 def test_potential_is_a_share(rows: list[tuple[object, int]]) -> None:
     assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0

@@ -66,7 +66,9 @@ def test_steps_over_a_socket_with_no_line_a_request(server: ServerProcess) -> No
     with httpx.Client(base_url=server.url) as http:
         episode_id = http.post("/reset", json={"seed": 1}).json()["episode_id"]
         for step in range(3):
-            reply = http.post("/step", json={"episode_id": episode_id, "action": "QUERY: SELECT 1", "step": step})
+            reply = http.post(
+                "/step", json={"episode_id": episode_id, "action": "QUERY: SELECT 1", "step": step}
+            )
             assert reply.json()["observation"]["step_count"] == step + 1
         assert http.delete(f"/episodes/{episode_id}").status_code == 200
     assert server.log().count("\n") == 1
@@ -100,13 +102,18 @@ def test_hanging_up_in_mid_request_leaves_the_server_well(server: ServerProcess)
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, sig: int) -> None:
-    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=30) as http:
+    with (
+        running_server(tiny_data, "--workers", "1") as server,
+        httpx.Client(base_url=server.url, timeout=30) as http,
+    ):
         workers = children(server.process.pid)
         assert workers
         http.post("/reset", json={"episode_id": "e"})
         replies: list[httpx.Response] = []
         step = threading.Thread(
-            target=lambda: replies.append(http.post("/step", json={"episode_id": "e", "action": SLOW}))
+            target=lambda: replies.append(
+                http.post("/step", json={"episode_id": "e", "action": SLOW})
+            )
         )
         step.start()
         time.sleep(0.05)
@@ -126,19 +133,30 @@ def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
         while http.get("/ready").status_code == 200:
             assert time.monotonic() < deadline
         assert http.post("/reset").status_code == 503
-        assert http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1"}).status_code == 200
+        assert (
+            http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1"}).status_code
+            == 200
+        )
         began = time.monotonic()
         assert server.stop() == 0, "a second signal ends the draining"
         assert time.monotonic() - began < 15
 
 
-def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(tiny_data: Path) -> None:
-    longer = SLOW.replace("1500000", "9000000")  # over the limit on VM steps, which is a reply like any other
-    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=60) as http:
+def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(
+    tiny_data: Path,
+) -> None:
+    # over the limit on VM steps, which is a reply like any other
+    longer = SLOW.replace("1500000", "9000000")
+    with (
+        running_server(tiny_data, "--workers", "1") as server,
+        httpx.Client(base_url=server.url, timeout=60) as http,
+    ):
         http.post("/reset", json={"episode_id": "e"})
         replies: list[httpx.Response] = []
         body = {"episode_id": "e", "action": longer, "step": 0}
-        step = threading.Thread(target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60)))
+        step = threading.Thread(
+            target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60))
+        )
         step.start()
         while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
             assert step.is_alive()
@@ -153,7 +171,9 @@ def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(tiny
         assert step.is_alive()
         assert [reply.status_code for reply in refused] == [503, 503, 200]
         errors = [refused[0].json(), refused[1].json(), refused[2].json()["results"][0]]
-        assert [(one["error"]["code"], one["error"]["retryable"]) for one in errors] == [("not_ready", True)] * 3
+        assert [(one["error"]["code"], one["error"]["retryable"]) for one in errors] == [
+            ("not_ready", True)
+        ] * 3
         step.join()
         assert replies[0].json()["info"]["error_code"] == "sql_budget"
         assert server.process.wait(30) == 0, server.log()
@@ -166,7 +186,11 @@ def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
         server.stop()
         lines = [json.loads(line) for line in server.log().splitlines()]
     assert lines[0]["message"].startswith(f"SQLEnv serves {server.url} "), "where it is, too"
-    assert {"episode_id": "one", "message": "rebuilt from 1 actions", "level": "info"}.items() <= lines[1].items()
+    assert {
+        "episode_id": "one",
+        "message": "rebuilt from 1 actions",
+        "level": "info",
+    }.items() <= lines[1].items()
     assert any("episodes ended" in line["message"] for line in lines)
 
 
@@ -185,7 +209,10 @@ def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
 
 
 def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
-    with running_server(tiny_data, "--workers", "1") as server, httpx.Client(base_url=server.url, timeout=30) as http:
+    with (
+        running_server(tiny_data, "--workers", "1") as server,
+        httpx.Client(base_url=server.url, timeout=30) as http,
+    ):
         http.post("/reset", json={"episode_id": "e"})
         os.kill(children(server.process.pid)[0], signal.SIGKILL)
         reply = http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 0})
@@ -193,7 +220,8 @@ def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
         assert reply.json()["observation"]["error"] is None
 
 
-# -- starts that fail: one clear line, no traceback --------------------------------------------------------------
+# -- starts that fail: one clear line, no traceback
+# --------------------------------------------------------------
 
 
 def assert_fails(result: "subprocess.CompletedProcess[str]", *named: str) -> None:
@@ -206,7 +234,9 @@ def assert_fails(result: "subprocess.CompletedProcess[str]", *named: str) -> Non
 
 
 def test_a_missing_data_directory(tmp_path: Path) -> None:
-    assert_fails(run("--data", str(tmp_path / "gone"), "--port", "0"), str(tmp_path / "gone"), "--data")
+    assert_fails(
+        run("--data", str(tmp_path / "gone"), "--port", "0"), str(tmp_path / "gone"), "--data"
+    )
 
 
 def test_a_questions_file_that_is_none(tiny_data: Path, tmp_path: Path) -> None:
@@ -218,17 +248,24 @@ def test_a_questions_file_that_is_none(tiny_data: Path, tmp_path: Path) -> None:
 
 def test_a_missing_database(tiny_data: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_data, tmp_path / "data")
-    path = database_path(tmp_path / "data", load_questions(questions_path(tiny_data, "train"))[0].database_name)
+    path = database_path(
+        tmp_path / "data", load_questions(questions_path(tiny_data, "train"))[0].database_name
+    )
     path.unlink()
     assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
 
 
 def test_a_port_in_use(server: ServerProcess, tiny_data: Path) -> None:
-    assert_fails(run("--data", str(tiny_data), "--port", str(server.port)), str(server.port), "--port")
+    assert_fails(
+        run("--data", str(tiny_data), "--port", str(server.port)), str(server.port), "--port"
+    )
 
 
 def test_a_host_that_is_none(tiny_data: Path) -> None:
-    assert_fails(run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"), "no.such.host.invalid")
+    assert_fails(
+        run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"),
+        "no.such.host.invalid",
+    )
 
 
 def test_a_bad_setting(tiny_data: Path) -> None:
@@ -237,6 +274,9 @@ def test_a_bad_setting(tiny_data: Path) -> None:
 
 def test_help_and_settings() -> None:
     text = run("--help").stdout
-    assert all(option in text for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings"))
+    assert all(
+        option in text
+        for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings")
+    )
     assert "SQLENV_PORT, default 8000" in " ".join(text.split())
     assert "SQLENV_LEASE_S" in run("--settings").stdout

@@ -39,7 +39,9 @@ def test_defaults_of_the_specification() -> None:
     assert settings.capacity >= 10_000
 
 
-@pytest.mark.parametrize("bad", [{"capacity": 0}, {"port": 70_000}, {"lease_s": 0}, {"step_budget": 0}, {"no": 1}])
+@pytest.mark.parametrize(
+    "bad", [{"capacity": 0}, {"port": 70_000}, {"lease_s": 0}, {"step_budget": 0}, {"no": 1}]
+)
 def test_nonsense_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Settings(**bad)

@@ -1,4 +1,5 @@
-"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none charged twice, none changed.
+"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none charged
+twice, none changed.
 
 The long version is of the size that the benchmark reports: `python benchmarks/faults.py`.
 """
@@ -49,7 +50,11 @@ def test_several_servers(tiny_data: Path) -> None:
 def test_one_gateway_to_several_servers(tiny_data: Path) -> None:
     faults = [fault for fault in BRIEF if fault.kind in ("kill", "sleep", "lost_replies", "cut")]
     with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as front:
-        check(soak("gateway", tiny_data, cluster, [front.url], 80, faults, stall_s=STALL_S), faults, 80)
+        check(
+            soak("gateway", tiny_data, cluster, [front.url], 80, faults, stall_s=STALL_S),
+            faults,
+            80,
+        )
 
 
 LONG = plan(22, servers=3, seed=1)

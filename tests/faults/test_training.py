@@ -11,13 +11,13 @@ from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import Cluster, running_cluster
 from benchmarks.chaos.faults import Chaos, Fault, plan
 from benchmarks.chaos.measure import client_of
-from shared.replicas import ClientStats
-from shared.sync import SyncSQLEnvClient
+from shared.client.replica import ClientStats
+from shared.client.sync import SyncSQLEnvClient
 from trainer.config import GRPOConfig
-from trainer.questions import load_question_prompts
-from trainer.rollout import RolloutStats
-from trainer.summary import model_digest
-from trainer.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.rollout.dataset import load_question_prompts
+from trainer.rollout.loop import RolloutStats
+from trainer.run.summary import model_digest
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
 LONG = plan(22, servers=3, seed=2)
@@ -95,17 +95,23 @@ def test_training_goes_through_the_death_and_return_of_every_server(
     tiny_data: Path,
     tmp_path: Path,
 ) -> None:
-    config = config.override(data_dir=tiny_data, max_steps=steps, logging_steps=1, learning_rate=1e-3)
+    config = config.override(
+        data_dir=tiny_data, max_steps=steps, logging_steps=1, learning_rate=1e-3
+    )
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with (
         running_cluster(tiny_data, size=3) as cluster,
         gateway.running_gateway(cluster.urls) if way == "gateway" else nullcontext() as front,
     ):
         urls = cluster.urls if front is None else [front.url]
-        calm, calm_stats, expected = train(cluster, urls, [], 1, model, tokenizer, config, tmp_path / "calm")
+        calm, calm_stats, expected = train(
+            cluster, urls, [], 1, model, tokenizer, config, tmp_path / "calm"
+        )
         model.load_state_dict(start)
         every = calm_stats.steps // (len(faults) + 1)
-        rows, stats, weights = train(cluster, urls, faults, every, model, tokenizer, config, tmp_path / "chaos")
+        rows, stats, weights = train(
+            cluster, urls, faults, every, model, tokenizer, config, tmp_path / "chaos"
+        )
     print(stats)
     assert calm_stats.rebuilds == 0
     assert stats.rebuilds > 0

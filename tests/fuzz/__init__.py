@@ -6,5 +6,6 @@
     coverage_guided.py      the atheris target, a program: it is guided by the coverage of our own code
     test_coverage_guided.py runs it, shortly and long
 
-`make test` runs each shortly and reproducibly, `make test-all` long and with another seed each time.
+`make test` runs each shortly and reproducibly, `make test-all` long and with another seed each
+time.
 """

@@ -1,13 +1,15 @@
-"""Coverage-guided fuzzing with atheris: a program, since libFuzzer ends the process that it runs in.
+"""Coverage-guided fuzzing with atheris: a program, since libFuzzer ends the process that it runs
+in.
 
     python -m tests.fuzz.coverage_guided WORK_DIR -runs=2000 -seed=1          # options are libFuzzer's
     python -m tests.fuzz.coverage_guided WORK_DIR -max_total_time=600
     python -m tests.fuzz.coverage_guided WORK_DIR WORK_DIR/crash-...          # an input again
 
-An input is a list of actions' texts, separated by null characters; the first byte's lowest bit says whether they are an
-episode or statements. The corpus begins with every hostile query. Coverage is that of this project's Python: the
-authorizer, the checks of a statement, errors, rendering, actions, rewards, the verifier. SQLite itself is a library
-that is not instrumented; its own project fuzzes it.
+An input is a list of actions' texts, separated by null characters; the first byte's lowest bit says
+whether they are an episode or statements. The corpus begins with every hostile query. Coverage is
+that of this project's Python: the authorizer, the checks of a statement, errors, rendering,
+actions, rewards, the verifier. SQLite itself is a library that is not instrumented; its own project
+fuzzes it.
 """
 
 import sys
@@ -46,7 +48,9 @@ def write_corpus(directory: Path) -> Path:
 
 def write_dictionary(path: Path) -> Path:
     """The words that libFuzzer puts in."""
-    words = dict.fromkeys([*WORDS, *TABLES, *COLUMNS, *FORBIDDEN, "QUERY: ", "DESCRIBE: ", "SAMPLE: ", "ANSWER: "])
+    words = dict.fromkeys(
+        [*WORDS, *TABLES, *COLUMNS, *FORBIDDEN, "QUERY: ", "DESCRIBE: ", "SAMPLE: ", "ANSWER: "]
+    )
     lines = ("".join(f"\\x{byte:02x}" for byte in word.encode()) for word in words)
     path.write_text("".join(f'"{line}"\n' for line in lines))
     return path

@@ -1,4 +1,5 @@
-"""What must hold of an action and of a statement, whatever they are. A broken property is an AssertionError."""
+"""What must hold of an action and of a statement, whatever they are. A broken property is an
+AssertionError."""
 
 import re
 from pathlib import Path
@@ -13,8 +14,8 @@ from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import InvalidAction
 from tests.conftest import make_database, write_data
 
-# Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the dear calls take:
-# close to it, the machine would decide.
+# Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the
+# dear calls take: close to it, the machine would decide.
 POLICY = SqlPolicy(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
 CODES = {"no_such_table", "sql_error", "sql_denied", "sql_budget"}
 SECRET = "only_the_catalogue_holds_this"  # it is in the text of a CREATE TABLE, and in no row
@@ -50,7 +51,8 @@ class World:
 
 
 def check_statement(world: World, sql: str) -> SqlResult:
-    """A statement gives rows or an error that is the agent's, the same again, and leaves nothing behind."""
+    """A statement gives rows or an error that is the agent's, the same again, and leaves nothing
+    behind."""
     result = world.query(sql)
     if result.error is None:
         assert result.error_code is None
@@ -77,7 +79,9 @@ def check_rows(result: SqlResult, sql: str) -> None:
     assert len(lines) <= POLICY.shown_rows + 2, "a cell has made a line of its own"
     assert all(len(line) <= (MAX_CELL_CHARS + 40) * max(1, len(result.columns)) for line in lines)
     if result.truncated:
-        assert lines[-1] == f"(first {len(result.rows)} rows; there are more)" or lines[-1].startswith("(cut: ")
+        assert lines[-1] == f"(first {len(result.rows)} rows; there are more)" or lines[
+            -1
+        ].startswith("(cut: ")
 
 
 def check_error(error: str, sql: str) -> None:
@@ -108,7 +112,8 @@ def read(text: str) -> tuple[SQLAction | None, str]:
 
 
 def check_episode(world: World, actions: list[str]) -> list[bytes]:
-    """Actions in a row, until the end: each is answered or refused as no action, and a replay gives the same bytes."""
+    """Actions in a row, until the end: each is answered or refused as no action, and a replay gives
+    the same bytes."""
     env = SQLEnvironment(world.bank, world.runner)
     env.reset(question_id="shop-4", step_budget=max(1, len(actions)))
     taken: list[str] = []
@@ -127,7 +132,9 @@ def check_episode(world: World, actions: list[str]) -> list[bytes]:
         if seen.error is not None:
             assert result.info.error_code in CODES
             check_error(seen.error, text)
-        assert result.done == (action.action_type == ActionType.ANSWER or len(taken) + 1 == env.state.step_budget)
+        assert result.done == (
+            action.action_type == ActionType.ANSWER or len(taken) + 1 == env.state.step_budget
+        )
         assert -0.25 <= result.info.ledger.total <= 1.2
         taken.append(text)
         replies.append(to_json(result))

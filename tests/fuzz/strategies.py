@@ -1,19 +1,53 @@
-"""Statements for hypothesis: by a grammar of what agents write, from hostile ones changed, and any text."""
+"""Statements for hypothesis: by a grammar of what agents write, from hostile ones changed, and any
+text."""
 
 from hypothesis import strategies as st
 
-from env_server.conformance.hostile import load
-from env_server.sql.policy import FUNCTIONS
+from env_server.conformance.corpus import load
+from env_server.sql.limits import FUNCTIONS
 
-TABLES = ["customers", "products", "orders", "t", "sqlite_master", "carray", "no_such", "main.orders", "x"]
-COLUMNS = ["name", "city", "price", "quantity", "note", "a", "b", "*", "rowid", "customer_id", "no_such", "i", '"it"']
+TABLES = [
+    "customers",
+    "products",
+    "orders",
+    "t",
+    "sqlite_master",
+    "carray",
+    "no_such",
+    "main.orders",
+    "x",
+]
+COLUMNS = [
+    "name",
+    "city",
+    "price",
+    "quantity",
+    "note",
+    "a",
+    "b",
+    "*",
+    "rowid",
+    "customer_id",
+    "no_such",
+    "i",
+    '"it"',
+]
 OWN_COLUMNS = {
     "customers": ["customer_id", "name", "city", "joined_on"],
     "products": ["product_id", "title", "price"],
     "orders": ["order_id", "customer_id", "quantity", "note"],
     "t": ["a", "b", "rowid"],
 }
-FORBIDDEN = ["random", "randomblob", "load_extension", "sqlite_version", "unhex", "zeroblob", "readfile", "changes"]
+FORBIDDEN = [
+    "random",
+    "randomblob",
+    "load_extension",
+    "sqlite_version",
+    "unhex",
+    "zeroblob",
+    "readfile",
+    "changes",
+]
 WORDS = [
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION", "UNION ALL", "EXCEPT",
     "INTERSECT", "WITH", "RECURSIVE", "AS", "MATERIALIZED", "VALUES", "JOIN", "LEFT JOIN", "NATURAL JOIN", "USING",
@@ -41,12 +75,20 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
     return st.one_of(
         st.tuples(inner, operators, inner).map(lambda parts: f"({' '.join(parts)})"),
-        st.tuples(functions, st.lists(inner, max_size=3)).map(lambda parts: f"{parts[0]}({', '.join(parts[1])})"),
+        st.tuples(functions, st.lists(inner, max_size=3)).map(
+            lambda parts: f"{parts[0]}({', '.join(parts[1])})"
+        ),
         inner.map(lambda value: f"CAST({value} AS TEXT)"),
-        st.tuples(inner, inner).map(lambda parts: f"CASE WHEN {parts[0]} THEN {parts[1]} ELSE {parts[0]} END"),
-        st.tuples(inner, st.lists(inner, max_size=3)).map(lambda parts: f"{parts[0]} IN ({', '.join(parts[1])})"),
+        st.tuples(inner, inner).map(
+            lambda parts: f"CASE WHEN {parts[0]} THEN {parts[1]} ELSE {parts[0]} END"
+        ),
+        st.tuples(inner, st.lists(inner, max_size=3)).map(
+            lambda parts: f"{parts[0]} IN ({', '.join(parts[1])})"
+        ),
         inner.map(lambda value: f"sum({value}) OVER (ORDER BY 1)"),
-        st.tuples(inner, st.sampled_from(TABLES)).map(lambda parts: f"(SELECT {parts[0]} FROM {parts[1]})"),
+        st.tuples(inner, st.sampled_from(TABLES)).map(
+            lambda parts: f"(SELECT {parts[0]} FROM {parts[1]})"
+        ),
     )
 
 
@@ -58,7 +100,12 @@ def lookups(draw: st.DrawFn) -> str:
     """A SELECT that compiles: of one table and its own columns."""
     table, columns = draw(st.sampled_from(sorted(OWN_COLUMNS.items())))
     own = st.sampled_from(columns)
-    shown = draw(st.lists(st.one_of(own, own.map("count(DISTINCT {})".format), own.map("max({})".format)), min_size=1))
+    shown = draw(
+        st.lists(
+            st.one_of(own, own.map("count(DISTINCT {})".format), own.map("max({})".format)),
+            min_size=1,
+        )
+    )
     sql = f"SELECT {', '.join(shown[:4])} FROM {table}"
     if draw(st.booleans()):
         sql += f" WHERE {draw(own)} {draw(st.sampled_from(['=', '<', '>=', 'IS NOT', 'LIKE']))} {draw(literals)}"
@@ -93,13 +140,17 @@ def changed(draw: st.DrawFn) -> str:
     sql = draw(st.sampled_from(STATEMENTS))
     for _ in range(draw(st.integers(0, 3))):
         start, end = sorted((draw(st.integers(0, len(sql))), draw(st.integers(0, len(sql)))))
-        piece = draw(st.one_of(st.sampled_from(WORDS), st.just(""), expressions, st.sampled_from(STATEMENTS)))
+        piece = draw(
+            st.one_of(st.sampled_from(WORDS), st.just(""), expressions, st.sampled_from(STATEMENTS))
+        )
         end = end if draw(st.booleans()) else start
         sql = f"{sql[:start]} {piece} {sql[end:]}"
     return sql[:20_000]
 
 
-word_salad = st.lists(st.one_of(st.sampled_from(WORDS + TABLES + COLUMNS), literals), max_size=25).map(" ".join)
+word_salad = st.lists(
+    st.one_of(st.sampled_from(WORDS + TABLES + COLUMNS), literals), max_size=25
+).map(" ".join)
 statements = st.one_of(lookups(), selects(), selects(), changed(), word_salad, st.text(max_size=60))
 
 actions = st.one_of(
@@ -108,5 +159,15 @@ actions = st.one_of(
     st.sampled_from(TABLES).map(lambda name: f"SAMPLE {name}"),
     st.text(max_size=30).map(lambda text: f"ANSWER: {text}"),
     st.text(max_size=40),
-    st.sampled_from(["query:", "Answer:\n", "ANSWER", "QUERY SELECT 1", "DESCRIBE:\tt", "ſample: t", "QUERY: \0"]),
+    st.sampled_from(
+        [
+            "query:",
+            "Answer:\n",
+            "ANSWER",
+            "QUERY SELECT 1",
+            "DESCRIBE:\tt",
+            "ſample: t",
+            "QUERY: \0",
+        ]
+    ),
 )

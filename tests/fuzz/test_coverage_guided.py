@@ -7,21 +7,26 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("atheris", reason="atheris has no wheel for this system or Python; hypothesis fuzzes alone")
+pytest.importorskip(
+    "atheris", reason="atheris has no wheel for this system or Python; hypothesis fuzzes alone"
+)
 
 ROOT = Path(__file__).parents[2]
 LONG_S = 300
 
 
 def fuzz(work: Path, *options: str, timeout_s: float) -> str:
-    """Run the target. -> its output; a broken property fails with it, and with the command that shows it again."""
+    """Run the target. -> its output; a broken property fails with it, and with the command that
+    shows it again."""
     work.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.coverage_guided", str(work), *options],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout_s,
     )  # fmt: skip
     found = sorted(path.name for path in work.glob("*-*") if path.is_file())
-    again = "".join(f"\npython -m tests.fuzz.coverage_guided WORK_DIR {work / name}" for name in found)
+    again = "".join(
+        f"\npython -m tests.fuzz.coverage_guided WORK_DIR {work / name}" for name in found
+    )
     assert done.returncode == 0, f"{done.stdout[-4000:]}{again}"
     assert found == []
     return done.stdout

@@ -1,4 +1,5 @@
-"""Property-based: whatever is sent, the properties hold, and the server answers with what it documents."""
+"""Property-based: whatever is sent, the properties hold, and the server answers with what it
+documents."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,7 +71,11 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expressi
     """Where the jail lets it pass: functions of its own, limits and the clock change nothing."""
     sql = f"SELECT {expression} FROM customers, t"
     result = world.query(sql)
-    if result.error is not None or any(word in sql.lower() for word in ("'now'", "current_")) or result.truncated:
+    if (
+        result.error is not None
+        or any(word in sql.lower() for word in ("'now'", "current_"))
+        or result.truncated
+    ):
         return
     plain = apsw.Connection(world.path, flags=apsw.SQLITE_OPEN_READONLY)
     plain.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
@@ -80,11 +85,13 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expressi
         return
     finally:
         plain.close(True)
-    assert repr(result.rows) == repr(expected)  # NaN is no SQLite value; -0.0 and 0.0 are told apart
+    # NaN is no SQLite value; -0.0 and 0.0 are told apart
+    assert repr(result.rows) == repr(expected)
 
 
 def test_the_strategies_reach_both_sides(world: World) -> None:
-    """Of the statements a good part runs, and every way of refusing is seen: else the properties say little."""
+    """Of the statements a good part runs, and every way of refusing is seen: else the properties
+    say little."""
     seen: dict[str | None, int] = {}
 
     @settings(brief, max_examples=300, database=None)
@@ -97,11 +104,13 @@ def test_the_strategies_reach_both_sides(world: World) -> None:
     for sql in STATEMENTS[:40]:
         code = world.query(sql).error_code
         seen[code] = seen.get(code, 0) + 1
-    assert seen[None] > 30, seen  # far below what it is: hypothesis draws otherwise wherever a constant of ours changes
+    # far below what it is: hypothesis draws otherwise wherever a constant of ours changes
+    assert seen[None] > 30, seen
     assert {"sql_error", "sql_denied", "no_such_table", "sql_budget"} <= set(seen), seen
 
 
-# -- requests ----------------------------------------------------------------------------------------------------------
+# -- requests
+# ----------------------------------------------------------------------------------------------------------
 
 STATUSES = {200, 400, 404, 405, 409, 413, 422, 429}
 json_values = st.recursive(
@@ -112,13 +121,17 @@ json_values = st.recursive(
         st.floats(allow_nan=False, allow_infinity=False),
         st.text(max_size=20),
     ),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 action_values = st.one_of(
     actions.filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)),
     json_values,
-    st.fixed_dictionaries({"action_type": st.sampled_from(["QUERY", "ANSWER", "DROP", 5]), "argument": json_values}),
+    st.fixed_dictionaries(
+        {"action_type": st.sampled_from(["QUERY", "ANSWER", "DROP", 5]), "argument": json_values}
+    ),
 )
 requests = st.one_of(
     st.tuples(
@@ -146,7 +159,9 @@ requests = st.one_of(
         ),
     ),
     st.tuples(st.sampled_from(["/reset", "/step", "/reset_batch", "/step_batch"]), json_values),
-    st.tuples(st.just("/step_batch"), st.fixed_dictionaries({"steps": st.lists(json_values, max_size=3)})),
+    st.tuples(
+        st.just("/step_batch"), st.fixed_dictionaries({"steps": st.lists(json_values, max_size=3)})
+    ),
 )
 
 

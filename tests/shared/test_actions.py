@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.actions import ACTIONS, EXPECTED, MAX_ARGUMENT_CHARS, ActionType, SQLAction, parse_action, render_action
+from shared.actions import (
+    ACTIONS,
+    EXPECTED,
+    MAX_ARGUMENT_CHARS,
+    ActionType,
+    SQLAction,
+    parse_action,
+    render_action,
+)
 from shared.errors import InvalidAction
 
 
@@ -30,7 +38,17 @@ def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "SELECT 1", "DESCRIBEsinger", "DESCRIBES: singer", "I say QUERY: SELECT 1", "DESCRıBE: t", ": x"]
+    "text",
+    [
+        "",
+        " ",
+        "SELECT 1",
+        "DESCRIBEsinger",
+        "DESCRIBES: singer",
+        "I say QUERY: SELECT 1",
+        "DESCRıBE: t",
+        ": x",
+    ],
 )
 def test_a_text_that_is_no_action_is_told_what_was_expected(text: str) -> None:
     with pytest.raises(InvalidAction) as caught:
@@ -80,7 +98,9 @@ def test_any_text_is_an_action_or_an_invalid_action(text: str) -> None:
     assert parse_action(render_action(action)) == action
 
 
-@pytest.mark.parametrize("text", ["QUERY:" + " " * 200_000 + "x" * 30_000, " " * 400_000, "QUERY: " + "\n " * 200_000])
+@pytest.mark.parametrize(
+    "text", ["QUERY:" + " " * 200_000 + "x" * 30_000, " " * 400_000, "QUERY: " + "\n " * 200_000]
+)
 def test_a_hostile_text_costs_little(text: str) -> None:
     started = time.process_time()
     with pytest.raises(InvalidAction):

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from shared.dataset import check_databases, data_digest, database_path, load_questions, load_splits, questions_path
+from shared.dataset import (
+    check_databases,
+    data_digest,
+    database_path,
+    load_questions,
+    load_splits,
+    questions_path,
+)
 from shared.errors import DatabaseLoadError, QuestionLoadError
 
 
@@ -33,7 +40,12 @@ def write(path: Path, content: Any) -> Path:
 def test_questions_are_read_by_split(tmp_path: Path) -> None:
     rows = [
         row(),
-        row(question_id="q2", gold_answer=[["Ada", None], ["Bo", 2.5]], answer_type="table", extra="kept out"),
+        row(
+            question_id="q2",
+            gold_answer=[["Ada", None], ["Bo", 2.5]],
+            answer_type="table",
+            extra="kept out",
+        ),
     ]
     write(questions_path(tmp_path, "train"), rows)
     write(questions_path(tmp_path, "eval"), [row(question_id="q3")])
@@ -56,7 +68,9 @@ def test_questions_are_read_by_split(tmp_path: Path) -> None:
         ([{"question_id": "q1"}], "0.question_text"),
     ],
 )
-def test_a_bad_questions_file_is_named_with_its_first_fault(tmp_path: Path, content: Any, words: str) -> None:
+def test_a_bad_questions_file_is_named_with_its_first_fault(
+    tmp_path: Path, content: Any, words: str
+) -> None:
     path = write(tmp_path / "q.json", content)
     with pytest.raises(QuestionLoadError) as caught:
         load_questions(path)
@@ -65,7 +79,10 @@ def test_a_bad_questions_file_is_named_with_its_first_fault(tmp_path: Path, cont
 
 
 def test_what_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> None:
-    for load in (lambda: load_questions(tmp_path / "none.json"), lambda: load_splits(tmp_path / "none")):
+    for load in (
+        lambda: load_questions(tmp_path / "none.json"),
+        lambda: load_splits(tmp_path / "none"),
+    ):
         with pytest.raises(QuestionLoadError, match=r"none.*python -m data build.*--data"):
             load()
     with pytest.raises(QuestionLoadError, match="directory"):
@@ -87,4 +104,7 @@ def test_the_digest_follows_content_and_names_and_nothing_else(tmp_path: Path) -
     first = make("a")
     assert first == make("elsewhere")
     assert len(first) == 64
-    assert len({first, make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")}) == 4
+    assert (
+        len({first, make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")})
+        == 4
+    )

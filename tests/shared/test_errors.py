@@ -7,13 +7,23 @@ import pickle
 import pytest
 
 from shared import errors
-from shared.errors import BY_CODE, STATUS, InvalidRequest, NotReady, SQLEnvError, from_wire, is_retryable
+from shared.errors import (
+    BY_CODE,
+    STATUS,
+    InvalidRequest,
+    NotReady,
+    SQLEnvError,
+    from_wire,
+    is_retryable,
+)
 
 
 def test_every_class_is_drawn_in_the_docstring_with_its_status() -> None:
     assert errors.__doc__ is not None
     for kind in BY_CODE.values():
-        line = next((line for line in errors.__doc__.splitlines() if f" {kind.__name__} " in line), None)
+        line = next(
+            (line for line in errors.__doc__.splitlines() if f" {kind.__name__} " in line), None
+        )
         assert line, f"{kind.__name__} is not in the docstring of shared/errors.py"
         if "(" in line:
             assert line.rstrip().endswith(f"({kind.status})"), line
@@ -21,7 +31,11 @@ def test_every_class_is_drawn_in_the_docstring_with_its_status() -> None:
 
 
 def test_codes_are_unique_and_every_class_has_one() -> None:
-    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SQLEnvError)}
+    kinds = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, SQLEnvError)
+    }
     assert set(BY_CODE.values()) == kinds
     assert len(BY_CODE) == len(kinds)
     assert STATUS["behind"] == STATUS["conflict"] == 409
@@ -40,7 +54,9 @@ def test_each_error_crosses_the_wire(code: str) -> None:
     assert is_retryable(got) == is_retryable(sent) == sent.retryable
 
 
-@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(
+    "copier", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
+)
 def test_errors_can_be_copied_and_sent_between_processes(copier: object) -> None:
     error = NotReady("starting", retry_after_s=1)
     twin = copier(error)  # type: ignore[operator]
@@ -48,7 +64,14 @@ def test_errors_can_be_copied_and_sent_between_processes(copier: object) -> None
 
 
 def test_any_detail_a_server_may_send_is_kept() -> None:
-    fields = {"code": "invalid_request", "message": "m", "retryable": False, "self": 1, "kind": 2, "status": 3}
+    fields = {
+        "code": "invalid_request",
+        "message": "m",
+        "retryable": False,
+        "self": 1,
+        "kind": 2,
+        "status": 3,
+    }
     error = from_wire({"error": fields})
     assert isinstance(error, InvalidRequest)
     assert error.details == {"self": 1, "kind": 2, "status": 3}
@@ -64,9 +87,15 @@ def test_an_unknown_code_is_a_plain_error_that_keeps_what_the_sender_said() -> N
     assert not is_retryable(from_wire({"error": {"code": "teapot", "message": ""}}, 418))
 
 
-@pytest.mark.parametrize("body", [None, "text", [], {}, {"detail": "Not Found"}, {"error": "text"}, {"error": None}, 3])
-@pytest.mark.parametrize(("status", "retryable"), [(404, False), (500, False), (429, True), (502, True), (503, True)])
-def test_a_foreign_reply_is_an_error_that_names_its_source(body: object, status: int, retryable: bool) -> None:
+@pytest.mark.parametrize(
+    "body", [None, "text", [], {}, {"detail": "Not Found"}, {"error": "text"}, {"error": None}, 3]
+)
+@pytest.mark.parametrize(
+    ("status", "retryable"), [(404, False), (500, False), (429, True), (502, True), (503, True)]
+)
+def test_a_foreign_reply_is_an_error_that_names_its_source(
+    body: object, status: int, retryable: bool
+) -> None:
     error = from_wire(body, status, "http://proxy:1")
     assert type(error) is SQLEnvError
     assert "http://proxy:1" in str(error)

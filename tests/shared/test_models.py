@@ -8,7 +8,15 @@ from pydantic import BaseModel, ValidationError
 
 from shared import models
 from shared.actions import ActionType, SQLAction
-from shared.models import MAX_STEP_BUDGET, Outcome, ResetRequest, ResetResult, SQLObservation, StepRequest, StepResult
+from shared.models import (
+    MAX_STEP_BUDGET,
+    Outcome,
+    ResetRequest,
+    ResetResult,
+    SQLObservation,
+    StepRequest,
+    StepResult,
+)
 
 RESULT = {
     "observation": {
@@ -56,11 +64,18 @@ def test_a_later_servers_further_fields_are_ignored_by_this_client() -> None:
 
 def test_what_an_agent_sees_names_no_episode_no_question_and_no_gold() -> None:
     hidden = ("id", "gold", "time", "clock", "ledger", "outcome", "sql")
-    assert [name for name in SQLObservation.model_fields if any(word in name for word in hidden)] == []
+    assert [
+        name for name in SQLObservation.model_fields if any(word in name for word in hidden)
+    ] == []
 
 
 @pytest.mark.parametrize(
-    "request_", [{}, {"action": "QUERY: 1", "episode_id": "e"}, {"action": {"action_type": "QUERY", "argument": "1"}}]
+    "request_",
+    [
+        {},
+        {"action": "QUERY: 1", "episode_id": "e"},
+        {"action": {"action_type": "QUERY", "argument": "1"}},
+    ],
 )
 def test_step_requests_take_an_action_as_text_or_object(request_: dict[str, Any]) -> None:
     if "episode_id" in request_:
@@ -93,10 +108,18 @@ def test_bad_resets_are_refused(bad: dict[str, Any]) -> None:
 
 def test_a_reset_takes_everything_it_says() -> None:
     request = ResetRequest.model_validate(
-        {"episode_id": "A-b_c.d:1", "difficulty": ["easy", "hard"], "seed": -1, "step_budget": MAX_STEP_BUDGET}
+        {
+            "episode_id": "A-b_c.d:1",
+            "difficulty": ["easy", "hard"],
+            "seed": -1,
+            "step_budget": MAX_STEP_BUDGET,
+        }
         | {"actions": ["DESCRIBE: t", {"action_type": "SAMPLE", "argument": " t "}]}
     )
-    assert request.actions == ["DESCRIBE: t", SQLAction(action_type=ActionType.SAMPLE, argument="t")]
+    assert request.actions == [
+        "DESCRIBE: t",
+        SQLAction(action_type=ActionType.SAMPLE, argument="t"),
+    ]
     assert ResetRequest.model_validate_json(request.model_dump_json()) == request
 
 
@@ -108,6 +131,8 @@ def test_every_public_model_has_a_docstring() -> None:
         if value.__module__ == models.__name__
     ]
     undocumented = [
-        model.__name__ for model in public if not model.__doc__ and not model.__name__.endswith("BatchRequest")
+        model.__name__
+        for model in public
+        if not model.__doc__ and not model.__name__.endswith("BatchRequest")
     ]
     assert undocumented == []

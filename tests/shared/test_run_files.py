@@ -56,7 +56,12 @@ def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"steps": "1"}, "steps"), ({"outcome": "won"}, "outcome"), ({"rewards": None}, "rewards"), ({}, "actions")],
+    [
+        ({"steps": "1"}, "steps"),
+        ({"outcome": "won"}, "outcome"),
+        ({"rewards": None}, "rewards"),
+        ({}, "actions"),
+    ],
 )
 def test_a_line_of_another_form_is_named(change: dict[str, Any], named: str) -> None:
     row = {**ROW, **change}
@@ -88,18 +93,28 @@ def test_an_observations_digest_is_of_all_of_it() -> None:
 
 
 def test_checksums_are_those_of_the_standard_tool(tmp_path: Path) -> None:
-    for name in ("summary.json", "model/model.safetensors", "checkpoints/x", "server.log", "wall.json"):
+    for name in (
+        "summary.json",
+        "model/model.safetensors",
+        "checkpoints/x",
+        "server.log",
+        "wall.json",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     sums = checksums(tmp_path)
     assert list(sums) == ["model/model.safetensors", "summary.json"]
     (tmp_path / CHECKSUMS).write_text(render_checksums(sums))
     assert read_checksums((tmp_path / CHECKSUMS).read_bytes()) == sums == checksums(tmp_path)
-    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=tmp_path, check=True
+    )
 
 
 def test_no_byte_of_the_checksums_can_change() -> None:
-    sums = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("config.json", "model/é.bin")}
+    sums = {
+        name: hashlib.sha256(name.encode()).hexdigest() for name in ("config.json", "model/é.bin")
+    }
     content = render_checksums(sums).encode()
     assert read_checksums(content) == sums
     for place in range(len(content)):

@@ -1,1 +1,2 @@
-"""`python -m trainer evaluate`: any policy measured on any questions, kept by episode, compared in pairs."""
+"""`python -m trainer evaluate`: any policy measured on any questions, kept by episode, compared in
+pairs."""

@@ -1,4 +1,5 @@
-"""What an evaluation's episodes say, overall and by group: evaluation.json's numbers. Pure functions."""
+"""What an evaluation's episodes say, overall and by group: evaluation.json's numbers. Pure
+functions."""
 
 import math
 from collections import Counter, defaultdict
@@ -6,32 +7,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from shared.actions import ActionType
-from shared.intervals import wilson_interval
 from shared.models import Difficulty, Outcome
-from trainer.behaviour import ANSWERED
+from shared.run_stats import wilson_interval
 from trainer.evaluation.paired import compare
 from trainer.evaluation.records import EvaluatedEpisode, success_rates
-from trainer.records import SEEN, UNSEEN
-from trainer.statistics import pass_at_k
+from trainer.run.behaviour import ANSWERED
+from trainer.run.records import SEEN, UNSEEN
+from trainer.run.statistics import pass_at_k
 
 Episodes = Sequence[EvaluatedEpisode]
 
 
 def groups(episodes: Episodes) -> dict[str, dict[str, Episodes]]:
-    """kind -> name -> the group's episodes. Kinds are all, part (seen and unseen databases), difficulty, database."""
+    """kind -> name -> the group's episodes. Kinds are all, part (seen and unseen databases),
+    difficulty, database."""
     found: dict[str, dict[str, Episodes]] = {"all": {"overall": episodes}}
     names = {
         "part": [SEEN, UNSEEN],
-        "difficulty": [one for one in get_args(Difficulty) if any(one == other.difficulty for other in episodes)],
+        "difficulty": [
+            one
+            for one in get_args(Difficulty)
+            if any(one == other.difficulty for other in episodes)
+        ],
         "database": sorted({one.database for one in episodes}),
     }
     for kind, known in names.items():
-        found[kind] = {name: [one for one in episodes if getattr(one, kind) == name] for name in known}
+        found[kind] = {
+            name: [one for one in episodes if getattr(one, kind) == name] for name in known
+        }
     return found
 
 
 def analyse(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
-    """`{overall, seen, unseen, by_difficulty, by_database}`, each group as `measure_group` gives it."""
+    """`{overall, seen, unseen, by_difficulty, by_database}`, each group as `measure_group` gives
+    it."""
     found = {
         kind: {name: measure_group(of_group, ks) for name, of_group in by_name.items()}
         for kind, by_name in groups(episodes).items()
@@ -47,12 +56,14 @@ def analyse(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
 def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     """Success and behaviour over finished episodes.
 
-    `success` and each of `pass_at` are `{rate, n, ci95}` over `n` questions. The first is the mean over questions of
-    the share of its episodes that are right, pass@k the mean of `trainer.statistics.pass_at_k` over the questions with
-    k episodes or more. `actions`, `steps`, the tokens, `fallbacks` (texts that were no action and stood as a QUERY),
-    `errors` (actions that the environment answered with an error) and `repeats` are means an episode; `answered`,
-    `accuracy_when_answered`, `invalid` (errors among all actions) and `truncated` (episodes that outgrew a local
-    model's context window and went on) shares. None is what nothing was measured of.
+    `success` and each of `pass_at` are `{rate, n, ci95}` over `n` questions. The first is the mean
+    over questions of the share of its episodes that are right, pass@k the mean of
+    `trainer.run.statistics.pass_at_k` over the questions with k episodes or more. `actions`,
+    `steps`, the tokens, `fallbacks` (texts that were no action and stood as a QUERY), `errors`
+    (actions that the environment answered with an error) and `repeats` are means an episode;
+    `answered`, `accuracy_when_answered`, `invalid` (errors among all actions) and `truncated`
+    (episodes that outgrew a local model's context window and went on) shares. None is what nothing
+    was measured of.
     """
     tries = success_by_question(episodes)
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
@@ -61,7 +72,13 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     return {
         "success": share([sum(right) / len(right) for right in tries.values()]),
         "pass_at": {
-            str(k): share([pass_at_k(len(right), sum(right), k) for right in tries.values() if len(right) >= k])
+            str(k): share(
+                [
+                    pass_at_k(len(right), sum(right), k)
+                    for right in tries.values()
+                    if len(right) >= k
+                ]
+            )
             for k in ks
         },
         "episodes": len(episodes),
@@ -78,18 +95,23 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
         "answered": _mean([one.outcome in ANSWERED for one in episodes]),
         "accuracy_when_answered": _mean([one.correct for one in answered]),
         "outcomes": {
-            str(outcome): count for outcome in Outcome if (count := sum(one.outcome == outcome for one in episodes))
+            str(outcome): count
+            for outcome in Outcome
+            if (count := sum(one.outcome == outcome for one in episodes))
         },
     }
 
 
 def compare_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """`trainer.evaluation.paired.compare` of each group, in the form of `analyse`, over the questions of both.
+    """`trainer.evaluation.paired.compare` of each group, in the form of `analyse`, over the
+    questions of both.
 
     `before`: success by question. A question's group is that of `after`.
     """
     found = {
-        kind: {name: compare(before, rates(of_group)).as_dict() for name, of_group in by_name.items()}
+        kind: {
+            name: compare(before, rates(of_group)).as_dict() for name, of_group in by_name.items()
+        }
         for kind, by_name in groups(after).items()
     }
     return {**found["all"], **found["part"], "by_difficulty": found["difficulty"]}
@@ -115,9 +137,12 @@ def share(values: Sequence[float]) -> dict[str, Any]:
 
 
 def usage(took: Mapping[str, Any]) -> dict[str, int]:
-    """What a model server's policy counted over all sessions, out of `EvaluationFolder.took`; empty for others."""
+    """What a model server's policy counted over all sessions, out of `EvaluationFolder.took`; empty
+    for others."""
     prefix = "api_"
-    return {name.removeprefix(prefix): value for name, value in took.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in took.items() if name.startswith(prefix)
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

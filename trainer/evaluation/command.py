@@ -1,4 +1,5 @@
-"""The command line of `python -m trainer evaluate`. torch is imported inside, so that help works without it."""
+"""The command line of `python -m trainer evaluate`. torch is imported inside, so that help works
+without it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,29 +19,49 @@ def evaluate(
     ] = "model",
     model: Annotated[
         str | None,
-        typer.Option(help="Model directory, checkpoint or Hugging Face name; what the model server calls it."),
+        typer.Option(
+            help="Model directory, checkpoint or Hugging Face name; what the model server calls it."
+        ),
     ] = None,
-    base_url: Annotated[str, typer.Option(help="Of the model server, such as http://host:8000/v1.")] = "",
+    base_url: Annotated[
+        str, typer.Option(help="Of the model server, such as http://host:8000/v1.")
+    ] = "",
     data: DataOption = Path("data"),
     split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
-    difficulty: Annotated[str, typer.Option(help="Of these difficulties, comma-separated.")] = "easy,medium",
-    db: Annotated[str, typer.Option(help="Of these databases, comma-separated.", show_default="all")] = "",
+    difficulty: Annotated[
+        str, typer.Option(help="Of these difficulties, comma-separated.")
+    ] = "easy,medium",
+    db: Annotated[
+        str, typer.Option(help="Of these databases, comma-separated.", show_default="all")
+    ] = "",
     part: Annotated[
         str,
-        typer.Option(help="all; seen or unseen: of databases that a training question touches, or that none does."),
+        typer.Option(
+            help="all; seen or unseen: of databases that a training question touches, or that none does."
+        ),
     ] = "all",
     limit: Annotated[
-        int, typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all.")
+        int,
+        typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all."),
     ] = 0,
     samples: Annotated[int, typer.Option(min=1, help="Episodes a question.")] = 1,
     k: Annotated[
-        str, typer.Option("--k", help="Estimate pass@k for these, comma-separated.", show_default="1 and --samples")
+        str,
+        typer.Option(
+            "--k",
+            help="Estimate pass@k for these, comma-separated.",
+            show_default="1 and --samples",
+        ),
     ] = "",
-    greedy: Annotated[bool, typer.Option("--greedy", help="The most likely token, always.")] = False,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="The most likely token, always.")
+    ] = False,
     temperature: Annotated[
         float | None, typer.Option(help="Of sampling; above 0.", show_default="1, without --greedy")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -50,25 +71,39 @@ def evaluate(
     ] = None,
     server: ServerOption = None,
     set_: SetOption = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the model server at once.")] = 32,
-    timeout_s: Annotated[float, typer.Option(min=0.1, help="Of a request to the model server, in seconds.")] = 120.0,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Requests to the model server at once.")
+    ] = 32,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.1, help="Of a request to the model server, in seconds.")
+    ] = 120.0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the result and every episode. The same command goes on where it stopped."),
+        typer.Option(
+            help="Folder of the result and every episode. The same command goes on where it stopped."
+        ),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Compare in pairs with this evaluation's folder, or a training run's model before training."),
+        typer.Option(
+            help="Compare in pairs with this evaluation's folder, or a training run's model before training."
+        ),
     ] = None,
 ) -> None:
-    """Measure a policy: success with 95 % intervals, pass@k, by difficulty and by seen and unseen databases.
+    """Measure a policy: success with 95 % intervals, pass@k, by difficulty and by seen and unseen
+    databases.
 
-    Leaves OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT' replays.
+    Leaves OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
+    replays.
     """
     if greedy and temperature is not None:
-        raise typer.BadParameter("--greedy has no temperature: give one of the two", param_hint="--temperature")
+        raise typer.BadParameter(
+            "--greedy has no temperature: give one of the two", param_hint="--temperature"
+        )
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
-        raise typer.BadParameter(f"{policy} plays without a model", param_hint="--model, --greedy and --temperature")
+        raise typer.BadParameter(
+            f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
+        )
     ks = _numbers(k)
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **settings_of(set_)}
     if model is not None:
@@ -79,10 +114,10 @@ def evaluate(
     def job() -> None:
         from trainer.config import GRPOConfig
         from trainer.errors import ConfigError
+        from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
         from trainer.evaluation.run import run_evaluation
         from trainer.evaluation.settings import EvaluationSettings
-        from trainer.measure import EVAL_SEED, EVAL_TEMPERATURE
-        from trainer.ranks import launched
+        from trainer.runtime.ranks import launched
 
         if launched():
             raise ConfigError("evaluate plays in one process: start it without a launcher")
@@ -118,4 +153,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(item) for item in text.split(",") if item.strip())
     except ValueError:
-        raise typer.BadParameter(f"{text!r} are no whole numbers, such as 1,4,8", param_hint="--k") from None
+        raise typer.BadParameter(
+            f"{text!r} are no whole numbers, such as 1,4,8", param_hint="--k"
+        ) from None

@@ -1,7 +1,9 @@
-"""Two measurements of the same questions, compared question by question. Pure functions of each question's success.
+"""Two measurements of the same questions, compared question by question. Pure functions of each
+question's success.
 
-Where a question was tried once by either side its success is 0 or 1, and the test is McNemar's exact one. Over several
-tries it is a rate, and the same test, on which side's rate is higher, is the exact sign test.
+Where a question was tried once by either side its success is 0 or 1, and the test is McNemar's
+exact one. Over several tries it is a rate, and the same test, on which side's rate is higher, is
+the exact sign test.
 """
 
 import math
@@ -9,15 +11,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shared.intervals import wilson_interval
+from shared.run_stats import wilson_interval
 
 
 @dataclass(frozen=True)
 class Paired:
-    """What came of the comparison over the `n` questions that both have. `difference` is after - before, in [-1, 1].
+    """What came of the comparison over the `n` questions that both have. `difference` is after -
+    before, in [-1, 1].
 
-    `gained`: questions on which `after` is better; `lost`: on which it is worse. Both tell against chance, the rest
-    don't. None is what nothing was measured of.
+    `gained`: questions on which `after` is better; `lost`: on which it is worse. Both tell against
+    chance, the rest don't. None is what nothing was measured of.
     """
 
     n: int
@@ -46,23 +49,27 @@ def compare(before: Mapping[str, float], after: Mapping[str, float]) -> Paired:
 
 
 def mcnemar_exact(gained: int, lost: int) -> float:
-    """The two-sided p-value of McNemar's exact test: how likely the two discordant counts are to lie so far apart, or
-    further, where either side is as likely to win a question on which they differ. 1 where they differ on none.
+    """The two-sided p-value of McNemar's exact test: how likely the two discordant counts are to
+    lie so far apart, or further, where either side is as likely to win a question on which they
+    differ. 1 where they differ on none.
 
-    Source: Q. McNemar, Psychometrika 12 (1947), 153-157, with the binomial distribution in place of its approximation.
+    Source: Q. McNemar, Psychometrika 12 (1947), 153-157, with the binomial distribution in place of
+    its approximation.
     """
     if gained < 0 or lost < 0:
         raise ValueError(f"{gained} and {lost} are no counts")
     n = gained + lost
     tail = sum(math.comb(n, fewer) for fewer in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail / (1 << n))  # whole numbers up to the division: no rounding but its own
+    # whole numbers up to the division: no rounding but its own
+    return min(1.0, 2 * tail / (1 << n))
 
 
 def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    """The 95 % interval of the mean of second - first over `pairs` of values in [0, 1]; (-1, 1) where there are none.
+    """The 95 % interval of the mean of second - first over `pairs` of values in [0, 1]; (-1, 1)
+    where there are none.
 
-    Newcombe's square-and-add interval: the Wilson intervals of either mean, put together with the correlation of the
-    pairs. Over rates, not 0 or 1, it is wider than it need be, as Wilson's is.
+    Newcombe's square-and-add interval: the Wilson intervals of either mean, put together with the
+    correlation of the pairs. Over rates, not 0 or 1, it is wider than it need be, as Wilson's is.
     Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 10.
     """
     n = len(pairs)
@@ -82,10 +89,13 @@ def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]
 
 
 def _correlation(firsts: list[float], seconds: list[float]) -> float:
-    """Pearson's (of 0 and 1: phi), with the method's continuity correction; 0 where a side doesn't vary."""
+    """Pearson's (of 0 and 1: phi), with the method's continuity correction; 0 where a side doesn't
+    vary."""
     n = len(firsts)
     mean1, mean2 = math.fsum(firsts) / n, math.fsum(seconds) / n
-    both = math.fsum((one - mean1) * (two - mean2) for one, two in zip(firsts, seconds, strict=True))
+    both = math.fsum(
+        (one - mean1) * (two - mean2) for one, two in zip(firsts, seconds, strict=True)
+    )
     own1 = math.fsum((one - mean1) ** 2 for one in firsts)
     own2 = math.fsum((two - mean2) ** 2 for two in seconds)
     both = max(0.0, both - 0.5) if both > 0 else both

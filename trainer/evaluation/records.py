@@ -1,4 +1,5 @@
-"""An evaluation's folder, written as it is played, so that an interrupted one goes on where it stopped.
+"""An evaluation's folder, written as it is played, so that an interrupted one goes on where it
+stopped.
 
 DIR/
   config.json         what was measured and how; another measurement is refused
@@ -7,7 +8,8 @@ DIR/
   server.log          what the environment server said, where the evaluation started it
   evaluation.json     the result, made anew from the lines above
 
-config.json and episodes.jsonl are those of a run, so `python -m env_server verify DIR` replays an evaluation too.
+config.json and episodes.jsonl are those of a run, so `python -m env_server verify DIR` replays an
+evaluation too.
 """
 
 import os
@@ -18,10 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from shared.models import Outcome
-from shared.run_files import LineError, RecordedEpisode, RunFiles, check_seal, numbered_lines, sealed
+from shared.run_files import (
+    LineError,
+    RecordedEpisode,
+    RunFiles,
+    check_seal,
+    numbered_lines,
+    sealed,
+)
 from trainer.errors import RunError
-from trainer.records import Book
-from trainer.runs import append_lines, read_json, read_lines, write_json
+from trainer.run.folder import append_lines, read_json, read_lines, write_json
+from trainer.run.records import Book
 
 Key = tuple[str, int]  # question id, number of the sample
 
@@ -30,7 +39,7 @@ class EvaluatedEpisode(RecordedEpisode):
     """A line of an evaluation's episodes.jsonl, or of a run's."""
 
     sample: int = 0  # which of the question's episodes it is, from 0
-    prompt_tokens: int = 0  # read by a model (`trainer.generators.base.View`)
+    prompt_tokens: int = 0  # read by a model (`trainer.rollout.generators.base.View`)
     sampled_tokens: int = 0  # written by a model
 
     @property
@@ -42,8 +51,10 @@ class EvaluatedEpisode(RecordedEpisode):
         return self.outcome == Outcome.CORRECT
 
 
-def line_of(row: Mapping[str, Any], book: Book, phase: str, mode: str, sample: int) -> dict[str, Any]:
-    """The line of one row of `trainer.rollout.play_episodes`."""
+def line_of(
+    row: Mapping[str, Any], book: Book, phase: str, mode: str, sample: int
+) -> dict[str, Any]:
+    """The line of one row of `trainer.rollout.loop.play_episodes`."""
     line = book.episode(row).as_line(phase, mode, 0)
     del line["sha256"]
     tokens = {name: row[name] for name in ("prompt_tokens", "sampled_tokens")}
@@ -78,11 +89,14 @@ class EvaluationFolder(RunFiles):
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Make the folder with these settings, or go on in one that was begun with the same.
 
-        `RunError` names what differs. Only the number of samples may: the episodes of the others stay what they are.
+        `RunError` names what differs. Only the number of samples may: the episodes of the others
+        stay what they are.
         """
         if not self.config.exists():
             if self.path.is_dir() and any(one != self.server_log for one in self.path.iterdir()):
-                raise RunError(f"{self.path} is not empty, and holds no evaluation: choose another --out")
+                raise RunError(
+                    f"{self.path} is not empty, and holds no evaluation: choose another --out"
+                )
             write_json(self.config, settings)
             return
         first = self.settings()
@@ -119,7 +133,9 @@ class EvaluationFolder(RunFiles):
         """The sums over all batches of all sessions: wall_s, lost, and a model server's counts."""
         total: Counter[str] = Counter()
         for batch in read_lines(self.batches):
-            total.update({name: value for name, value in batch.items() if isinstance(value, int | float)})
+            total.update(
+                {name: value for name, value in batch.items() if isinstance(value, int | float)}
+            )
         return dict(total)
 
 
@@ -128,7 +144,8 @@ ALTERABLE = frozenset({"samples"})
 
 
 def read_episodes(path: Path) -> list[EvaluatedEpisode]:
-    """Every whole line of an episodes.jsonl, none where there is none; `RunError` names a line that was changed."""
+    """Every whole line of an episodes.jsonl, none where there is none; `RunError` names a line that
+    was changed."""
     if not path.exists():
         return []
     lines = [(number, line) for number, line in numbered_lines(path) if line.endswith(b"\n")]
@@ -153,8 +170,8 @@ RUN_SETTINGS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """Another measurement, to compare with: `name` for people, its data's digest, its settings, and of each question
-    the share of its episodes that were right."""
+    """Another measurement, to compare with: `name` for people, its data's digest, its settings, and
+    of each question the share of its episodes that were right."""
 
     name: str
     data_digest: str
@@ -163,16 +180,22 @@ class Measured:
 
 
 def read_measured(path: Path, mode: str) -> Measured:
-    """The evaluation in the folder `path`, or of a training run's folder its measurement before training in `mode`.
+    """The evaluation in the folder `path`, or of a training run's folder its measurement before
+    training in `mode`.
 
-    Also takes the path of an evaluation.json. `RunError` where it is neither, or has no finished episode.
+    Also takes the path of an evaluation.json. `RunError` where it is neither, or has no finished
+    episode.
     """
     files = EvaluationFolder(path.parent if path.is_file() else path)
     if not files.config.is_file():
-        raise RunError(f"nothing to compare with at {path}: it has no config.json; name an evaluation's --out or a run")
+        raise RunError(
+            f"nothing to compare with at {path}: it has no config.json; name an evaluation's --out or a run"
+        )
     settings = read_json(files.config)
     if not isinstance(settings, dict) or "data_digest" not in settings:
-        raise RunError(f"{files.config} is of no evaluation and no run: name an evaluation's --out or a run")
+        raise RunError(
+            f"{files.config} is of no evaluation and no run: name an evaluation's --out or a run"
+        )
     name, what = str(path), settings.get("evaluation")
     if what is None:
         name = f"{path}, before training, {mode}"
@@ -195,7 +218,8 @@ def read_measured(path: Path, mode: str) -> Measured:
 
 
 def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Question id -> the share of right ones among its finished episodes, out of (question id, outcome)."""
+    """Question id -> the share of right ones among its finished episodes, out of (question id,
+    outcome)."""
     tries: dict[str, list[bool]] = {}
     for question, outcome in results:
         if outcome != Outcome.INFRA_FAILED:

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from shared.models import ServerMetadata
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.inputs import Inputs
-from trainer.measure import EVAL_SEED, EVAL_TEMPERATURE
+from trainer.evaluation.inputs import Inputs
+from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
 
 PolicyName = Literal["random", "oracle", "model", "openai"]
 Part = Literal["all", "seen", "unseen"]
@@ -17,9 +17,11 @@ Part = Literal["all", "seen", "unseen"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """One measurement. `config` has the prompt, the budget, the lengths, the difficulties and, for `model`, its name.
+    """One measurement. `config` has the prompt, the budget, the lengths, the difficulties and, for
+    `model`, its name.
 
-    `temperature` None is greedy. `databases` empty: all. `limit` 0: all. `ks` empty: 1 and `samples`.
+    `temperature` None is greedy. `databases` empty: all. `limit` 0: all. `ks` empty: 1 and
+    `samples`.
     """
 
     config: GRPOConfig
@@ -41,22 +43,30 @@ class EvaluationSettings:
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(PolicyName):
-            raise ConfigError(f"no policy {self.policy!r}: use one of {', '.join(get_args(PolicyName))}")
+            raise ConfigError(
+                f"no policy {self.policy!r}: use one of {', '.join(get_args(PolicyName))}"
+            )
         if self.part not in get_args(Part):
             raise ConfigError(f"no part {self.part!r}: use one of {', '.join(get_args(Part))}")
         if self.policy == "openai" and not self.base_url:
-            raise ConfigError("the openai policy needs the model server's address: --base-url http://host:8000/v1")
+            raise ConfigError(
+                "the openai policy needs the model server's address: --base-url http://host:8000/v1"
+            )
         if self.policy != "openai" and self.base_url:
             raise ConfigError(f"--base-url is for --policy openai, not for {self.policy}")
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}: use 1 or more")
-        if self.samples > 1 and (self.policy == "oracle" or (self.policy == "model" and self.temperature is None)):
+        if self.samples > 1 and (
+            self.policy == "oracle" or (self.policy == "model" and self.temperature is None)
+        ):
             raise ConfigError(
                 f"{self.samples} samples of a policy that plays every question the same: leave --samples out"
                 + (", or --greedy" if self.policy == "model" else "")
             )
         if self.temperature is not None and self.temperature <= 0:
-            raise ConfigError(f"temperature is {self.temperature:g}: use a number above 0, or --greedy")
+            raise ConfigError(
+                f"temperature is {self.temperature:g}: use a number above 0, or --greedy"
+            )
         if bad := [k for k in self.ks if not 1 <= k <= self.samples]:
             raise ConfigError(
                 f"pass@{bad[0]} can't be estimated from {self.samples} samples a question: k is 1 to --samples"
@@ -65,7 +75,9 @@ class EvaluationSettings:
     @property
     def mode(self) -> Literal["greedy", "sampled"]:
         """How the episodes were played, as a line of episodes.jsonl says it."""
-        greedy = self.policy == "oracle" or (self.policy in ("model", "openai") and self.temperature is None)
+        greedy = self.policy == "oracle" or (
+            self.policy in ("model", "openai") and self.temperature is None
+        )
         return "greedy" if greedy else "sampled"
 
     @property
@@ -77,17 +89,27 @@ class EvaluationSettings:
         """The policy, for people."""
         if self.policy not in ("model", "openai"):
             return self.policy
-        name = Path(self.config.model_name).name if self.policy == "model" else self.config.model_name
+        name = (
+            Path(self.config.model_name).name if self.policy == "model" else self.config.model_name
+        )
         return f"{name} {'greedy' if self.temperature is None else f'at temperature {self.temperature:g}'}"
 
     def playing(self) -> GRPOConfig:
         """The configuration to play with."""
-        return self.config if self.temperature is None else replace(self.config, temperature=self.temperature)
+        return (
+            self.config
+            if self.temperature is None
+            else replace(self.config, temperature=self.temperature)
+        )
 
-    def identity(self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]) -> dict[str, Any]:
-        """All that decides what an episode comes to: what must stay the same for an evaluation to go on. JSON values.
+    def identity(
+        self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]
+    ) -> dict[str, Any]:
+        """All that decides what an episode comes to: what must stay the same for an evaluation to
+        go on. JSON values.
 
-        A local model is what its digest says, wherever it lies; a model behind a server what it is called.
+        A local model is what its digest says, wherever it lies; a model behind a server what it is
+        called.
         """
         found: dict[str, Any] = {
             "policy": self.policy,

@@ -1,4 +1,5 @@
-"""What `python -m trainer evaluate` prints: success, behaviour and the comparison, each a table of 80 columns or so."""
+"""What `python -m trainer evaluate` prints: success, behaviour and the comparison, each a table of
+80 columns or so."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.actions import ActionType
-from trainer.display import number, rate_text
+from trainer.run.console import number, rate_text
 
 Result = Mapping[str, Any]
 
@@ -42,17 +43,11 @@ def rows_of(result: Result) -> Iterator[tuple[str, Any]]:
 
 
 def success_table(result: Result, label: str) -> RenderableType:
-    """Success and pass@k in percent with their 95 % intervals, over `n` questions, and what an episode took."""
+    """Success and pass@k in percent with their 95 % intervals, over `n` questions, and what an
+    episode took."""
     groups = result["success"]
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
-    table = _table(
-        "n",
-        "success",
-        *(f"pass@{k}" for k in ks),
-        "steps",
-        "tokens",
-        "reward",
-    )
+    table = _table("n", "success", *(f"pass@{k}" for k in ks), "steps", "tokens", "reward")
     for name, group in rows_of(groups):
         tokens = group["sampled_tokens"] or None
         table.add_row(
@@ -69,7 +64,8 @@ def success_table(result: Result, label: str) -> RenderableType:
 
 
 def behaviour_table(result: Result) -> RenderableType:
-    """What an episode does: its actions by type, what went wrong with them, and how many of its answers are right."""
+    """What an episode does: its actions by type, what went wrong with them, and how many of its
+    answers are right."""
     kinds = list(ActionType)
     headings = (*map(str, kinds), "errors", "fall-backs", "repeats", "right of answers %")
     table = _table(*headings)
@@ -85,16 +81,9 @@ def behaviour_table(result: Result) -> RenderableType:
 
 
 def paired_table(paired: Result) -> RenderableType:
-    """The comparison, question by question: success of both in percent, the difference in points, McNemar's p."""
-    table = _table(
-        "questions",
-        "before",
-        "after",
-        "difference",
-        "gained",
-        "lost",
-        "p",
-    )
+    """The comparison, question by question: success of both in percent, the difference in points,
+    McNemar's p."""
+    table = _table("questions", "before", "after", "difference", "gained", "lost", "p")
     for name, group in rows_of(paired):
         sides = (100 * group[key] for key in ("before", "after"))
         low, high = (100 * end for end in group["ci95"])

@@ -1,6 +1,7 @@
 """Who plays: a model in this process, or one behind an OpenAI-compatible server.
 
-A model plays as it was trained where a run's folder says how: the prompt, the lengths and the step budget of that run.
+A model plays as it was trained where a run's folder says how: the prompt, the lengths and the step
+budget of that run.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +13,15 @@ from typing import Any, cast
 from shared.errors import SQLEnvError
 from trainer.config import OFFLINE_MODEL, PRESETS, GRPOConfig
 from trainer.errors import PlayError, RunError
-from trainer.generators.base import Generator, Policy
-from trainer.models import load_model_and_tokenizer
-from trainer.rollout import local_generator
-from trainer.runs import LATEST, read_json
-from trainer.tokens import ChatCodec, codec_of
+from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.loop import local_generator
+from trainer.rollout.tokens import ChatCodec, codec_of
+from trainer.run.folder import LATEST, read_json
+from trainer.runtime.models import load_model_and_tokenizer
 
 RUNS = Path("runs")
-SMALL_WINDOW = 2048  # tokens: models with no more are of this project's size, which one line of a prompt serves best
+# tokens: models with no more are of this project's size, which one line of a prompt serves best
+SMALL_WINDOW = 2048
 MOST_CONTEXT_TOKENS = 8192  # of a larger window: a KV cache for all of Qwen3's would take gigabytes
 API_STEPS, API_NEW_TOKENS = 15, 512
 
@@ -41,9 +43,11 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Agent:
-    """One player. Either `generator` makes what samples ids, with `codec` between them and text, or `policy` writes.
+    """One player. Either `generator` makes what samples ids, with `codec` between them and text, or
+    `policy` writes.
 
-    `name` and `why` are for people. `config` holds prompt, budget and lengths; its servers are the session's to set.
+    `name` and `why` are for people. `config` holds prompt, budget and lengths; its servers are the
+    session's to set.
     """
 
     name: str
@@ -69,11 +73,15 @@ def choose_model(model: str | None) -> tuple[str, str]:
     trained = RUNS / LATEST / "model"
     if (trained / "config.json").is_file():
         return str(trained), f"trained by {trained.parent.resolve().name}, the latest run"
-    return OFFLINE_MODEL, f"the untrained base: there is no {trained}, which 'make train' would leave"
+    return (
+        OFFLINE_MODEL,
+        f"the untrained base: there is no {trained}, which 'make train' would leave",
+    )
 
 
 def run_settings(model: str) -> dict[str, Any] | None:
-    """The settings of the run whose folder a model lies in (model/, checkpoints/checkpoint-N/); None: it is in none."""
+    """The settings of the run whose folder a model lies in (model/, checkpoints/checkpoint-N/);
+    None: it is in none."""
     here = Path(model).resolve()
     for folder in here.parents[:2]:
         try:
@@ -86,11 +94,13 @@ def run_settings(model: str) -> dict[str, Any] | None:
     return None
 
 
-def local_agent(model: str | None, sampling: Sampling, steps: int | None, server_wait_s: float) -> Agent:
+def local_agent(
+    model: str | None, sampling: Sampling, steps: int | None, server_wait_s: float
+) -> Agent:
     """A model of this machine. `ModelLoadError` names what is missing."""
     from transformers.utils import logging
 
-    from trainer.train import limit_threads
+    from trainer.grpo.train import limit_threads
 
     logging.disable_progress_bar()
     limit_threads()
@@ -119,8 +129,9 @@ def local_agent(model: str | None, sampling: Sampling, steps: int | None, server
 def api_agent(
     base_url: str, model: str, sampling: Sampling, steps: int | None, server_wait_s: float
 ) -> Iterator[Agent]:
-    """A model behind an OpenAI-compatible server, which is asked for it first. `ModelServerError` says what failed."""
-    from trainer.generators.openai import OpenAIPolicy
+    """A model behind an OpenAI-compatible server, which is asked for it first. `ModelServerError`
+    says what failed."""
+    from trainer.rollout.generators.openai import OpenAIPolicy
 
     settings = {"max_new_tokens": API_NEW_TOKENS, "step_budget": API_STEPS, "model_name": model}
     config = _config(settings, sampling, steps, server_wait_s)
@@ -143,8 +154,14 @@ def _preset(window: int) -> dict[str, Any]:
     return {**PRESETS["colab"], **settings}
 
 
-def _config(settings: dict[str, Any], sampling: Sampling, steps: int | None, server_wait_s: float) -> GRPOConfig:
-    given = {"temperature": sampling.temperature or 1.0, "seed": sampling.seed, "server_wait_s": server_wait_s}
+def _config(
+    settings: dict[str, Any], sampling: Sampling, steps: int | None, server_wait_s: float
+) -> GRPOConfig:
+    given = {
+        "temperature": sampling.temperature or 1.0,
+        "seed": sampling.seed,
+        "server_wait_s": server_wait_s,
+    }
     budget = {} if steps is None else {"step_budget": steps}
     device = "cpu" if settings.get("device") == "cpu" else "auto"  # not the GPU of another machine
     try:
@@ -158,7 +175,7 @@ def _computing(config: GRPOConfig) -> Iterator[None]:
     """The number format that the model computes in."""
     import torch
 
-    from trainer.precision import precision
+    from trainer.runtime.precision import precision
 
     device, plan = precision(config.device, config.dtype)
     if plan.compute is torch.float32:

@@ -1,8 +1,9 @@
 """From a database file of the user's to a data directory that an environment server can host.
 
-The file is only ever read. Where all that was committed is in it, a symbolic link stands for it in the directory, and
-the server opens it immutable: no copy, no lock, no -shm file. Where a write-ahead log or the journal of an unfinished
-transaction lies beside it, file and log are copied, and SQLite folds the one copy into the other.
+The file is only ever read. Where all that was committed is in it, a symbolic link stands for it in
+the directory, and the server opens it immutable: no copy, no lock, no -shm file. Where a
+write-ahead log or the journal of an unfinished transaction lies beside it, file and log are copied,
+and SQLite folds the one copy into the other.
 """
 
 import json
@@ -29,16 +30,24 @@ NEARNESS = 0.8  # of a name, for a hint at it; a shared suffix alone reaches 0.6
 _HEADER = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _WAL_HEADER_BYTES = 32  # a log without a frame after it changes nothing
-_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # of a transaction that was not finished; zeros once it was
-_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-_SAMPLE_BYTES, _RANDOM_VALUES = 1024, 200  # random bytes take some 251 of 256 values in so many; text and tables don't
+# of a transaction that was not finished; zeros once it was
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+# random bytes take some 251 of 256 values in so many; text and tables don't
+_SAMPLE_BYTES, _RANDOM_VALUES = 1024, 200
 
 Stamp = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Database:
-    """A file that looks like a SQLite database. `log` holds changes that are not in it yet; None: there are none."""
+    """A file that looks like a SQLite database. `log` holds changes that are not in it yet; None:
+    there are none."""
 
     given: Path
     path: Path  # absolute, without links: a log lies beside the file itself
@@ -57,7 +66,8 @@ class Database:
 
 @dataclass(frozen=True)
 class Hosted:
-    """A data directory with the user's database and questions in it. `how` says what was done with the file."""
+    """A data directory with the user's database and questions in it. `how` says what was done with
+    the file."""
 
     data_dir: Path
     question_ids: list[str]
@@ -65,13 +75,18 @@ class Hosted:
 
 
 def examine(given: Path) -> Database:
-    """Look at the file, without SQLite. `DatabaseLoadError` says what is wrong with it and what helps."""
+    """Look at the file, without SQLite. `DatabaseLoadError` says what is wrong with it and what
+    helps."""
     try:
         path = given.expanduser().resolve()
         if path.is_dir():
-            raise DatabaseLoadError(f"{given} is a directory: name the SQLite file in it{_files_in(path)}")
+            raise DatabaseLoadError(
+                f"{given} is a directory: name the SQLite file in it{_files_in(path)}"
+            )
         if not path.exists():
-            raise DatabaseLoadError(f"no file at {given}: give --db the path of a SQLite database{_similar(path)}")
+            raise DatabaseLoadError(
+                f"no file at {given}: give --db the path of a SQLite database{_similar(path)}"
+            )
         if not path.is_file():
             raise DatabaseLoadError(f"{given} is no regular file: copy the database into one")
         with path.open("rb") as file:
@@ -83,14 +98,18 @@ def examine(given: Path) -> Database:
     except OSError as error:
         raise _unreadable(given, error) from error
     except RuntimeError as error:  # pathlib's, of symbolic links that lead in a circle
-        raise DatabaseLoadError(f"{given} is a symbolic link that leads back to itself: name the file") from error
+        raise DatabaseLoadError(
+            f"{given} is a symbolic link that leads back to itself: name the file"
+        ) from error
 
 
 def check_question(text: str) -> str:
     """The question without white space around it, or `PlayError`."""
     text = text.strip()
     if not text:
-        raise PlayError("the question is empty: ask something, for example --question 'How many orders are there?'")
+        raise PlayError(
+            "the question is empty: ask something, for example --question 'How many orders are there?'"
+        )
     if len(text) > MAX_QUESTION_CHARS:
         raise PlayError(
             f"the question is {len(text):,} characters long, over {MAX_QUESTION_CHARS:,}: ask it in fewer words"
@@ -98,15 +117,18 @@ def check_question(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise PlayError("the question holds bytes that are not UTF-8 text: write it in UTF-8") from error
+        raise PlayError(
+            "the question holds bytes that are not UTF-8 text: write it in UTF-8"
+        ) from error
     return text
 
 
 def host(database: Database, questions: list[str], folder: Path) -> Hosted:
-    """Make `folder` a data directory of the database and the questions, which must have passed `check_question`.
+    """Make `folder` a data directory of the database and the questions, which must have passed
+    `check_question`.
 
-    `question_ids` are in the order of `questions`; a question's id follows from its text. `DatabaseLoadError` where the
-    file can't be copied, `PlayError` where the folder can't be made.
+    `question_ids` are in the order of `questions`; a question's id follows from its text.
+    `DatabaseLoadError` where the file can't be copied, `PlayError` where the folder can't be made.
     """
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
     ids = [f"open-{sha256(text.encode()).hexdigest()[:12]}" for text in questions]
@@ -120,7 +142,9 @@ def host(database: Database, questions: list[str], folder: Path) -> Hosted:
         asked.parent.mkdir()
         asked.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise PlayError(f"can't make a data directory at {folder}: {error.strerror}; name an empty place") from error
+        raise PlayError(
+            f"can't make a data directory at {folder}: {error.strerror}; name an empty place"
+        ) from error
     if database.log is None:
         target.symlink_to(database.path)
         return Hosted(folder, ids, "read where it is")
@@ -156,7 +180,8 @@ def _check_header(given: Path, start: bytes, size: int, log: Path | None) -> Non
             f"{given} is not a SQLite database: it begins with {start[:16]!r}. A CSV file becomes one with: sqlite3 "
             "new.sqlite '.import --csv FILE TABLE'"
         )
-    # The header knows the size where the last change was made by a SQLite that writes it there (since 2010).
+    # The header knows the size where the last change was made by a SQLite that writes it there
+    # (since 2010).
     pages, known = int.from_bytes(start[28:32]), start[24:28] == start[92:96]
     page_bytes = int.from_bytes(start[16:18]) if start[16:18] != b"\0\1" else 65_536
     cut = size < _HEADER_BYTES or (known and pages * page_bytes > size)
@@ -180,7 +205,8 @@ def _log(path: Path) -> Path | None:
 
 
 def _copy(database: Database, target: Path) -> None:
-    """Copy the file and its log as they are at one moment: again where somebody wrote them meanwhile."""
+    """Copy the file and its log as they are at one moment: again where somebody wrote them
+    meanwhile."""
     assert database.log is not None
     given = database.given
     needed = sum(path.stat().st_size for path in database.files)
@@ -204,7 +230,9 @@ def _copy(database: Database, target: Path) -> None:
             if _stamp(database.files) == before:
                 return
     except FileNotFoundError as error:
-        raise DatabaseLoadError(f"{database.log} went away while it was copied: ask again") from error
+        raise DatabaseLoadError(
+            f"{database.log} went away while it was copied: ask again"
+        ) from error
     except OSError as error:
         raise _unreadable(given, error) from error
     raise DatabaseLoadError(
@@ -240,7 +268,11 @@ def _stamp(paths: list[Path]) -> Stamp:
 
 
 def _unreadable(given: Path, error: OSError) -> DatabaseLoadError:
-    remedy = f"make it readable for this user: chmod u+r {given}" if isinstance(error, PermissionError) else "check it"
+    remedy = (
+        f"make it readable for this user: chmod u+r {given}"
+        if isinstance(error, PermissionError)
+        else "check it"
+    )
     return DatabaseLoadError(f"can't read {error.filename or given}: {error.strerror}; {remedy}")
 
 

@@ -1,4 +1,5 @@
-"""Questions one after the other: the environment server that hosts them, the agent on it, and what the user sees."""
+"""Questions one after the other: the environment server that hosts them, the agent on it, and what
+the user sees."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,8 +16,8 @@ from trainer.play.agent import Agent
 from trainer.play.database import Database, Hosted, check_question, examine, host
 from trainer.play.session import ask, check_fits
 from trainer.play.show import Display
-from trainer.rollout import EpisodeClient, open_client
-from trainer.server import ServerProcess
+from trainer.rollout.loop import EpisodeClient, open_client
+from trainer.runtime.server import ServerProcess
 
 SERVER_READY_S = 30.0  # for a server that somebody else runs
 PROMPT = "question> "
@@ -24,23 +25,32 @@ PROMPT = "question> "
 
 @contextmanager
 def hosted(
-    database: Database, questions: list[str], agent: Agent, servers: Sequence[str], keep: Path | None
+    database: Database,
+    questions: list[str],
+    agent: Agent,
+    servers: Sequence[str],
+    keep: Path | None,
 ) -> Iterator[tuple[Agent, EpisodeClient, Hosted]]:
-    """Servers that host the questions on the database, an open client of theirs and the agent that plays on them.
+    """Servers that host the questions on the database, an open client of theirs and the agent that
+    plays on them.
 
-    Without `servers` one is started, and is gone with its files when the block ends. `DigestMismatch` names servers
-    that don't host exactly these questions on this database.
+    Without `servers` one is started, and is gone with its files when the block ends.
+    `DigestMismatch` names servers that don't host exactly these questions on this database.
     """
     with TemporaryDirectory(prefix="sqlenv-play-") as scratch, ExitStack() as stack:
         made = host(database, questions, keep or Path(scratch) / "data")
         urls = list(servers)
         if not urls:
-            urls.append(stack.enter_context(ServerProcess(made.data_dir, Path(scratch) / "server.log")).url)
+            urls.append(
+                stack.enter_context(ServerProcess(made.data_dir, Path(scratch) / "server.log")).url
+            )
         with SQLEnvClient(urls).sync() as probe:
             probe.wait_ready(SERVER_READY_S)
             metadata = probe.metadata()
         if servers and metadata.data_digest != data_digest(made.data_dir):
-            where = f"it with --data {keep}" if keep else "it on the directory that --keep DIR leaves"
+            where = (
+                f"it with --data {keep}" if keep else "it on the directory that --keep DIR leaves"
+            )
             raise DigestMismatch(
                 f"the server at {', '.join(servers)} does not host this question on this database: start {where}"
             )
@@ -63,7 +73,9 @@ def play_questions(
     answered = True
     with ExitStack() as stack:
         with display.busy("the environment server starts"):
-            there, client, made = stack.enter_context(hosted(database, questions, agent, servers, keep))
+            there, client, made = stack.enter_context(
+                hosted(database, questions, agent, servers, keep)
+            )
         display.begin(database, made.how, agent)
         for question_id, text in zip(made.question_ids, questions, strict=True):
             with display.busy("the agent plays"), _about(database):
@@ -95,9 +107,11 @@ def _about(database: Database) -> Iterator[None]:
 
 
 def converse(path: Path, agent: Agent, display: Display, errors: Console) -> None:
-    """Ask for questions until the user leaves; an error ends its question alone. Each is played on the file as it is
-    by then."""
-    errors.print("One question a line; an empty line, 'exit' or Ctrl-D leaves.", style="dim", highlight=False)
+    """Ask for questions until the user leaves; an error ends its question alone. Each is played on
+    the file as it is by then."""
+    errors.print(
+        "One question a line; an empty line, 'exit' or Ctrl-D leaves.", style="dim", highlight=False
+    )
     while True:
         try:
             text = errors.input(PROMPT).strip()
@@ -109,4 +123,6 @@ def converse(path: Path, agent: Agent, display: Display, errors: Console) -> Non
         try:
             play_questions(examine(path), [text], agent, display)
         except SQLEnvError as error:
-            errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+            errors.print(
+                f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+            )

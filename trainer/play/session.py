@@ -1,7 +1,7 @@
 """One question: an episode of the training loop's own, watched from both of its ends.
 
-`play_episodes` plays it. What the agent writes is heard at the generator or the policy, what the server answers at the
-client; both tell the `_Watch` between them.
+`play_episodes` plays it. What the agent writes is heard at the generator or the policy, what the
+server answers at the client; both tell the `_Watch` between them.
 """
 
 import re
@@ -11,23 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shared.actions import SQLAction
+from shared.client.replica import ClientStats
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, ResetResult, SQLObservation, StepResult
-from shared.replicas import ClientStats
 from trainer.errors import PlayError
-from trainer.generators.base import Generator, Policy, Sample, View
-from trainer.parsing import parse_model_output
 from trainer.play.agent import Agent
-from trainer.prompts import format_observation, get_system_prompt
-from trainer.questions import prompt_of
-from trainer.rollout import EpisodeClient, play_episodes
+from trainer.rollout.dataset import prompt_of
+from trainer.rollout.generators.base import Generator, Policy, Sample, View
+from trainer.rollout.loop import EpisodeClient, play_episodes
+from trainer.rollout.parsing import parse_model_output
+from trainer.rollout.prompts import format_observation, get_system_prompt
 
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: what the agent wrote, how it was read and what the environment said. Times in seconds.
+    """One turn: what the agent wrote, how it was read and what the environment said. Times in
+    seconds.
 
-    `fallback`: the text was no action and stood as a QUERY. `tokens` are those of the text, None where nobody counts.
+    `fallback`: the text was no action and stood as a QUERY. `tokens` are those of the text, None
+    where nobody counts.
     """
 
     number: int
@@ -127,7 +129,8 @@ def ask(
     on_start: OnStart = lambda _: None,
     on_step: OnStep = lambda _: None,
 ) -> Played:
-    """Play one question that the client's server hosts. Errors of the database, the servers and the model are raised.
+    """Play one question that the client's server hosts. Errors of the database, the servers and the
+    model are raised.
 
     `on_start` sees the first observation, `on_step` every step as soon as it is answered.
     """
@@ -143,7 +146,9 @@ def ask(
             agent.config,
             client=watch,
             policy=_HeardPolicy(agent.policy, watch) if agent.policy else None,
-            generator=cast(Generator, _HeardGenerator(agent.make_generator(), watch)) if agent.make_generator else None,
+            generator=cast(Generator, _HeardGenerator(agent.make_generator(), watch))
+            if agent.make_generator
+            else None,
             greedy=agent.sampling.greedy,
             seed=agent.sampling.seed,
             check_lost=False,
@@ -161,9 +166,17 @@ def ask(
 
 
 class _Watch:
-    """The client of one episode, which reports every step; what the agent wrote last is `said` to it first."""
+    """The client of one episode, which reports every step; what the agent wrote last is `said` to
+    it first."""
 
-    def __init__(self, agent: Agent, client: EpisodeClient, played: Played, on_start: OnStart, on_step: OnStep) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        client: EpisodeClient,
+        played: Played,
+        on_start: OnStart,
+        on_step: OnStep,
+    ) -> None:
         self._agent, self._client, self._played = agent, client, played
         self._on_start, self._on_step = on_start, on_step
         self._text, self._tokens, self._agent_s = "", cast("int | None", None), 0.0
@@ -183,7 +196,9 @@ class _Watch:
         self._begin(reply.observation)
         return [reply]
 
-    def step_many(self, steps: Iterable[tuple[str, SQLAction | str]]) -> list[StepResult | SQLEnvError]:
+    def step_many(
+        self, steps: Iterable[tuple[str, SQLAction | str]]
+    ) -> list[StepResult | SQLEnvError]:
         began = time.perf_counter()
         (reply,) = self._client.step_many(steps)
         seconds = time.perf_counter() - began
@@ -209,10 +224,13 @@ class _Watch:
         self._client.close_episode(episode_id)
 
     def _begin(self, first: SQLObservation) -> None:
-        """`DatabaseLoadError` where there is nothing to explore, `PlayError` where it doesn't fit the window."""
+        """`DatabaseLoadError` where there is nothing to explore, `PlayError` where it doesn't fit
+        the window."""
         listed = first.schema_info.removeprefix("Tables:").strip()
         if not listed:
-            raise DatabaseLoadError("the database holds no table and no view, so there is nothing to explore")
+            raise DatabaseLoadError(
+                "the database holds no table and no view, so there is nothing to explore"
+            )
         self._played.tables = listed.split(", ")
         codec, window = self._agent.codec, self._agent.window
         if codec is not None and window is not None:
@@ -259,7 +277,9 @@ class _HeardPolicy:
             self._watch.lost = text
         elif text is not None:
             # a server that doesn't count says 0, of a text too
-            self._watch.said(text, view.sampled_tokens - before or None, time.perf_counter() - began)
+            self._watch.said(
+                text, view.sampled_tokens - before or None, time.perf_counter() - began
+            )
         return [text]
 
 
@@ -272,7 +292,9 @@ def _explained(error: SQLEnvError) -> SQLEnvError:
     """An error of the server's as the user can mend it, who alone has built the database."""
     if not isinstance(error, DataError):
         return error
-    found = re.fullmatch(r"database \S+ fails for question \S+: (.*); build or import the data again", error.message)
+    found = re.fullmatch(
+        r"database \S+ fails for question \S+: (.*); build or import the data again", error.message
+    )
     return DatabaseLoadError(
         f"{found[1] if found else error.message}. Check it with: sqlite3 FILE 'PRAGMA integrity_check'; save what is "
         "left with: sqlite3 FILE .recover"

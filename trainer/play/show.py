@@ -1,7 +1,9 @@
-"""What `play` shows: every step as it happens, for people, or one JSON object a question, for scripts.
+"""What `play` shows: every step as it happens, for people, or one JSON object a question, for
+scripts.
 
-What comes from the database, the model or the command line is shown letter by letter: no markup is read in it, and
-control characters are written as escapes, so that no cell can move the cursor or recolour the terminal.
+What comes from the database, the model or the command line is shown letter by letter: no markup is
+read in it, and control characters are written as escapes, so that no cell can move the cursor or
+recolour the terminal.
 """
 
 import json
@@ -17,10 +19,10 @@ from rich.text import Text
 
 from shared.actions import ActionType, render_action
 from shared.models import Outcome, SQLObservation
-from trainer.display import counted
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
 from trainer.play.session import Played, Step
+from trainer.run.console import counted
 
 MAX_WRITTEN_CHARS = 600  # of a text that an action was read out of
 MAX_TABLES_SHOWN = 12
@@ -57,9 +59,14 @@ class Screen:
         if self._begun:
             return
         self._begun = True
-        self._line("database", f"{database.given} ({size_text(database.size_bytes)}), {how}; nothing is written to it")
+        self._line(
+            "database",
+            f"{database.given} ({size_text(database.size_bytes)}), {how}; nothing is written to it",
+        )
         self._line("agent", f"{agent.name}, {agent.why}")
-        self._line("plays", f"{agent.sampling}, {counted(agent.config.step_budget, 'step')} at most")
+        self._line(
+            "plays", f"{agent.sampling}, {counted(agent.config.step_budget, 'step')} at most"
+        )
 
     def question(self, text: str, first: SQLObservation) -> None:
         tables = first.schema_info.removeprefix("Tables:").strip().split(", ")
@@ -80,14 +87,18 @@ class Screen:
     def step(self, step: Step) -> None:
         spent = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
         spent = spent if step.tokens is None else f"{counted(step.tokens, 'token')}, {spent}"
-        head = Text.assemble((f"{step.number:>2} ", "bold"), (str(step.action.action_type), "bold cyan"))
+        head = Text.assemble(
+            (f"{step.number:>2} ", "bold"), (str(step.action.action_type), "bold cyan")
+        )
         body = _argument(step)
         one_line = "\n" not in body.plain
         if one_line and step.action.action_type is not ActionType.ANSWER:
             head.append(" ").append_text(body)
         self._print(head.append(f"   ({spent})", "dim"))
         if step.fallback:
-            self._indented(Text("no action, so it was taken as a QUERY; the agent wrote:", "yellow"))
+            self._indented(
+                Text("no action, so it was taken as a QUERY; the agent wrote:", "yellow")
+            )
             self._indented(Text(_cut(printable(step.text)), "yellow"))
         elif step.text.strip() != render_action(step.action):
             self._indented(Text("read out of: " + _cut(printable(step.text.strip())), "dim"))
@@ -103,7 +114,13 @@ class Screen:
         self._console.print()
         if played.answer is not None:
             answer = Text(printable(played.answer), "bold")
-            panel = Panel(answer, title="answer, unchecked", title_align="left", expand=False, border_style="green")
+            panel = Panel(
+                answer,
+                title="answer, unchecked",
+                title_align="left",
+                expand=False,
+                border_style="green",
+            )
             self._console.print(panel)
         else:
             self._print(Text(no_answer(played), "bold yellow"))
@@ -114,7 +131,9 @@ class Screen:
         if played.fallbacks:
             counts.append(f"parse fall-backs: {played.fallbacks}")
         if played.context_truncations:
-            counts.append(f"old turns dropped from the agent's context {counted(played.context_truncations, 'time')}")
+            counts.append(
+                f"old turns dropped from the agent's context {counted(played.context_truncations, 'time')}"
+            )
         self._print(Text(", ".join(counts), "dim"))
 
     def note(self, text: str) -> None:
@@ -128,7 +147,8 @@ class Screen:
             self._print(Text(INDENT).append_text(line))
 
     def _print(self, text: Text) -> None:
-        # soft_wrap: a line of output is a line of the text, whatever the width; a terminal wraps it by itself
+        # soft_wrap: a line of output is a line of the text, whatever the width; a terminal wraps it
+        # by itself
         self._console.print(text, soft_wrap=True)
 
 
@@ -166,7 +186,9 @@ class JsonLines:
         self._console.file.flush()
 
     def note(self, text: str) -> None:
-        self._errors.print(f"note: {printable(text)}", markup=False, highlight=False, soft_wrap=True)
+        self._errors.print(
+            f"note: {printable(text)}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def no_answer(played: Played) -> str:
@@ -181,9 +203,12 @@ def no_answer(played: Played) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with all that isn't a letter, a sign or a space as an escape (`\\x1b`), line ends and tabs aside."""
+    """`text` with all that isn't a letter, a sign or a space as an escape (`\\x1b`), line ends and
+    tabs aside."""
     return "".join(
-        char if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1]
+        char
+        if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs"
+        else repr(char)[1:-1]
         for char in text
     )
 

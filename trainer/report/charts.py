@@ -1,7 +1,8 @@
 """Charts as inline SVG: pure functions from numbers to markup, coloured by the page's style sheet.
 
-A chart is readable in three ways: as a picture, as its description for those who can't see it, and as a table of its
-values. Every step has a column that names its values, for pointers and, with the page's script, for arrow keys.
+A chart is readable in three ways: as a picture, as its description for those who can't see it, and
+as a table of its values. Every step has a column that names its values, for pointers and, with the
+page's script, for arrow keys.
 """
 
 import math
@@ -12,7 +13,8 @@ from typing import Literal
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 560, 300  # user units; the picture scales to its column
-LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 50  # room for tick labels, also in the larger letters of a narrow screen
+# room for tick labels, also in the larger letters of a narrow screen
+LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 50
 MAX_POINTS = 300  # of a curve: a longer one is drawn as means of neighbouring steps
 MAX_TABLE_ROWS = 120
 
@@ -131,7 +133,11 @@ class _Scale:
     def at_y(self, value: float) -> float:
         low, high = self.y
         value = min(max(value, low), high)
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ((value - low) / (high - low) if high > low else 0.5)
+        return (
+            HEIGHT
+            - BOTTOM
+            - (HEIGHT - TOP - BOTTOM) * ((value - low) / (high - low) if high > low else 0.5)
+        )
 
 
 def draw(chart: Chart) -> Markup:
@@ -147,7 +153,13 @@ def draw(chart: Chart) -> Markup:
     else:
         for baseline in chart.baselines:
             body.append(
-                _line(LEFT, scale.at_y(baseline.y), WIDTH - RIGHT, scale.at_y(baseline.y), f"base {baseline.colour}")
+                _line(
+                    LEFT,
+                    scale.at_y(baseline.y),
+                    WIDTH - RIGHT,
+                    scale.at_y(baseline.y),
+                    f"base {baseline.colour}",
+                )
             )
         for one, points in drawn:
             body += _curve(one, points, scale)
@@ -187,7 +199,13 @@ def _scale(chart: Chart, drawn: Sequence[tuple[Series, Sequence[Point]]]) -> _Sc
     low, high = min(ys), max(ys)
     room = 0.04 * (high - low) or abs(high) * 0.1 or 1.0
     floor, roof = chart.bounds
-    return _Scale(across, (low - room * (low != 0) if floor is None else floor, high + room if roof is None else roof))
+    return _Scale(
+        across,
+        (
+            low - room * (low != 0) if floor is None else floor,
+            high + room if roof is None else roof,
+        ),
+    )
 
 
 def _axes(chart: Chart, scale: _Scale) -> Iterable[Markup]:
@@ -205,13 +223,23 @@ def _axes(chart: Chart, scale: _Scale) -> Iterable[Markup]:
 def _curve(one: Series, points: Sequence[Point], scale: _Scale) -> Iterable[Markup]:
     ranged = [point for point in points if point.low is not None and point.high is not None]
     if one.band and ranged:
-        ends = [(point.x, point.high) for point in ranged] + [(point.x, point.low) for point in reversed(ranged)]
-        shape = " ".join(f"{scale.at_x(x):.1f},{scale.at_y(y):.1f}" for x, y in ends if y is not None)
+        ends = [(point.x, point.high) for point in ranged] + [
+            (point.x, point.low) for point in reversed(ranged)
+        ]
+        shape = " ".join(
+            f"{scale.at_x(x):.1f},{scale.at_y(y):.1f}" for x, y in ends if y is not None
+        )
         yield Markup('<polygon class="band {}" points="{}"/>').format(one.colour, shape)
     elif ranged:
         for point in ranged:
-            x, low, high = scale.at_x(point.x), scale.at_y(point.low or 0.0), scale.at_y(point.high or 0.0)
-            shape = f"M{x:.1f} {low:.1f}V{high:.1f}M{x - 4:.1f} {low:.1f}h8M{x - 4:.1f} {high:.1f}h8"
+            x, low, high = (
+                scale.at_x(point.x),
+                scale.at_y(point.low or 0.0),
+                scale.at_y(point.high or 0.0),
+            )
+            shape = (
+                f"M{x:.1f} {low:.1f}V{high:.1f}M{x - 4:.1f} {low:.1f}h8M{x - 4:.1f} {high:.1f}h8"
+            )
             yield Markup('<path class="whisker {}" d="{}"/>').format(one.colour, shape)
     if one.kind in ("line", "faint", "dashed") and len(points) > 1:
         shape = " ".join(f"{scale.at_x(point.x):.1f},{scale.at_y(point.y):.1f}" for point in points)
@@ -220,9 +248,13 @@ def _curve(one: Series, points: Sequence[Point], scale: _Scale) -> Iterable[Mark
         for point in points:
             x, y = scale.at_x(point.x), scale.at_y(point.y)
             if one.kind == "diamonds":
-                yield Markup('<path class="mark {}" d="M{:.1f} {:.1f}l6 6-6 6-6-6z"/>').format(one.colour, x, y - 6)
+                yield Markup('<path class="mark {}" d="M{:.1f} {:.1f}l6 6-6 6-6-6z"/>').format(
+                    one.colour, x, y - 6
+                )
             else:
-                yield Markup('<circle class="mark {}" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(one.colour, x, y)
+                yield Markup('<circle class="mark {}" cx="{:.1f}" cy="{:.1f}" r="3.5"/>').format(
+                    one.colour, x, y
+                )
 
 
 def _columns(drawn: Sequence[tuple[Series, Sequence[Point]]], scale: _Scale) -> Iterable[Markup]:
@@ -233,9 +265,9 @@ def _columns(drawn: Sequence[tuple[Series, Sequence[Point]]], scale: _Scale) -> 
         for point in points:
             bottom, top = scale.at_y(below[point.x]), scale.at_y(below[point.x] + point.y)
             below[point.x] += point.y
-            yield Markup('<rect class="fill {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-                one.colour, scale.at_x(point.x) - wide / 2, top, wide, max(0.0, bottom - top)
-            )
+            yield Markup(
+                '<rect class="fill {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
+            ).format(one.colour, scale.at_x(point.x) - wide / 2, top, wide, max(0.0, bottom - top))
 
 
 def _hits(chart: Chart, scale: _Scale) -> Iterable[Markup]:
@@ -245,14 +277,24 @@ def _hits(chart: Chart, scale: _Scale) -> Iterable[Markup]:
     for index, (x, cells) in enumerate(rows):
         left = (xs[index - 1] + xs[index]) / 2 if index else LEFT
         right = (xs[index] + xs[index + 1]) / 2 if index + 1 < len(xs) else WIDTH - RIGHT
-        said = "; ".join(f"{one.label}: {cell}" for one, cell in zip(chart.series, cells, strict=True) if cell)
+        said = "; ".join(
+            f"{one.label}: {cell}" for one, cell in zip(chart.series, cells, strict=True) if cell
+        )
         yield Markup(
             '<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}" data-x="{:.1f}"><title>{}</title></rect>'
-        ).format(left, TOP, max(0.5, right - left), HEIGHT - TOP - BOTTOM, xs[index], f"step {x:,.0f}: {said}")
+        ).format(
+            left,
+            TOP,
+            max(0.5, right - left),
+            HEIGHT - TOP - BOTTOM,
+            xs[index],
+            f"step {x:,.0f}: {said}",
+        )
 
 
 def values(chart: Chart, limit: int = MAX_TABLE_ROWS) -> list[tuple[float, list[str]]]:
-    """(step, a text a series) of the chart's points; steps evenly left out where there are more than `limit`."""
+    """(step, a text a series) of the chart's points; steps evenly left out where there are more
+    than `limit`."""
     found: dict[float, list[str]] = {}
     for index, one in enumerate(chart.series):
         for point in one.points:
@@ -292,8 +334,12 @@ def description(chart: Chart) -> str:
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return Markup('<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(kind, x1, y1, x2, y2)
+    return Markup('<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(
+        kind, x1, y1, x2, y2
+    )
 
 
 def _text(x: float, y: float, text: str, kind: str) -> Markup:
-    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(kind, x, y, escape(text))
+    return Markup('<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
+        kind, x, y, escape(text)
+    )

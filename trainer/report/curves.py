@@ -1,13 +1,14 @@
-"""Which charts a run gives: from the rows of metrics.jsonl and the evaluations to `charts.Chart`s. Pure functions."""
+"""Which charts a run gives: from the rows of metrics.jsonl and the evaluations to `charts.Chart`s.
+Pure functions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.config import REWARD_WEIGHTS
-from trainer.plots import SMOOTHING_STEPS, running_mean, series
 from trainer.report.charts import MAX_POINTS, Baseline, Chart, Point, Series, percent
 from trainer.report.source import MODES, Record
-from trainer.statistics import Rate
+from trainer.run.plots import SMOOTHING_STEPS, running_mean, series
+from trainer.run.statistics import Rate
 
 COLOURS = {"train": "c1", "greedy": "c2", "sampled": "c3", "random": "c0"}
 SMOOTHED = f"Thick: running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends; faint: as logged."
@@ -21,7 +22,8 @@ TIME_PARTS = (
 
 
 def curves(record: Record) -> list[Chart]:
-    """The run's charts in the order of the page. One that has nothing to show is left empty, and says why."""
+    """The run's charts in the order of the page. One that has nothing to show is left empty, and
+    says why."""
     made = [
         success(record),
         reward(record),
@@ -29,7 +31,14 @@ def curves(record: Record) -> list[Chart]:
         _smoothed(record, "loss", "Loss", "loss", "loss of the policy gradient"),
         _smoothed(record, "entropy", "Entropy, nats a token", "entropy", "entropy", floor=0.0),
         kl(record),
-        _smoothed(record, "grad-norm", "Gradient norm, before clipping", "grad_norm", "gradient norm", floor=0.0),
+        _smoothed(
+            record,
+            "grad-norm",
+            "Gradient norm, before clipping",
+            "grad_norm",
+            "gradient norm",
+            floor=0.0,
+        ),
         learning_rate(record),
         lengths(record),
         steps(record),
@@ -40,7 +49,10 @@ def curves(record: Record) -> list[Chart]:
     if longest <= MAX_POINTS:
         return made
     thin = f" Drawn as means of {-(-longest // MAX_POINTS)} neighbouring steps."
-    return [Chart(**{**chart.__dict__, "note": chart.note + thin}) if chart.series else chart for chart in made]
+    return [
+        Chart(**{**chart.__dict__, "note": chart.note + thin}) if chart.series else chart
+        for chart in made
+    ]
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) -> list[Point]:
@@ -52,7 +64,9 @@ def smoothed(found: Sequence[Point]) -> list[Point]:
     return [Point(point.x, mean) for point, mean in zip(found, means, strict=True)]
 
 
-def _pair(rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str, scale: float = 1.0) -> list[Series]:
+def _pair(
+    rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str, scale: float = 1.0
+) -> list[Series]:
     """A curve as logged, faint, and its running mean."""
     found = points(rows, key, scale)
     if not found:
@@ -64,20 +78,32 @@ def _pair(rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str, 
 
 
 def _smoothed(
-    record: Record, key: str, title: str, name: str, label: str, *, floor: float | None = None, note: str = SMOOTHED
+    record: Record,
+    key: str,
+    title: str,
+    name: str,
+    label: str,
+    *,
+    floor: float | None = None,
+    note: str = SMOOTHED,
 ) -> Chart:
-    return Chart(key, title, _pair(record.metrics, name, label, "c1"), bounds=(floor, None), note=note)
+    return Chart(
+        key, title, _pair(record.metrics, name, label, "c1"), bounds=(floor, None), note=note
+    )
 
 
 def success(record: Record) -> Chart:
-    """Of the training episodes, of the eval curve's few questions and, with diamonds, of the whole eval set."""
+    """Of the training episodes, of the eval curve's few questions and, with diamonds, of the whole
+    eval set."""
     made = _pair(record.metrics, "success", "training episodes", COLOURS["train"])
     baselines = []
     for mode in MODES:
         few = _small(record, mode)
         if few:
             size = max((row["eval_n"] for row in record.metrics if row.get("eval_n")), default="?")
-            made.append(Series(f"{size} eval questions, {mode}", few, COLOURS[mode], "dashed", band=True))
+            made.append(
+                Series(f"{size} eval questions, {mode}", few, COLOURS[mode], "dashed", band=True)
+            )
     for mode in MODES:
         whole = [
             (step, rate)
@@ -106,7 +132,8 @@ def success(record: Record) -> Chart:
 
 
 def _small(record: Record, mode: str) -> list[Point]:
-    """The eval curve's points with their intervals, by the episodes, else by the logged rate and number."""
+    """The eval curve's points with their intervals, by the episodes, else by the logged rate and
+    number."""
     found = []
     for row in record.metrics:
         rate, n, step = row.get(f"eval_{mode}_success"), row.get("eval_n"), row["step"]
@@ -117,7 +144,9 @@ def _small(record: Record, mode: str) -> list[Point]:
     return sorted(found, key=lambda point: point.x)
 
 
-def rate_of(record: Record, phase: str, mode: str, part: str = "overall") -> Mapping[str, Any] | None:
+def rate_of(
+    record: Record, phase: str, mode: str, part: str = "overall"
+) -> Mapping[str, Any] | None:
     """`{rate, n, ci95}` of a measurement of the whole eval set; None where there is none."""
     rate = record.summaries.get(phase, {}).get(mode, {}).get(part)
     return rate if rate and rate.get("rate") is not None else None
@@ -156,7 +185,11 @@ def kl(record: Record) -> Chart:
         absent += ": beta is 0, so the loss has no KL term and no reference model is kept"
     found = _pair(record.metrics, "kl", "KL to the reference model", "c1")
     return Chart(
-        "kl", "KL divergence to the start", found, bounds=(0.0, None), note=SMOOTHED if found else f"{absent}."
+        "kl",
+        "KL divergence to the start",
+        found,
+        bounds=(0.0, None),
+        note=SMOOTHED if found else f"{absent}.",
     )
 
 
@@ -168,7 +201,10 @@ def learning_rate(record: Record) -> Chart:
 
 def lengths(record: Record) -> Chart:
     """Mean completion lengths, within the range of the shortest and the longest."""
-    ends = [dict(zip(*series(record.metrics, f"completions/{end}_length"), strict=True)) for end in ("min", "max")]
+    ends = [
+        dict(zip(*series(record.metrics, f"completions/{end}_length"), strict=True))
+        for end in ("min", "max")
+    ]
     mean = points(record.metrics, "completions/mean_length")
     ranged = [Point(one.x, one.y, ends[0].get(one.x), ends[1].get(one.x)) for one in mean]
     made = [Series("mean; area: shortest to longest", ranged, "c1", band=True)] if mean else []
@@ -187,7 +223,8 @@ def steps(record: Record) -> Chart:
         marks = [
             Point(step, value)
             for phase, step in (("before", 0), ("after", record.last_step))
-            if (value := record.summaries.get(phase, {}).get(mode, {}).get("mean_steps")) is not None
+            if (value := record.summaries.get(phase, {}).get(mode, {}).get("mean_steps"))
+            is not None
         ]
         if marks:
             made.append(Series(f"whole eval set, {mode}", marks, COLOURS[mode], "diamonds"))
@@ -195,7 +232,8 @@ def steps(record: Record) -> Chart:
 
 
 def trouble(record: Record) -> Chart:
-    """What went wrong an episode: errors of the environment, texts that were no action, lost episodes."""
+    """What went wrong an episode: errors of the environment, texts that were no action, lost
+    episodes."""
     made = []
     for name, label, colour in (
         ("env_errors", "errors of the environment", "c2"),
@@ -210,7 +248,13 @@ def trouble(record: Record) -> Chart:
         if found:
             made.append(Series(label, smoothed(found), colour))
     note = f"Running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends."
-    return Chart("trouble", "Errors an episode, of the training episodes", made, bounds=(0.0, None), note=note)
+    return Chart(
+        "trouble",
+        "Errors an episode, of the training episodes",
+        made,
+        bounds=(0.0, None),
+        note=note,
+    )
 
 
 def contrast(record: Record) -> Chart:
@@ -222,15 +266,22 @@ def contrast(record: Record) -> Chart:
     )
     made = []
     for label, colour, of in kinds:
-        found = [Point(step, batch.share(of)) for step, batch in sorted(record.batches.items()) if batch.questions]
+        found = [
+            Point(step, batch.share(of))
+            for step, batch in sorted(record.batches.items())
+            if batch.questions
+        ]
         if found:
             made.append(Series(label, smoothed(found), colour))
     note = f"Share of the step's questions. Running mean of {SMOOTHING_STEPS} steps, of fewer at both ends."
-    return Chart("contrast", "Groups without contrast", made, bounds=(0.0, 1.0), form=percent, note=note)
+    return Chart(
+        "contrast", "Groups without contrast", made, bounds=(0.0, 1.0), form=percent, note=note
+    )
 
 
 def time_split(record: Record) -> tuple[Chart, list[tuple[str, float]]]:
-    """Where training's seconds went, a step and in sum: (label, seconds). The parts add up to rollout and update."""
+    """Where training's seconds went, a step and in sum: (label, seconds). The parts add up to
+    rollout and update."""
     found: dict[str, list[Point]] = {name: [] for name, _, _ in TIME_PARTS}
     totals = dict.fromkeys(found, 0.0)
     for row in record.metrics:
@@ -242,6 +293,17 @@ def time_split(record: Record) -> tuple[Chart, list[tuple[str, float]]]:
         for name, value in parts.items():
             found[name].append(Point(row["step"], value))
             totals[name] += value
-    made = [Series(label, found[name], colour) for name, label, colour in TIME_PARTS if any(p.y for p in found[name])]
-    chart = Chart("time", "Seconds of each logged step", made, bounds=(0.0, None), stacked=True, note="As logged.")
+    made = [
+        Series(label, found[name], colour)
+        for name, label, colour in TIME_PARTS
+        if any(p.y for p in found[name])
+    ]
+    chart = Chart(
+        "time",
+        "Seconds of each logged step",
+        made,
+        bounds=(0.0, None),
+        stacked=True,
+        note="As logged.",
+    )
     return chart, [(label, totals[name]) for name, label, _ in TIME_PARTS if totals[name]]

@@ -6,11 +6,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from trainer.runs import to_json
+from trainer.run.folder import to_json
 
 
 def meter(rate: Mapping[str, Any] | None) -> Markup:
-    """A rate as a bar of 100 units with its interval; empty where there is none. The number stands beside it."""
+    """A rate as a bar of 100 units with its interval; empty where there is none. The number stands
+    beside it."""
     if not rate or rate.get("rate") is None:
         return Markup("")
     low, high = rate["ci95"]
@@ -58,4 +59,10 @@ def plain(value: Any) -> str:
     """A setting's value as text: lists by commas, nothing as "none"."""
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
         return ", ".join(map(str, value)) or "none"
-    return "none" if value is None else to_json(value) if isinstance(value, Mapping | bool) else str(value)
+    return (
+        "none"
+        if value is None
+        else to_json(value)
+        if isinstance(value, Mapping | bool)
+        else str(value)
+    )

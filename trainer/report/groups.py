@@ -1,9 +1,10 @@
-"""The G rollouts of one question in one training step, with the advantages that GRPO gave them. Pure functions.
+"""The G rollouts of one question in one training step, with the advantages that GRPO gave them.
+Pure functions.
 
-Advantages are not recorded; they follow from the rewards as trl works them out: `A = (r - mean of the group) / (s +
-1e-4)`, with s the standard deviation of the group or of the whole generation batch, as scale_rewards says. An episode
-that the infrastructure lost counts in neither and has the advantage 0. That the rewards are those that trl saw is
-checked against the step's logged reward.
+Advantages are not recorded; they follow from the rewards as trl works them out: `A = (r - mean of
+the group) / (s + 1e-4)`, with s the standard deviation of the group or of the whole generation
+batch, as scale_rewards says. An episode that the infrastructure lost counts in neither and has the
+advantage 0. That the rewards are those that trl saw is checked against the step's logged reward.
 """
 
 import statistics
@@ -20,7 +21,8 @@ MAX_GROUPS = 16  # of one step
 
 @dataclass(frozen=True)
 class Group:
-    """One question's rollouts in a step. `advantages` are in the rollouts' order, None where nothing says how."""
+    """One question's rollouts in a step. `advantages` are in the rollouts' order, None where
+    nothing says how."""
 
     step: int
     question_id: str
@@ -43,7 +45,8 @@ class Group:
 
 
 def chosen_steps(steps: Sequence[int], count: int = MAX_STEPS) -> list[int]:
-    """At most `count` of the steps, most wanted first: the first, the last, then whichever halves the widest gap."""
+    """At most `count` of the steps, most wanted first: the first, the last, then whichever halves
+    the widest gap."""
     steps = sorted(steps)
     if not steps:
         return []
@@ -68,7 +71,9 @@ def groups(step: int, rows: Sequence[Row], size: int, scale_rewards: str) -> lis
     rewards = [row.get("reward") for row in rows]
     found = advantages(rewards, [members for _, members in cut], scale_rewards)
     return [
-        Group(step, question, [rows[index] for index in members], [found[index] for index in members])
+        Group(
+            step, question, [rows[index] for index in members], [found[index] for index in members]
+        )
         for question, members in cut
     ]
 
@@ -76,7 +81,8 @@ def groups(step: int, rows: Sequence[Row], size: int, scale_rewards: str) -> lis
 def advantages(
     rewards: Sequence[float | None], members: Sequence[Sequence[int]], scale_rewards: str
 ) -> list[float | None]:
-    """An advantage a reward. `members` are the places of each group; `scale_rewards` is group, batch or none.
+    """An advantage a reward. `members` are the places of each group; `scale_rewards` is group,
+    batch or none.
 
     None for every reward where the scaling is another one: then nothing here knows how.
     """
@@ -89,7 +95,9 @@ def advantages(
         if not known:
             continue
         mean = sum(known) / len(known)
-        scale = {"group": _deviation(known) + EPSILON, "batch": whole + EPSILON, "none": 1.0}[scale_rewards]
+        scale = {"group": _deviation(known) + EPSILON, "batch": whole + EPSILON, "none": 1.0}[
+            scale_rewards
+        ]
         for place in places:
             reward = rewards[place]
             found[place] = 0.0 if reward is None else (reward - mean) / scale
@@ -97,18 +105,25 @@ def advantages(
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The sample standard deviation; 0 of a single value, which has none and whose advantage is 0 in trl too."""
+    """The sample standard deviation; 0 of a single value, which has none and whose advantage is 0
+    in trl too."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def agrees(rows: Sequence[Row], logged: Row | None, tolerance: float = 1e-4) -> bool | None:
-    """Whether the rows' rewards are those of the step's log: same mean and deviation. None where it logged none.
+    """Whether the rows' rewards are those of the step's log: same mean and deviation. None where it
+    logged none.
 
     A log of several steps has their means, and can't be compared.
     """
     rewards = [float(row["reward"]) for row in rows if row.get("reward") is not None]
     mean, deviation = (logged or {}).get("reward"), (logged or {}).get("reward_std")
-    if mean is None or deviation is None or not rewards or (logged or {}).get("episodes") != len(rows):
+    if (
+        mean is None
+        or deviation is None
+        or not rewards
+        or (logged or {}).get("episodes") != len(rows)
+    ):
         return None
     apart = (sum(rewards) / len(rewards) - mean, _deviation(rewards) - deviation)
     return all(abs(one) < tolerance for one in apart)

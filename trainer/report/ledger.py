@@ -1,8 +1,10 @@
-"""The reward ledger of recorded episodes: its three layers, and the parts of the operational one. Pure functions.
+"""The reward ledger of recorded episodes: its three layers, and the parts of the operational one.
+Pure functions.
 
-A run keeps each episode's three rewards, not the parts of each step. The parts follow from what the episode shows:
-which action failed, which was taken before, which showed a text that was not shown before. So they are worked out again
-here, and `agreeing` says of how many episodes the parts add up to the recorded operational reward.
+A run keeps each episode's three rewards, not the parts of each step. The parts follow from what the
+episode shows: which action failed, which was taken before, which showed a text that was not shown
+before. So they are worked out again here, and `agreeing` says of how many episodes the parts add up
+to the recorded operational reward.
 """
 
 import re
@@ -13,11 +15,14 @@ from typing import Any
 
 from shared.actions import ActionType, normalise
 from trainer.config import REWARD_WEIGHTS
-from trainer.records import Episode
+from trainer.run.records import Episode
 
-# Reward version -> the amounts of the operational parts. The server's own table is env_server/rewards.py; a test holds
-# the two together. Of any other version only the layers are shown.
-AMOUNTS: dict[str, dict[str, float]] = {"1": {"step_cost": -0.02, "exec_ok": 0.02, "new_info": 0.01, "repeat": -0.03}}
+# Reward version -> the amounts of the operational parts. The server's own table is
+# env_server/rewards.py; a test holds the two together. Of any other version only the layers are
+# shown.
+AMOUNTS: dict[str, dict[str, float]] = {
+    "1": {"step_cost": -0.02, "exec_ok": 0.02, "new_info": 0.01, "repeat": -0.03}
+}
 STEP_BOUNDS, SUM_BOUNDS = (-0.10, 0.15), (-0.25, 0.05)
 CLAMP = "clamp"
 LAYERS = ("correctness", "progress", "operational")
@@ -28,9 +33,11 @@ _BUDGET = re.compile(r"\n?Steps left: -?\d+\Z")
 
 @dataclass(frozen=True)
 class Ledger:
-    """Mean rewards an episode over `n` finished episodes, in reward units: the layers as weighted, and their sum.
+    """Mean rewards an episode over `n` finished episodes, in reward units: the layers as weighted,
+    and their sum.
 
-    `parts` are the operational layer's, empty where they can't be told; `agreeing` of the n episodes' parts add up.
+    `parts` are the operational layer's, empty where they can't be told; `agreeing` of the n
+    episodes' parts add up.
     """
 
     n: int
@@ -72,11 +79,17 @@ def operational_parts(episode: Episode, amounts: Mapping[str, float]) -> dict[st
     taken: set[str] = set()
     shown: set[str] = set()
     total = 0.0
-    for turn, action in zip(episode.turns, episode.actions, strict=False):  # a turn that was not answered paid nothing
+    # a turn that was not answered paid nothing
+    for turn, action in zip(episode.turns, episode.actions, strict=False):
         text, key = result_text(turn.observation), normalise(action)
         failed = text.startswith(ERROR)
         fresh = not failed and text not in shown and not action.startswith(f"{ActionType.ANSWER}:")
-        earned = {"step_cost": True, "exec_ok": not failed, "new_info": fresh, "repeat": key in taken}
+        earned = {
+            "step_cost": True,
+            "exec_ok": not failed,
+            "new_info": fresh,
+            "repeat": key in taken,
+        }
         taken.add(key)
         if not failed:
             shown.add(text)

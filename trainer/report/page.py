@@ -1,7 +1,8 @@
 """The whole report as one HTML file: what the template shows, gathered from a run's record.
 
-The file asks for nothing outside itself, and its Content-Security-Policy forbids that it could: no source but its own
-style sheet and script, by their digests. So a text of an episode that got past the escaping could still not run.
+The file asks for nothing outside itself, and its Content-Security-Policy forbids that it could: no
+source but its own style sheet and script, by their digests. So a text of an episode that got past
+the escaping could still not run.
 """
 
 import base64
@@ -22,7 +23,7 @@ from trainer.report.ledger import CLAMP, LAYERS
 from trainer.report.pairs import EACH_KIND, kinds_and_pairs
 from trainer.report.shown import cut, is_number, short, shown_action, sql
 from trainer.report.source import MODES, Record, read_run, training_lines
-from trainer.runs import to_json
+from trainer.run.folder import to_json
 
 GROUP_BYTES = 2_200_000  # of all groups' markup: with the rest the file stays under 5 MB
 GROUP_ACTION_CHARS = 600
@@ -39,7 +40,8 @@ def render(record: Record) -> str:
     environment = Environment(
         loader=loader,
         autoescape=True,
-        undefined=ChainableUndefined,  # a run that is under way, or of another version, lacks some of what is asked for
+        # a run that is under way, or of another version, lacks some of what is asked for
+        undefined=ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -58,7 +60,9 @@ def render(record: Record) -> str:
         "lean": lean,
     }
     environment.tests["number"] = is_number
-    style, script = (loader.get_source(environment, name)[0] for name in ("report.css", "report.js"))
+    style, script = (
+        loader.get_source(environment, name)[0] for name in ("report.css", "report.js")
+    )
     kinds, pairs = kinds_and_pairs(record)
     shown, left_out = group_markup(environment, record)
     split, seconds = time_split(record)
@@ -99,7 +103,10 @@ def group_markup(environment: Environment, record: Record) -> tuple[list[dict[st
     wanted = chosen_steps(list(record.batches))
     lines = training_lines(record.run, set(wanted))
     logged = {int(row["step"]): row for row in record.metrics if "reward_std" in row}
-    size, scale = int(record.config.get("num_generations") or 0), str(record.config.get("scale_rewards", ""))
+    size, scale = (
+        int(record.config.get("num_generations") or 0),
+        str(record.config.get("scale_rewards", "")),
+    )
     template = environment.get_template("group.html.j2")
     made: list[dict[str, Any]] = []
     spent = 0
@@ -108,21 +115,33 @@ def group_markup(environment: Environment, record: Record) -> tuple[list[dict[st
         checked = agrees(lines.get(step, []), logged.get(step))
         for number, group in enumerate(found[:MAX_GROUPS], start=1):
             markup = template.render(
-                group=group, number=number, checked=checked, rollouts=_rollouts(group), record=record, scale=scale
+                group=group,
+                number=number,
+                checked=checked,
+                rollouts=_rollouts(group),
+                record=record,
+                scale=scale,
             )
             spent += len(markup.encode())
             if spent > GROUP_BYTES:
                 break
             label = f"{number}. {short(record.text(group.question_id), 80)} ({group.right}/{len(group.rollouts)} right)"
             made.append(
-                {"step": step, "number": number, "label": label, "markup": Markup(markup), "contrast": group.contrast}
+                {
+                    "step": step,
+                    "number": number,
+                    "label": label,
+                    "markup": Markup(markup),
+                    "contrast": group.contrast,
+                }
             )
         if spent > GROUP_BYTES:
             break
     made.sort(key=lambda one: (one["step"], one["number"]))
     first = next((one for one in made if one["contrast"]), made[0] if made else None)
     for one in made:
-        one["first"] = one is first  # opened: where all are right or none, there is little to compare
+        # opened: where all are right or none, there is little to compare
+        one["first"] = one is first
     whole = sum(len(batch.questions) for batch in record.batches.values())
     steps = len({one["step"] for one in made})
     return made, (
@@ -132,10 +151,13 @@ def group_markup(environment: Environment, record: Record) -> tuple[list[dict[st
 
 
 def _rollouts(group: Group) -> list[dict[str, Any]]:
-    """Each rollout with its actions, highlighted, and the number of an earlier one that did the same."""
+    """Each rollout with its actions, highlighted, and the number of an earlier one that did the
+    same."""
     first: dict[tuple[str, ...], int] = {}
     found = []
-    for number, (row, advantage) in enumerate(zip(group.rollouts, group.advantages, strict=True), start=1):
+    for number, (row, advantage) in enumerate(
+        zip(group.rollouts, group.advantages, strict=True), start=1
+    ):
         actions, rewards = list(row.get("actions") or ()), list(row.get("rewards") or ())
         texts = list(row.get("texts") or ())
         # a text beyond the last answered step is the one that was lost

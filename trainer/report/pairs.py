@@ -1,16 +1,17 @@
-"""The same question before and after training: which questions are shown, and their episodes side by side."""
+"""The same question before and after training: which questions are shown, and their episodes side
+by side."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.display import counted
-from trainer.records import Episode
 from trainer.report.shown import Action, Observation, cut, shown_action, shown_observation
 from trainer.report.source import Record
-from trainer.runs import to_json
-from trainer.transcripts import KINDS
+from trainer.run.console import counted
+from trainer.run.folder import to_json
+from trainer.run.records import Episode
+from trainer.run.transcripts import KINDS
 
 EACH_KIND = 6  # questions of a kind that are shown; no other kind takes what one can't fill
 TURNS = 30  # of an episode
@@ -66,9 +67,11 @@ class Kind:
 
 
 def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], list[Pair]]:
-    """How many questions each kind has, and the first `EACH_KIND` of each by a hash of the question's id.
+    """How many questions each kind has, and the first `EACH_KIND` of each by a hash of the
+    question's id.
 
-    Both empty where the run has no evaluation before or after. Questions that either one lost are left out.
+    Both empty where the run has no evaluation before or after. Questions that either one lost are
+    left out.
     """
     found = {phase: record.evaluations.get(phase, {}).get(mode) for phase in ("before", "after")}
     if found["before"] is None or found["after"] is None:
@@ -85,15 +88,22 @@ def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], l
         members = [key for key in both if (before[key].correct, after[key].correct) == wanted]
         shown = members[:EACH_KIND]
         kinds.append(Kind(label, *wanted, len(members), len(shown)))
-        pairs += [_pair(record, label, key, before[key], after[key], random.get(key)) for key in shown]
+        pairs += [
+            _pair(record, label, key, before[key], after[key], random.get(key)) for key in shown
+        ]
     return kinds, pairs
 
 
-def _pair(record: Record, kind: str, key: str, before: Episode, after: Episode, random: Episode | None) -> Pair:
+def _pair(
+    record: Record, kind: str, key: str, before: Episode, after: Episode, random: Episode | None
+) -> Pair:
     question = record.questions.get(key)
     gold = None
     if question is not None:
-        gold = {"sql": cut(question.gold_sql, 2_000), "answer": cut(_answer(question.gold_answer), 600)}
+        gold = {
+            "sql": cut(question.gold_sql, 2_000),
+            "answer": cut(_answer(question.gold_answer), 600),
+        }
     return Pair(
         kind=kind,
         question_id=key,
@@ -128,7 +138,9 @@ def played(title: str, episode: Episode) -> Play:
         )
     notes = []
     if episode.parse_failures:
-        notes.append(f"{episode.parse_failures} of its texts were no action and were taken as a QUERY")
+        notes.append(
+            f"{episode.parse_failures} of its texts were no action and were taken as a QUERY"
+        )
     if episode.context_truncations:
         notes.append(
             f"it outgrew the context window {counted(episode.context_truncations, 'time')} and went on with a part"
@@ -140,7 +152,9 @@ def played(title: str, episode: Episode) -> Play:
         outcome=episode.outcome,
         correct=episode.correct,
         reward=episode.reward,
-        layers={name: getattr(episode, name) for name in ("correctness", "progress", "operational")},
+        layers={
+            name: getattr(episode, name) for name in ("correctness", "progress", "operational")
+        },
         steps=steps,
         left_out=max(0, len(episode.turns) - TURNS),
         notes=notes,

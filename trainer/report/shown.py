@@ -1,6 +1,8 @@
-"""Actions and observations as a page shows them: SQL in colours, results as tables, long ones cut with a mark.
+"""Actions and observations as a page shows them: SQL in colours, results as tables, long ones cut
+with a mark.
 
-Everything that comes out is markup whose text was escaped here; nothing of an episode's text is ever taken for markup.
+Everything that comes out is markup whose text was escaped here; nothing of an episode's text is
+ever taken for markup.
 """
 
 import re
@@ -31,7 +33,9 @@ _LEXER = SqlLexer(stripnl=False, ensurenl=False)
 _HEAD = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\(.*\)")
 _SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
-_COLUMN = re.compile(r"(?P<name>\S+)(?: (?P<kind>[^->]*?))?(?: (?P<key>primary key))?(?: -> (?P<target>.+))?")
+_COLUMN = re.compile(
+    r"(?P<name>\S+)(?: (?P<kind>[^->]*?))?(?: (?P<key>primary key))?(?: -> (?P<target>.+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Action:
 
 @dataclass(frozen=True)
 class Observation:
-    """`kind` is error, table, text or none. A table has headings and cells; `remark` says of either what was cut."""
+    """`kind` is error, table, text or none. A table has headings and cells; `remark` says of either
+    what was cut."""
 
     kind: str
     text: str = ""
@@ -102,30 +107,49 @@ def _schema(lines: list[str]) -> Observation | None:
     if head is None or not columns or any(column is None for column in columns):
         return None
     cells = [
-        (cut(one["name"], CELL_CHARS), one["kind"] or "", one["key"] or (f"→ {one['target']}" if one["target"] else ""))
+        (
+            cut(one["name"], CELL_CHARS),
+            one["kind"] or "",
+            one["key"] or (f"→ {one['target']}" if one["target"] else ""),
+        )
         for one in columns
         if one is not None
     ]
     remark = "" if len(cells) <= 40 else f"{len(cells) - 40} more columns are not shown here"
     count = int(head["rows"])
     return Observation(
-        "table", "", ("column", "type", "key"), tuple(cells[:40]), remark, f"{head['table']}: {count:,} rows"
+        "table",
+        "",
+        ("column", "type", "key"),
+        tuple(cells[:40]),
+        remark,
+        f"{head['table']}: {count:,} rows",
     )
 
 
 def _table(lines: list[str]) -> Observation | None:
-    """A header, a line a row, remarks in brackets at the end; None where rows and header differ in their cells."""
+    """A header, a line a row, remarks in brackets at the end; None where rows and header differ in
+    their cells."""
     remarks: list[str] = []
-    while len(lines) > 1 and _REMARK.fullmatch(lines[-1]) and " | " not in lines[-1] and _is_remark(lines[-1]):
+    while (
+        len(lines) > 1
+        and _REMARK.fullmatch(lines[-1])
+        and " | " not in lines[-1]
+        and _is_remark(lines[-1])
+    ):
         remarks.insert(0, lines.pop().strip("()"))
     headings = tuple(lines[0].split(" | "))
     rows = [tuple(line.split(" | ")) for line in lines[1:]]
     if any(len(row) != len(headings) for row in rows):  # a cell holds the separator
         return None
     if len(rows) > RESULT_ROWS:
-        remarks.append(f"{len(rows) - RESULT_ROWS} of the {len(rows)} rows that the agent was shown are left out here")
+        remarks.append(
+            f"{len(rows) - RESULT_ROWS} of the {len(rows)} rows that the agent was shown are left out here"
+        )
     cells = tuple(tuple(cut(cell, CELL_CHARS) for cell in row) for row in rows[:RESULT_ROWS])
-    return Observation("table", "", tuple(cut(name, CELL_CHARS) for name in headings), cells, "; ".join(remarks))
+    return Observation(
+        "table", "", tuple(cut(name, CELL_CHARS) for name in headings), cells, "; ".join(remarks)
+    )
 
 
 def _is_remark(line: str) -> bool:

@@ -1,7 +1,8 @@
-"""What a run's folder says, read once: finished or not, whole or damaged. What is not there is named, never guessed.
+"""What a run's folder says, read once: finished or not, whole or damaged. What is not there is
+named, never guessed.
 
-Only a folder that holds no settings is no run. Everything else that is missing or unreadable becomes a `Gap`, which
-the page shows.
+Only a folder that holds no settings is no run. Everything else that is missing or unreadable
+becomes a `Gap`, which the page shows.
 """
 
 import json
@@ -15,15 +16,17 @@ from shared.dataset import Question, data_digest, load_questions
 from shared.errors import SQLEnvError
 from shared.models import Outcome
 from trainer.errors import RunError
-from trainer.evaluate import EvalResult
-from trainer.runs import Run, read_json
-from trainer.statistics import Rate
+from trainer.evaluation.evaluate import EvalResult
+from trainer.run.folder import Run, read_json
+from trainer.run.statistics import Rate
 
 PHASES = ("random", "before", "after")
 MODES = ("greedy", "sampled")
-# Of a line of episodes.jsonl, what is a number and no count. Every other number of a line is one, and is added up.
+# Of a line of episodes.jsonl, what is a number and no count. Every other number of a line is one,
+# and is added up.
 MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
-NAMES = {"context_overflow": "context_overflows"}  # a line's field -> summary.json's name for the count
+# a line's field -> summary.json's name for the count
+NAMES = {"context_overflow": "context_overflows"}
 CONTROLS = "controls"  # the folder in which benchmarks.learning keeps a run's controls
 
 Row = dict[str, Any]
@@ -39,11 +42,12 @@ class Gap:
 
 @dataclass(frozen=True)
 class Record:
-    """One run as its files have it. `summary` is empty before its end; `questions` are by id, as far as they are here.
+    """One run as its files have it. `summary` is empty before its end; `questions` are by id, as
+    far as they are here.
 
-    `evaluations` and `summaries` are phase -> mode -> a measurement of the whole eval set, with and without episodes.
-    `small` is (step, mode) -> success on the questions of the eval curve, `batches` step -> what was trained on,
-    `counts` phase -> name -> number.
+    `evaluations` and `summaries` are phase -> mode -> a measurement of the whole eval set, with and
+    without episodes. `small` is (step, mode) -> success on the questions of the eval curve,
+    `batches` step -> what was trained on, `counts` phase -> name -> number.
     """
 
     run: Run
@@ -83,24 +87,37 @@ class Record:
 
 @dataclass
 class Batch:
-    """What one training step learned from: its episodes, and question -> (least, greatest reward, right, all)."""
+    """What one training step learned from: its episodes, and question -> (least, greatest reward,
+    right, all)."""
 
     episodes: int = 0
     questions: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Count one line of episodes.jsonl in; an episode that was lost says nothing of its question."""
+        """Count one line of episodes.jsonl in; an episode that was lost says nothing of its
+        question."""
         self.episodes += 1
         reward = row.get("reward")
         if reward is None:
             return
-        low, high, right, n = self.questions.get(str(row.get("question_id")), (reward, reward, 0, 0))
+        low, high, right, n = self.questions.get(
+            str(row.get("question_id")), (reward, reward, 0, 0)
+        )
         right += row.get("outcome") == Outcome.CORRECT
-        self.questions[str(row.get("question_id"))] = (min(low, reward), max(high, reward), right, n + 1)
+        self.questions[str(row.get("question_id"))] = (
+            min(low, reward),
+            max(high, reward),
+            right,
+            n + 1,
+        )
 
     def share(self, of: Callable[[float, float, int, int], bool]) -> float:
         """The share of the questions of which `of` holds."""
-        return sum(of(*one) for one in self.questions.values()) / len(self.questions) if self.questions else 0.0
+        return (
+            sum(of(*one) for one in self.questions.values()) / len(self.questions)
+            if self.questions
+            else 0.0
+        )
 
 
 @dataclass
@@ -110,7 +127,8 @@ class _Reading:
     gaps: list[Gap] = field(default_factory=list)
 
     def lines(self, path: Path) -> Iterator[Row]:
-        """The objects of a JSON lines file. Lines that hold none are counted, and so is a last one cut short."""
+        """The objects of a JSON lines file. Lines that hold none are counted, and so is a last one
+        cut short."""
         if not path.exists():
             return
         bad = 0
@@ -125,16 +143,23 @@ class _Reading:
                 else:
                     bad += 1
         if bad:
-            self.gaps.append(Gap(f"{bad} {'line' if bad == 1 else 'lines'} of {path.name} can't be read"))
+            self.gaps.append(
+                Gap(f"{bad} {'line' if bad == 1 else 'lines'} of {path.name} can't be read")
+            )
 
     def attempt(self, path: Path, read: Callable[[Path], Any]) -> Any:
-        """What `read` makes of a file, None where there is none; a file that it can't read is a gap."""
+        """What `read` makes of a file, None where there is none; a file that it can't read is a
+        gap."""
         if not path.exists():
             return None
         try:
             return read(path)
         except (SQLEnvError, ValueError, KeyError, TypeError, AttributeError) as error:
-            said = error.message if isinstance(error, SQLEnvError) else f"{type(error).__name__}: {error}"
+            said = (
+                error.message
+                if isinstance(error, SQLEnvError)
+                else f"{type(error).__name__}: {error}"
+            )
             self.gaps.append(Gap(f"{path.name} can't be read: {said}"))
             return None
 
@@ -148,7 +173,9 @@ def read_run(path: Path, data: Path | None = None) -> Record:
     if not run.path.is_dir():
         raise RunError(f"no run at {path}: name the folder that training left, such as runs/latest")
     if not run.config.is_file():
-        raise RunError(f"{path} is not a run: it has no {run.config.name}; name a folder such as runs/latest")
+        raise RunError(
+            f"{path} is not a run: it has no {run.config.name}; name a folder such as runs/latest"
+        )
     settings = read_json(run.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{run.config} is not a run's settings: it has no object named config")
@@ -157,7 +184,9 @@ def read_run(path: Path, data: Path | None = None) -> Record:
     metrics = list(reading.lines(run.metrics))
     evaluations = _evaluations(run, reading)
     summaries = {
-        phase: dict(modes) for phase, modes in (summary.get("evaluations") or {}).items() if isinstance(modes, dict)
+        phase: dict(modes)
+        for phase, modes in (summary.get("evaluations") or {}).items()
+        if isinstance(modes, dict)
     }
     for phase, found in evaluations.items():
         for mode, result in found.items():
@@ -208,7 +237,8 @@ def _evaluations(run: Run, reading: _Reading) -> dict[str, dict[str, EvalResult]
 def _episodes(
     run: Run, reading: _Reading
 ) -> tuple[dict[tuple[int, str], Rate], dict[int, Batch], dict[str, dict[str, int]]]:
-    """Success of the eval curve's points, what each training step learned from, and the counts by phase."""
+    """Success of the eval curve's points, what each training step learned from, and the counts by
+    phase."""
     right: Counter[tuple[int, str]] = Counter()
     played: Counter[tuple[int, str]] = Counter()
     batches: dict[int, Batch] = defaultdict(Batch)
@@ -232,7 +262,8 @@ def _episodes(
 
 
 def _controls(run: Run, summary: Mapping[str, Any], reading: _Reading) -> dict[str, Row]:
-    """Name -> what benchmarks.learning kept of a control. One of another model or other data is a gap."""
+    """Name -> what benchmarks.learning kept of a control. One of another model or other data is a
+    gap."""
     found: dict[str, Row] = {}
     for path in sorted((run.path / CONTROLS).glob("*.json")):
         kept = reading.attempt(path, _read_object)
@@ -250,7 +281,9 @@ def _controls(run: Run, summary: Mapping[str, Any], reading: _Reading) -> dict[s
     return found
 
 
-def _questions(settings: Mapping[str, Any], data: Path | None, reading: _Reading) -> dict[str, Question]:
+def _questions(
+    settings: Mapping[str, Any], data: Path | None, reading: _Reading
+) -> dict[str, Question]:
     """Every question of the run's data directory, by id, as far as it is here."""
     train = Path(str(settings["config"].get("questions_path", "")))
     if data is not None:
@@ -261,7 +294,9 @@ def _questions(settings: Mapping[str, Any], data: Path | None, reading: _Reading
             found |= {question.question_id: question for question in load_questions(path)}
         except SQLEnvError as error:
             remedy = "give the directory of the run's data with --data"
-            reading.gaps.append(Gap(f"questions are shown by their ids: {error.message.split('; ')[0]}", remedy))
+            reading.gaps.append(
+                Gap(f"questions are shown by their ids: {error.message.split('; ')[0]}", remedy)
+            )
             return found
     played = settings.get("data_digest")
     if found and played and data_digest(train.parent.parent) != played:

@@ -1,4 +1,5 @@
-"""The tables of the page, from a run's record: success, behaviour, the reward ledger, controls, counts, settings."""
+"""The tables of the page, from a run's record: success, behaviour, the reward ledger, controls,
+counts, settings."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,18 +26,33 @@ POLICIES = {
 }
 # of summary.json, what the page has a place for; other numbers are listed among the counts
 PLACED = frozenset(
-    {"train_steps", "wall_s", "seed", "rollout_s", "env_wait_s", "generate_s", "update_s", "rank_wait_s", "processes"}
+    {
+        "train_steps",
+        "wall_s",
+        "seed",
+        "rollout_s",
+        "env_wait_s",
+        "generate_s",
+        "update_s",
+        "rank_wait_s",
+        "processes",
+    }
     | {"episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows"}
 )
-PATHS = frozenset({"server_urls", "output_dir"})  # settings that differ from a preset's without meaning anything
+# settings that differ from a preset's without meaning anything
+PATHS = frozenset({"server_urls", "output_dir"})
 
 
 def headlines(record: Record) -> list[dict[str, Any]]:
-    """The few numbers that a reader wants first: success before and after, greedy and sampled, and what it took."""
+    """The few numbers that a reader wants first: success before and after, greedy and sampled, and
+    what it took."""
     made = []
     for part in ("unseen", "overall"):
         for mode in MODES:
-            before, after = rate_of(record, "before", mode, part), rate_of(record, "after", mode, part)
+            before, after = (
+                rate_of(record, "before", mode, part),
+                rate_of(record, "after", mode, part),
+            )
             if after is None and before is None:
                 continue
             where = "unseen databases" if part == "unseen" else "all eval questions"
@@ -55,7 +71,8 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 
 
 def rates(record: Record) -> dict[str, Any]:
-    """The table of success: a column a part and difficulty, a row a policy and mode, and the change of each mode."""
+    """The table of success: a column a part and difficulty, a row a policy and mode, and the change
+    of each mode."""
     levels = sorted(
         {
             level
@@ -71,17 +88,26 @@ def rates(record: Record) -> dict[str, Any]:
 
     def cells(phase: str, mode: str) -> list[Any]:
         result = record.summaries.get(phase, {}).get(mode, {})
-        return [*(result.get(part) for part in PARTS), *(result.get("by_difficulty", {}).get(one) for one in levels)]
+        return [
+            *(result.get(part) for part in PARTS),
+            *(result.get("by_difficulty", {}).get(one) for one in levels),
+        ]
 
     rows: list[tuple[str, list[Any], list[str] | None]] = []
-    rows += [("random actions", cells("random", "sampled"), None)] if "random" in record.summaries else []
+    rows += (
+        [("random actions", cells("random", "sampled"), None)]
+        if "random" in record.summaries
+        else []
+    )
     for mode in MODES:
         before, after = cells("before", mode), cells("after", mode)
         for label, found in ((f"before, {mode}", before), (f"after, {mode}", after)):
             if any(found):
                 rows.append((label, found, None))
         if any(before) and any(after):
-            rows.append((f"change, {mode}", [], [change(*pair) for pair in zip(before, after, strict=True)]))
+            rows.append(
+                (f"change, {mode}", [], [change(*pair) for pair in zip(before, after, strict=True)])
+            )
     first = next((cells for _, cells, _ in rows if cells), [])
     sizes = [one["n"] if one else None for one in first]
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
@@ -98,7 +124,8 @@ def behaviour(record: Record) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def ledgers(record: Record) -> list[dict[str, Any]]:
-    """A ledger table for all, unseen and seen databases: (column, Ledger) for every measurement with its episodes."""
+    """A ledger table for all, unseen and seen databases: (column, Ledger) for every measurement
+    with its episodes."""
     version = str(record.settings.get("reward_version", ""))
     made = []
     for part in PARTS:
@@ -108,16 +135,21 @@ def ledgers(record: Record) -> list[dict[str, Any]]:
                 result = record.evaluations.get(phase, {}).get(mode)
                 if result is None:
                     continue
-                found = ledger([one for one in result.episodes if part in ("overall", one.part)], version)
+                found = ledger(
+                    [one for one in result.episodes if part in ("overall", one.part)], version
+                )
                 if found is not None:
                     columns.append((phase, mode, found))
         if columns:
-            made.append({"part": part, "columns": columns, "version": version, "rows": ledger_rows(columns)})
+            made.append(
+                {"part": part, "columns": columns, "version": version, "rows": ledger_rows(columns)}
+            )
     return made
 
 
 def ledger_rows(columns: Sequence[tuple[str, str, Ledger]]) -> dict[str, Any]:
-    """The table's headings, (label, n, whether it is a change), and rows, (label, kind, a number a heading).
+    """The table's headings, (label, n, whether it is a change), and rows, (label, kind, a number a
+    heading).
 
     A mode's change stands after its before and after.
     """
@@ -142,7 +174,8 @@ def ledger_rows(columns: Sequence[tuple[str, str, Ledger]]) -> dict[str, Any]:
 
 
 def _flat(one: Ledger) -> dict[str, float]:
-    """A ledger's numbers in the order of the table: the parts follow the operational layer, the last one."""
+    """A ledger's numbers in the order of the table: the parts follow the operational layer, the
+    last one."""
     return {**one.layers, **one.parts, REWARD: one.total}
 
 
@@ -163,8 +196,12 @@ def controls(record: Record) -> dict[str, Any]:
         else:
             continue
         if modes:
-            rows.append({"key": key, "label": POLICIES.get(key, key), "modes": modes, "seconds": seconds})
-    missing = [name for name in ("expert", "sft", "best_of_8", "shuffled") if name not in record.controls]
+            rows.append(
+                {"key": key, "label": POLICIES.get(key, key), "modes": modes, "seconds": seconds}
+            )
+    missing = [
+        name for name in ("expert", "sft", "best_of_8", "shuffled") if name not in record.controls
+    ]
     against = []
     after = record.summaries.get("after", {})
     for row in rows:
@@ -173,10 +210,18 @@ def controls(record: Record) -> dict[str, Any]:
         said = {mode: change(row["modes"].get(mode, {}).get("unseen"), after.get(mode, {}).get("unseen"))
                 for mode in MODES}  # fmt: skip
         if any(said.values()):
-            against.append((row["label"], "; ".join(f"{mode} {text}" for mode, text in said.items() if text)))
+            against.append(
+                (row["label"], "; ".join(f"{mode} {text}" for mode, text in said.items() if text))
+            )
     sizes = {
         where: next(
-            (found["n"] for row in rows for modes in row["modes"].values() if (found := modes.get(where))), None
+            (
+                found["n"]
+                for row in rows
+                for modes in row["modes"].values()
+                if (found := modes.get(where))
+            ),
+            None,
         )
         for where in PARTS
     }
@@ -185,19 +230,31 @@ def controls(record: Record) -> dict[str, Any]:
 
 
 def counts(record: Record) -> dict[str, Any]:
-    """Phase by phase, everything that is counted and not a success. The episodes' own lines, read for this page."""
+    """Phase by phase, everything that is counted and not a success. The episodes' own lines, read
+    for this page."""
     names = sorted({name for found in record.counts.values() for name in found} - {"episodes"})
-    order = [name for name in ("random", "before", "train", "eval", "after") if name in record.counts]
+    order = [
+        name for name in ("random", "before", "train", "eval", "after") if name in record.counts
+    ]
     order += [name for name in record.counts if name not in order]
-    rows = [(phase, [record.counts[phase].get(name, 0) for name in ("episodes", *names)]) for phase in order]
-    total = [sum(cells) for cells in zip(*(cells for _, cells in rows), strict=True)] if rows else []
+    rows = [
+        (phase, [record.counts[phase].get(name, 0) for name in ("episodes", *names)])
+        for phase in order
+    ]
+    total = (
+        [sum(cells) for cells in zip(*(cells for _, cells in rows), strict=True)] if rows else []
+    )
     told = {name: value for name, value in record.summary.items() if name in ("episodes", *names)}
     counted = dict(zip(("episodes", *names), total, strict=False))
     return {
         "names": ["episodes", *names],
         "rows": rows,
         "total": total,
-        "differ": {name: (value, counted[name]) for name, value in told.items() if counted.get(name) != value},
+        "differ": {
+            name: (value, counted[name])
+            for name, value in told.items()
+            if counted.get(name) != value
+        },
     }
 
 
@@ -207,9 +264,15 @@ def further(record: Record) -> dict[str, Any]:
     for name, value in record.summary.items():
         if isinstance(value, int | float) and name not in PLACED:
             found[name.replace("_", " ")] = value
-    clipped = [row["completions/clipped_ratio"] for row in record.metrics if "completions/clipped_ratio" in row]
+    clipped = [
+        row["completions/clipped_ratio"]
+        for row in record.metrics
+        if "completions/clipped_ratio" in row
+    ]
     if clipped:
-        found["largest share of a step's rows without an end (completions/clipped_ratio)"] = max(clipped)
+        found["largest share of a step's rows without an end (completions/clipped_ratio)"] = max(
+            clipped
+        )
     if not record.finished:
         rebuilds = [row["rebuilds"] for row in record.metrics if row.get("rebuilds") is not None]
         found["rebuilds of training episodes"] = sum(rebuilds) if rebuilds else "not recorded"

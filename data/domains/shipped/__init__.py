@@ -1,4 +1,5 @@
-"""The domains whose databases are committed: eight that training questions touch, five that none does."""
+"""The domains whose databases are committed: eight that training questions touch, five that none
+does."""
 
 from data.domains.shipped import (
     airline,

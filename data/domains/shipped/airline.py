@@ -1,4 +1,5 @@
-"""An airline that flies from one home airport: destinations, aircraft, flights, passengers and tickets."""
+"""An airline that flies from one home airport: destinations, aircraft, flights, passengers and
+tickets."""
 
 import random
 
@@ -212,7 +213,12 @@ AIRLINE = Domain(
                 name("airport_code", v.given([row[0] for row in AIRPORTS]), "code", "airport code"),
                 text("city", v.given([row[1] for row in AIRPORTS])),
                 category("country", v.given([row[2] for row in AIRPORTS])),
-                integer("distance_km", v.given([row[3] for row in AIRPORTS]), "distance", "distance in km"),
+                integer(
+                    "distance_km",
+                    v.given([row[3] for row in AIRPORTS]),
+                    "distance",
+                    "distance in km",
+                ),
             ),
             len(AIRPORTS),
         ),
@@ -239,8 +245,13 @@ AIRLINE = Domain(
                 ref("airport_id", "airports", "destination airport"),
                 ref("aircraft_id", "aircraft", "aircraft"),
                 date("departure_date", v.dates("2023-01-01", "2024-06-30"), "departure date"),
-                category("status", v.choice(["on time", "delayed", "cancelled", "diverted"], [71, 22, 5, 2])),
-                integer("delay_minutes", v.integers(5, 420, skew=True), "delay", "delay in minutes"),
+                category(
+                    "status",
+                    v.choice(["on time", "delayed", "cancelled", "diverted"], [71, 22, 5, 2]),
+                ),
+                integer(
+                    "delay_minutes", v.integers(5, 420, skew=True), "delay", "delay in minutes"
+                ),
             ),
             780,
         ),
@@ -258,7 +269,9 @@ AIRLINE = Domain(
                     "loyalty tier",
                     "tier",
                 ),
-                date("birth_date", v.dates("1940-01-01", "2012-12-31"), "birth date", "date of birth"),
+                date(
+                    "birth_date", v.dates("1940-01-01", "2012-12-31"), "birth date", "date of birth"
+                ),
                 text("email", v.emails(null=0.14), "email", "email address"),
             ),
             430,
@@ -285,8 +298,11 @@ CABIN = {"economy": 1.0, "premium": 1.7, "business": 3.1}  # of the economy fare
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Seats follow the model, delays the status, fares the distance and cabin, and bookings precede departure."""
-    sheet.edit("aircraft", lambda row: {"seats": MODELS[str(row["model"])] + rng.choice((0, 0, 0, -6, 6))})
+    """Seats follow the model, delays the status, fares the distance and cabin, and bookings precede
+    departure."""
+    sheet.edit(
+        "aircraft", lambda row: {"seats": MODELS[str(row["model"])] + rng.choice((0, 0, 0, -6, 6))}
+    )
 
     def flight(row: dict[str, Value]) -> dict[str, Value]:
         if row["status"] == "cancelled":

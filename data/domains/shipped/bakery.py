@@ -220,7 +220,9 @@ BAKERY = Domain(
                         unique=True,
                         head=COMPANY_HEADS,
                         last=LAST_NAMES + RARE_LAST_NAMES,
-                        tail=listed("Mills Dairy Foods Farms Coffee Orchards Grains Bakery Imports"),
+                        tail=listed(
+                            "Mills Dairy Foods Farms Coffee Orchards Grains Bakery Imports"
+                        ),
                     ),
                     "company name",
                     "name",
@@ -253,7 +255,9 @@ BAKERY = Domain(
                 name("name", v.person_names()),
                 category("home_city", v.cities(9), "city", "home city"),
                 category(
-                    "loyalty_level", v.choice(["bronze", "silver", "gold"], [50, 32, 18], null=0.2), "loyalty level"
+                    "loyalty_level",
+                    v.choice(["bronze", "silver", "gold"], [50, 32, 18], null=0.2),
+                    "loyalty level",
                 ),
                 text("email", v.emails(null=0.1), "email", "email address"),
                 date("signup_date", v.dates("2020-03-01", "2024-02-28"), "signup date"),
@@ -268,7 +272,9 @@ BAKERY = Domain(
                 key("order_id"),
                 ref("customer_id", "customers", "customer"),
                 date("order_date", v.dates("2022-01-02", "2024-04-30"), "order date"),
-                category("channel", v.choice(["shop", "website", "app", "phone"], [40, 28, 22, 10])),
+                category(
+                    "channel", v.choice(["shop", "website", "app", "phone"], [40, 28, 22, 10])
+                ),
                 real("delivery_fee", v.choice([2.5, 3.5, 4.0, 4.9, 6.0], null=0.4), "delivery fee"),
                 integer("rating", v.choice([1, 2, 3, 4, 5], [3, 6, 16, 40, 35], null=0.35)),
             ),
@@ -283,7 +289,12 @@ BAKERY = Domain(
                 ref("order_id", "orders", "order"),
                 ref("product_id", "products", "product"),
                 integer("quantity", v.integers(1, 12, skew=True)),
-                real("discount", v.choice([0.05, 0.1, 0.15, 0.2], null=0.8), "discount rate", "discount"),
+                real(
+                    "discount",
+                    v.choice([0.05, 0.1, 0.15, 0.2], null=0.8),
+                    "discount rate",
+                    "discount",
+                ),
             ),
             2700,
         ),

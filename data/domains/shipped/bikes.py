@@ -138,7 +138,13 @@ BIKES = Domain(
                 name(
                     "station_name",
                     v.composed(
-                        ("{head} Square", "{head} Market", "{head} Bridge", "{head} Park", "{head} Gate"),
+                        (
+                            "{head} Square",
+                            "{head} Market",
+                            "{head} Bridge",
+                            "{head} Park",
+                            "{head} Gate",
+                        ),
                         unique=True,
                         head=STREET_HEADS,
                     ),
@@ -146,7 +152,10 @@ BIKES = Domain(
                     "station name",
                 ),
                 category(
-                    "district", v.skewed_choice(["Center", "Northside", "Eastend", "Harbor", "Westhill", "Campus"])
+                    "district",
+                    v.skewed_choice(
+                        ["Center", "Northside", "Eastend", "Harbor", "Westhill", "Campus"]
+                    ),
                 ),
                 integer("docks", v.choice([10, 12, 14, 15, 16, 18, 20, 24, 30, 36]), "docks"),
                 date("opening_date", v.dates("2017-04-01", "2023-10-31"), "opening date"),
@@ -162,7 +171,11 @@ BIKES = Domain(
                 name("serial_number", v.codes("BK-", 4), "serial number"),
                 ref("station_id", "stations", "station", null=0.08),
                 category(
-                    "model", v.choice(["City One", "City Two", "Cargo", "Electric Plus", "Tandem"], [38, 26, 10, 21, 5])
+                    "model",
+                    v.choice(
+                        ["City One", "City Two", "Cargo", "Electric Plus", "Tandem"],
+                        [38, 26, 10, 21, 5],
+                    ),
                 ),
                 date("purchase_date", v.dates("2017-04-01", "2022-02-15"), "purchase date"),
                 real("purchase_price", v.even_reals(320, 2100), "price", "purchase price"),
@@ -176,9 +189,13 @@ BIKES = Domain(
             (
                 key("rider_id"),
                 name("name", v.person_names()),
-                category("plan", v.choice(["day pass", "monthly", "annual", "student"], [28, 34, 24, 14])),
+                category(
+                    "plan", v.choice(["day pass", "monthly", "annual", "student"], [28, 34, 24, 14])
+                ),
                 category("home_city", v.cities(7, null=0.05), "city", "home city"),
-                integer("birth_year", v.integers(1950, 2007, null=0.07), "birth year", "year of birth"),
+                integer(
+                    "birth_year", v.integers(1950, 2007, null=0.07), "birth year", "year of birth"
+                ),
                 date("signup_date", v.dates("2019-01-05", "2024-03-31"), "signup date"),
                 text("phone", v.phones(null=0.1), "phone", "phone number"),
             ),
@@ -193,7 +210,12 @@ BIKES = Domain(
                 ref("bike_id", "bikes", "bike"),
                 ref("rider_id", "riders", "rider"),
                 date("rental_date", v.dates("2022-03-01", "2024-05-31"), "rental date"),
-                integer("duration_minutes", v.integers(3, 240, skew=True), "duration", "duration in minutes"),
+                integer(
+                    "duration_minutes",
+                    v.integers(3, 240, skew=True),
+                    "duration",
+                    "duration in minutes",
+                ),
                 real("distance_km", v.reals(0.3, 38, 1, null=0.05), "distance", "distance in km"),
                 real("cost", v.reals(0, 20)),
             ),
@@ -208,7 +230,10 @@ BIKES = Domain(
                 ref("bike_id", "bikes", "bike"),
                 date("repair_date", v.dates("2022-01-10", "2024-05-31"), "repair date"),
                 category(
-                    "problem", v.skewed_choice(["flat tire", "brakes", "chain", "gears", "lights", "saddle", "battery"])
+                    "problem",
+                    v.skewed_choice(
+                        ["flat tire", "brakes", "chain", "gears", "lights", "saddle", "battery"]
+                    ),
                 ),
                 category("mechanic", v.choice(["Marta", "Jonas", "Ingrid", "Søren", "Paco"])),
                 real("cost", v.prices(4, 190, null=0.05)),
@@ -218,21 +243,34 @@ BIKES = Domain(
     ),
     hard=HARD,
 )
-RATE = {"City One": 0.07, "City Two": 0.08, "Cargo": 0.15, "Electric Plus": 0.18, "Tandem": 0.12}  # euros a minute
+# euros a minute
+RATE = {"City One": 0.07, "City Two": 0.08, "Cargo": 0.15, "Electric Plus": 0.18, "Tandem": 0.12}
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """The price of a bike and of a minute follows its model; riders ride after they sign up, at 8 to 20 km/h."""
+    """The price of a bike and of a minute follows its model; riders ride after they sign up, at 8
+    to 20 km/h."""
     base = {"City One": 390, "City Two": 520, "Cargo": 1450, "Electric Plus": 1750, "Tandem": 980}
-    sheet.edit("bikes", lambda row: {"purchase_price": round(base[str(row["model"])] * (0.9 + 0.25 * rng.random()), 2)})
+    sheet.edit(
+        "bikes",
+        lambda row: {
+            "purchase_price": round(base[str(row["model"])] * (0.9 + 0.25 * rng.random()), 2)
+        },
+    )
     bikes, riders = sheet.records("bikes"), sheet.records("riders")
 
     def rental(row: dict[str, Value]) -> dict[str, Value]:
         minutes = whole(row["duration_minutes"])
-        distance = None if row["distance_km"] is None else round(minutes / 60 * (8 + 12 * rng.random()), 1)
+        distance = (
+            None if row["distance_km"] is None else round(minutes / 60 * (8 + 12 * rng.random()), 1)
+        )
         joined = max("2022-03-01", str(riders[whole(row["rider_id"])]["signup_date"]))
         cost = round(1.0 + minutes * RATE[str(bikes[whole(row["bike_id"])]["model"])], 2)
-        return {"distance_km": distance, "rental_date": between(rng, joined, "2024-05-31"), "cost": cost}
+        return {
+            "distance_km": distance,
+            "rental_date": between(rng, joined, "2024-05-31"),
+            "cost": cost,
+        }
 
     def repair(row: dict[str, Value]) -> dict[str, Value]:
         electric = bikes[whole(row["bike_id"])]["model"] == "Electric Plus"

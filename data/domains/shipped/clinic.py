@@ -23,7 +23,9 @@ from data.domains.spec import Domain, HardQuestion, Table, Value
 DRUGS = v.composed(
     ("{head}{middle}{tail}", "{head}{tail}"),
     unique=True,
-    head=listed("Alto Beri Cardo Dela Evo Fluo Gabo Hexa Indo Keto Lami Meto Nova Oxi Pento Rani Sulo Tera Vexo Zylo"),
+    head=listed(
+        "Alto Beri Cardo Dela Evo Fluo Gabo Hexa Indo Keto Lami Meto Nova Oxi Pento Rani Sulo Tera Vexo Zylo"
+    ),
     middle=listed("ba ci do fe ma no ra ti va xi"),
     tail=listed("cillin pril statin zole mide pine tol rin fen xan"),
 )
@@ -159,7 +161,14 @@ CLINIC = Domain(
                 category(
                     "specialty",
                     v.skewed_choice(
-                        ["general practice", "pediatrics", "cardiology", "dermatology", "neurology", "orthopedics"]
+                        [
+                            "general practice",
+                            "pediatrics",
+                            "cardiology",
+                            "dermatology",
+                            "neurology",
+                            "orthopedics",
+                        ]
                     ),
                 ),
                 date("hire_date", v.dates("2004-02-01", "2021-12-15"), "hire date"),
@@ -174,15 +183,24 @@ CLINIC = Domain(
             (
                 key("patient_id"),
                 name("name", v.person_names()),
-                date("birth_date", v.dates("1936-01-01", "2021-12-31"), "birth date", "date of birth"),
+                date(
+                    "birth_date", v.dates("1936-01-01", "2021-12-31"), "birth date", "date of birth"
+                ),
                 category("city", v.cities(10)),
                 category(
                     "blood_type",
-                    v.choice(["O+", "A+", "B+", "AB+", "O-", "A-", "B-", "AB-"], [36, 30, 10, 4, 8, 7, 3, 2], null=0.1),
+                    v.choice(
+                        ["O+", "A+", "B+", "AB+", "O-", "A-", "B-", "AB-"],
+                        [36, 30, 10, 4, 8, 7, 3, 2],
+                        null=0.1,
+                    ),
                     "blood type",
                 ),
                 category(
-                    "insurer", v.skewed_choice(["Medalia", "Unicare", "Northshield", "Salus", "Vita Plus"], null=0.12)
+                    "insurer",
+                    v.skewed_choice(
+                        ["Medalia", "Unicare", "Northshield", "Salus", "Vita Plus"], null=0.12
+                    ),
                 ),
                 text("phone", v.phones(null=0.08), "phone", "phone number"),
             ),
@@ -199,7 +217,10 @@ CLINIC = Domain(
                 date("visit_date", v.dates("2022-01-03", "2024-05-31"), "visit date"),
                 category("status", v.choice(["completed", "cancelled", "no-show"], [82, 11, 7])),
                 integer(
-                    "duration_minutes", v.choice([10, 15, 20, 25, 30, 40, 45, 60]), "duration", "duration in minutes"
+                    "duration_minutes",
+                    v.choice([10, 15, 20, 25, 30, 40, 45, 60]),
+                    "duration",
+                    "duration in minutes",
                 ),
                 real("charge", v.reals(40, 300), "charge"),
             ),
@@ -212,7 +233,12 @@ CLINIC = Domain(
             (
                 key("medicine_id"),
                 name("name", DRUGS),
-                category("form", v.choice(["tablet", "capsule", "syrup", "cream", "injection"], [38, 24, 14, 12, 12])),
+                category(
+                    "form",
+                    v.choice(
+                        ["tablet", "capsule", "syrup", "cream", "injection"], [38, 24, 14, 12, 12]
+                    ),
+                ),
                 real("unit_price", v.prices(2, 95), "price", "unit price"),
                 integer("stock", v.integers(0, 900, null=0.04, skew=True), "stock"),
             ),
@@ -227,7 +253,11 @@ CLINIC = Domain(
                 ref("appointment_id", "appointments", "appointment"),
                 ref("medicine_id", "medicines", "medicine"),
                 integer("quantity", v.integers(1, 8, skew=True)),
-                integer("treatment_days", v.choice([3, 5, 7, 10, 14, 21, 28, 30, 60, 90], null=0.05), "treatment days"),
+                integer(
+                    "treatment_days",
+                    v.choice([3, 5, 7, 10, 14, 21, 28, 30, 60, 90], null=0.05),
+                    "treatment days",
+                ),
             ),
             950,
         ),
@@ -244,7 +274,11 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         fee = number(doctors[whole(row["doctor_id"])]["consultation_fee"])
         if row["status"] != "completed":
             return {"charge": None, "duration_minutes": None}
-        return {"charge": round(fee * (0.6 + whole(row["duration_minutes"]) / 60) + rng.choice((0, 0, 12.5, 35)), 2)}
+        return {
+            "charge": round(
+                fee * (0.6 + whole(row["duration_minutes"]) / 60) + rng.choice((0, 0, 12.5, 35)), 2
+            )
+        }
 
     sheet.edit("appointments", appointment)
 

@@ -145,9 +145,16 @@ ESTATE = Domain(
             (
                 key("agent_id"),
                 name("agent_name", v.person_names(unique=True), "name", "agent name"),
-                category("office", v.choice(["Downtown", "Lakeshore", "Airport Road", "Old Mill"], [36, 28, 20, 16])),
+                category(
+                    "office",
+                    v.choice(
+                        ["Downtown", "Lakeshore", "Airport Road", "Old Mill"], [36, 28, 20, 16]
+                    ),
+                ),
                 date("hire_date", v.dates("2008-01-15", "2023-08-31"), "hire date"),
-                real("commission_rate", v.choice([2.0, 2.25, 2.5, 2.75, 3.0, 3.5]), "commission rate"),
+                real(
+                    "commission_rate", v.choice([2.0, 2.25, 2.5, 2.75, 3.0, 3.5]), "commission rate"
+                ),
             ),
             38,
         ),
@@ -188,7 +195,9 @@ ESTATE = Domain(
                 ),
                 category(
                     "property_type",
-                    v.choice(["apartment", "house", "townhouse", "studio", "loft"], [42, 28, 14, 10, 6]),
+                    v.choice(
+                        ["apartment", "house", "townhouse", "studio", "loft"], [42, 28, 14, 10, 6]
+                    ),
                     "property type",
                     "type",
                 ),
@@ -207,7 +216,10 @@ ESTATE = Domain(
                 key("buyer_id"),
                 name("buyer_name", v.person_names(), "name", "buyer name"),
                 real("budget", v.even_reals(220000, 1500000, 0, null=0.08)),
-                category("source", v.choice(["website", "referral", "walk-in", "advert"], [44, 28, 16, 12])),
+                category(
+                    "source",
+                    v.choice(["website", "referral", "walk-in", "advert"], [44, 28, 16, 12]),
+                ),
             ),
             260,
         ),
@@ -234,18 +246,23 @@ ESTATE = Domain(
                 ref("buyer_id", "buyers", "buyer"),
                 date("offer_date", v.dates("2022-02-01", "2024-06-25"), "offer date"),
                 real("amount", v.reals(80000, 1400000, 0), "amount"),
-                category("status", v.choice(["rejected", "accepted", "withdrawn", "pending"], [46, 24, 18, 12])),
+                category(
+                    "status",
+                    v.choice(["rejected", "accepted", "withdrawn", "pending"], [46, 24, 18, 12]),
+                ),
             ),
             430,
         ),
     ),
     hard=HARD,
 )
-PER_METER = {"apartment": 3900, "house": 3100, "townhouse": 3400, "studio": 4500, "loft": 4800}  # euros a square meter
+# euros a square meter
+PER_METER = {"apartment": 3900, "house": 3100, "townhouse": 3400, "studio": 4500, "loft": 4800}
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Prices follow type and area; viewings and offers follow the listing, at most one accepted offer a property."""
+    """Prices follow type and area; viewings and offers follow the listing, at most one accepted
+    offer a property."""
 
     def building(row: dict[str, Value]) -> dict[str, Value]:
         kind = str(row["property_type"])
@@ -259,7 +276,11 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         area = round(rng.uniform(least, most), 1)
         rooms = 0 if kind == "studio" else max(1, min(6, int(area / 34 + rng.random())))
         price = round(area * PER_METER[kind] * (0.75 + 0.6 * rng.random()) / 500) * 500.0
-        return {"bedrooms": rooms, "floor_area": None if row["floor_area"] is None else area, "asking_price": price}
+        return {
+            "bedrooms": rooms,
+            "floor_area": None if row["floor_area"] is None else area,
+            "asking_price": price,
+        }
 
     sheet.edit("owners", lambda row: mailbox(rng, row, "owner_name"))
     sheet.edit("properties", building)

@@ -1,10 +1,23 @@
-"""A film festival: directors, films, cinemas, screenings, reviews and awards. Tables are in the singular."""
+"""A film festival: directors, films, cinemas, screenings, reviews and awards. Tables are in the
+singular."""
 
 import random
 
 from data.domains import values as v
 from data.domains.lexicon import listed
-from data.domains.shipped.parts import Sheet, Shipped, between, category, date, integer, key, name, real, ref, whole
+from data.domains.shipped.parts import (
+    Sheet,
+    Shipped,
+    between,
+    category,
+    date,
+    integer,
+    key,
+    name,
+    real,
+    ref,
+    whole,
+)
 from data.domains.spec import Domain, HardQuestion, Table, Value
 
 HARD = (
@@ -123,7 +136,9 @@ FESTIVAL = Domain(
                 key("director_id"),
                 name("name", v.person_names(unique=True)),
                 category("country", v.countries(15)),
-                integer("birth_year", v.integers(1938, 1996, null=0.06), "birth year", "year of birth"),
+                integer(
+                    "birth_year", v.integers(1938, 1996, null=0.06), "birth year", "year of birth"
+                ),
             ),
             84,
         ),
@@ -163,7 +178,17 @@ FESTIVAL = Domain(
                 ref("director_id", "director", "director"),
                 category(
                     "genre",
-                    v.skewed_choice(["drama", "comedy", "documentary", "thriller", "animation", "horror", "romance"]),
+                    v.skewed_choice(
+                        [
+                            "drama",
+                            "comedy",
+                            "documentary",
+                            "thriller",
+                            "animation",
+                            "horror",
+                            "romance",
+                        ]
+                    ),
                 ),
                 integer("runtime_minutes", v.integers(62, 214), "runtime", "runtime in minutes"),
                 integer("release_year", v.integers(2016, 2024), "release year"),
@@ -190,7 +215,10 @@ FESTIVAL = Domain(
                 ),
                 category(
                     "district",
-                    v.choice(["Old Town", "Riverside", "Harbor", "University", "Northgate"], [30, 24, 18, 16, 12]),
+                    v.choice(
+                        ["Old Town", "Riverside", "Harbor", "University", "Northgate"],
+                        [30, 24, 18, 16, 12],
+                    ),
                 ),
                 integer("seats", v.integers(48, 620), "seats"),
             ),
@@ -288,7 +316,9 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         return {"tickets_sold": min(seats, int(seats * 1.08 * (0.2 + 0.8 * rng.random())))}
 
     def award(row: dict[str, Value]) -> dict[str, Value]:
-        return {"award_year": rng.randint(whole(films[whole(row["film_id"])]["release_year"]), 2024)}
+        return {
+            "award_year": rng.randint(whole(films[whole(row["film_id"])]["release_year"]), 2024)
+        }
 
     def review(row: dict[str, Value]) -> dict[str, Value]:
         return {"review_date": between(rng, "2024-05-10", row["review_date"])}

@@ -1,10 +1,23 @@
-"""A football league: clubs, players, referees, fixtures and injuries. Tables are in the singular, keys are `id`."""
+"""A football league: clubs, players, referees, fixtures and injuries. Tables are in the singular,
+keys are `id`."""
 
 import random
 
 from data.domains import values as v
 from data.domains.lexicon import CITIES, STREET_HEADS, listed
-from data.domains.shipped.parts import Sheet, Shipped, category, date, integer, key, name, real, ref, text, whole
+from data.domains.shipped.parts import (
+    Sheet,
+    Shipped,
+    category,
+    date,
+    integer,
+    key,
+    name,
+    real,
+    ref,
+    text,
+    whole,
+)
 from data.domains.spec import Domain, HardQuestion, Table, Value
 
 HARD = (
@@ -161,9 +174,14 @@ FOOTBALL = Domain(
                 key("id"),
                 name("name", v.person_names()),
                 ref("club_id", "club", "club", null=0.04),
-                category("position", v.choice(["goalkeeper", "defender", "midfielder", "forward"], [11, 34, 33, 22])),
+                category(
+                    "position",
+                    v.choice(["goalkeeper", "defender", "midfielder", "forward"], [11, 34, 33, 22]),
+                ),
                 category("nationality", v.countries(22)),
-                date("birth_date", v.dates("1986-01-01", "2006-06-30"), "birth date", "date of birth"),
+                date(
+                    "birth_date", v.dates("1986-01-01", "2006-06-30"), "birth date", "date of birth"
+                ),
                 integer("caps", v.integers(0, 96, null=0.05, skew=True)),
                 real("market_value", v.reals(0.1, 70), "market value", "value"),
             ),
@@ -192,8 +210,12 @@ FOOTBALL = Domain(
                 ref("referee_id", "referee", "referee"),
                 date("match_date", v.dates("2022-08-06", "2024-05-25"), "match date"),
                 integer("attendance", v.integers(1500, 62000, null=0.03)),
-                integer("home_goals", v.choice([0, 1, 2, 3, 4, 5], [24, 32, 23, 13, 6, 2]), "home goals"),
-                integer("away_goals", v.choice([0, 1, 2, 3, 4, 5], [33, 33, 19, 10, 4, 1]), "away goals"),
+                integer(
+                    "home_goals", v.choice([0, 1, 2, 3, 4, 5], [24, 32, 23, 13, 6, 2]), "home goals"
+                ),
+                integer(
+                    "away_goals", v.choice([0, 1, 2, 3, 4, 5], [33, 33, 19, 10, 4, 1]), "away goals"
+                ),
             ),
             560,
         ),
@@ -206,7 +228,9 @@ FOOTBALL = Domain(
                 ref("player_id", "player", "player"),
                 category(
                     "body_part",
-                    v.skewed_choice(["hamstring", "knee", "ankle", "groin", "shoulder", "calf", "foot", "head"]),
+                    v.skewed_choice(
+                        ["hamstring", "knee", "ankle", "groin", "shoulder", "calf", "foot", "head"]
+                    ),
                     "body part",
                 ),
                 date("injury_date", v.dates("2022-07-01", "2024-05-20"), "injury date"),
@@ -229,7 +253,9 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
             away = away % len(clubs) + 1
         crowd = None
         if row["attendance"] is not None:
-            crowd = int(whole(clubs[home]["capacity"]) * (0.45 + 0.55 * max(rng.random(), rng.random())))
+            crowd = int(
+                whole(clubs[home]["capacity"]) * (0.45 + 0.55 * max(rng.random(), rng.random()))
+            )
         return {"away_club_id": away, "attendance": crowd}
 
     sheet.edit("fixture", fixture)

@@ -38,14 +38,24 @@ TITLES = v.composed(
         "{number} {things}",
     ),
     unique=True,
-    mood=listed("Silent Hidden Broken Golden Winter Distant Forgotten Burning Quiet Crooked Salt Paper Hollow Narrow"),
-    place=listed("Harbor Garden House Bridge Valley Orchard Station Island Tower River Library Market Forest Shore"),
-    thing=listed("Lantern Compass Mirror Letter Shadow Clock Key Map Thread Stone Feather Candle Mask Violin"),
+    mood=listed(
+        "Silent Hidden Broken Golden Winter Distant Forgotten Burning Quiet Crooked Salt Paper Hollow Narrow"
+    ),
+    place=listed(
+        "Harbor Garden House Bridge Valley Orchard Station Island Tower River Library Market Forest Shore"
+    ),
+    thing=listed(
+        "Lantern Compass Mirror Letter Shadow Clock Key Map Thread Stone Feather Candle Mask Violin"
+    ),
     other=listed("Ash Bone Smoke Rain Iron Honey Dust Silence Thunder Salt Snow Glass"),
-    person=listed("Baker Cartographer Widow Sailor Gardener Painter Beekeeper Clockmaker Translator Midwife Pilot"),
+    person=listed(
+        "Baker Cartographer Widow Sailor Gardener Painter Beekeeper Clockmaker Translator Midwife Pilot"
+    ),
     number=listed("Two Three Seven Nine Twelve Forty"),
     things=listed("Winters Doors Letters Rivers Sisters Islands Keys Summers Questions Bells"),
-    town=listed("Lisbon Prague Kraków Malmö Havana Cairo Oslo Naples Kyoto Zürich Tallinn Bogotá Riga Fez"),
+    town=listed(
+        "Lisbon Prague Kraków Malmö Havana Cairo Oslo Naples Kyoto Zürich Tallinn Bogotá Riga Fez"
+    ),
 )
 
 HARD = (
@@ -195,7 +205,9 @@ LIBRARY = Domain(
                 key("author_id"),
                 name("full_name", v.person_names(unique=True), "name", "full name"),
                 category("country", v.countries(16, null=0.05), "country"),
-                integer("birth_year", v.integers(1885, 1992, null=0.08), "birth year", "year of birth"),
+                integer(
+                    "birth_year", v.integers(1885, 1992, null=0.08), "birth year", "year of birth"
+                ),
             ),
             140,
         ),
@@ -225,7 +237,10 @@ LIBRARY = Domain(
                     ),
                 ),
                 category(
-                    "language", v.choice(["English", "Spanish", "French", "German", "Polish"], [60, 14, 11, 9, 6])
+                    "language",
+                    v.choice(
+                        ["English", "Spanish", "French", "German", "Polish"], [60, 14, 11, 9, 6]
+                    ),
                 ),
                 integer("pages", v.integers(48, 940, null=0.03, skew=True), "pages"),
                 integer("publication_year", v.integers(1950, 2018), "publication year"),
@@ -242,7 +257,10 @@ LIBRARY = Domain(
                 name("name", v.person_names()),
                 text("email", v.emails(null=0.12), "email", "email address"),
                 category("home_city", v.cities(8), "city", "home city"),
-                category("membership", v.choice(["standard", "student", "senior", "family"], [48, 26, 16, 10])),
+                category(
+                    "membership",
+                    v.choice(["standard", "student", "senior", "family"], [48, 26, 16, 10]),
+                ),
                 date("join_date", v.dates("2019-01-02", "2024-03-31"), "join date"),
             ),
             260,
@@ -280,11 +298,18 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
     def loan(row: dict[str, Value]) -> dict[str, Value]:
         lent = between(rng, members[whole(row["member_id"])]["join_date"], "2024-06-24")
         due = after(lent, 21)
-        back: str | None = after(lent, rng.choice((rng.randint(1, 21), rng.randint(5, 23), rng.randint(10, 60))))
+        back: str | None = after(
+            lent, rng.choice((rng.randint(1, 21), rng.randint(5, 23), rng.randint(10, 60)))
+        )
         if back is not None and (back > TODAY or rng.random() < 0.02):
             back = None
         late = 0 if back is None else (day(back) - day(due)).days
-        return {"loan_date": lent, "due_date": due, "return_date": back, "fine": late * 0.25 if late > 0 else None}
+        return {
+            "loan_date": lent,
+            "due_date": due,
+            "return_date": back,
+            "fine": late * 0.25 if late > 0 else None,
+        }
 
     sheet.edit("books", book)
     sheet.edit("loans", loan)

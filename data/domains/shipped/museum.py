@@ -1,4 +1,5 @@
-"""An art museum: artists, galleries, artworks, exhibitions and visits. Columns carry the table's name."""
+"""An art museum: artists, galleries, artworks, exhibitions and visits. Columns carry the table's
+name."""
 
 import random
 
@@ -20,8 +21,12 @@ from data.domains.shipped.parts import (
 )
 from data.domains.spec import Domain, HardQuestion, Table, Value
 
-SUBJECTS = listed("Harbor Bridge Meadow Garden Mountain River Market Window Mirror Storm Cathedral Field Coast Forest")
-MOODS = listed("Red Blue Quiet Golden Broken White Sleeping Dancing Distant Winter Green Burning Silent Dark")
+SUBJECTS = listed(
+    "Harbor Bridge Meadow Garden Mountain River Market Window Mirror Storm Cathedral Field Coast Forest"
+)
+MOODS = listed(
+    "Red Blue Quiet Golden Broken White Sleeping Dancing Distant Winter Green Burning Silent Dark"
+)
 
 HARD = (
     HardQuestion(
@@ -203,7 +208,9 @@ MUSEUM = Domain(
                         mood=MOODS,
                         subject=SUBJECTS,
                         season=listed("Spring Summer Autumn Winter Rain Moonlight"),
-                        thing=listed("Lemons Birds Apples Roses Boats Figures Oysters Horses Grapes Violins"),
+                        thing=listed(
+                            "Lemons Birds Apples Roses Boats Figures Oysters Horses Grapes Violins"
+                        ),
                         who=(
                             "Clara",
                             "Inês",
@@ -221,7 +228,9 @@ MUSEUM = Domain(
                             "the Duchess",
                             "Two Sisters",
                         ),
-                        town=listed("Delft Toledo Kraków Bruges Sète Siena Cádiz Bergen Lucca Győr Nara Fez"),
+                        town=listed(
+                            "Delft Toledo Kraków Bruges Sète Siena Cádiz Bergen Lucca Győr Nara Fez"
+                        ),
                     ),
                     "title",
                     "artwork title",
@@ -250,10 +259,19 @@ MUSEUM = Domain(
                 name(
                     "exhibition_title",
                     v.composed(
-                        ("{topic} and {other}", "The Age of {other}", "{town}: {topic}", "Beyond {other}"),
+                        (
+                            "{topic} and {other}",
+                            "The Age of {other}",
+                            "{town}: {topic}",
+                            "Beyond {other}",
+                        ),
                         unique=True,
-                        topic=listed("Light Color Line Memory Water Labor Faces Paper Stone Dreams"),
-                        other=listed("Silence Industry Gold Empire Leisure Reason Distance Glass Faith Speed"),
+                        topic=listed(
+                            "Light Color Line Memory Water Labor Faces Paper Stone Dreams"
+                        ),
+                        other=listed(
+                            "Silence Industry Gold Empire Leisure Reason Distance Glass Faith Speed"
+                        ),
                         town=listed("Vienna Paris Łódź Tokyo Havana Weimar Barcelona"),
                     ),
                     "title",
@@ -261,7 +279,9 @@ MUSEUM = Domain(
                 ),
                 category(
                     "curator",
-                    v.skewed_choice(["Ines Duarte", "Paul Okafor", "Renée Lambert", "Yuki Mori", "Sven Dahl"]),
+                    v.skewed_choice(
+                        ["Ines Duarte", "Paul Okafor", "Renée Lambert", "Yuki Mori", "Sven Dahl"]
+                    ),
                 ),
                 date("start_date", v.dates("2019-01-10", "2024-03-15"), "start date"),
                 date("end_date", v.dates("2019-04-10", "2024-07-15"), "end date"),
@@ -290,22 +310,28 @@ MUSEUM = Domain(
                 date("visit_date", v.dates("2019-01-10", "2024-06-30"), "visit date"),
                 category(
                     "ticket_type",
-                    v.choice(["adult", "student", "senior", "child", "member"], [46, 18, 14, 12, 10]),
+                    v.choice(
+                        ["adult", "student", "senior", "child", "member"], [46, 18, 14, 12, 10]
+                    ),
                     "ticket type",
                 ),
                 real("ticket_price", v.reals(0, 18), "price", "ticket price"),
-                integer("visit_minutes", v.integers(15, 190, null=0.15), "visit minutes", "minutes"),
+                integer(
+                    "visit_minutes", v.integers(15, 190, null=0.15), "visit minutes", "minutes"
+                ),
             ),
             1700,
         ),
     ),
     hard=HARD,
 )
-SHARE = {"adult": 1.0, "student": 0.5, "senior": 0.75, "child": 0.25, "member": 0.0}  # of the full ticket price
+# of the full ticket price
+SHARE = {"adult": 1.0, "student": 0.5, "senior": 0.75, "child": 0.25, "member": 0.0}
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Artists live 30 to 90 years and work from 18 on; visits fall within an exhibition and pay its price."""
+    """Artists live 30 to 90 years and work from 18 on; visits fall within an exhibition and pay its
+    price."""
 
     def artist(row: dict[str, Value]) -> dict[str, Value]:
         died = whole(row["birth_year"]) + rng.randint(30, 90)
@@ -320,10 +346,17 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         maker = artists[whole(row["artist_id"])]
         first, last = whole(maker["birth_year"]) + 18, maker["death_year"]
         made = rng.randint(first, min(2015, 2015 if last is None else whole(last)))
-        return {"creation_year": made, "acquisition_date": between(rng, f"{max(1958, made)}-01-15", "2018-11-30")}
+        return {
+            "creation_year": made,
+            "acquisition_date": between(rng, f"{max(1958, made)}-01-15", "2018-11-30"),
+        }
 
     def exhibition(row: dict[str, Value]) -> dict[str, Value]:
-        return {"end_date": after(row["start_date"], rng.choice((56, 70, 84, 91, 120, rng.randint(40, 150))))}
+        return {
+            "end_date": after(
+                row["start_date"], rng.choice((56, 70, 84, 91, 120, rng.randint(40, 150)))
+            )
+        }
 
     sheet.edit("artworks", artwork)
     sheet.edit("exhibitions", exhibition)

@@ -3,7 +3,14 @@
 import random
 
 from data.domains import values as v
-from data.domains.lexicon import FIRST_NAMES, LAST_NAMES, RARE_FIRST_NAMES, RARE_LAST_NAMES, STREET_HEADS, listed
+from data.domains.lexicon import (
+    FIRST_NAMES,
+    LAST_NAMES,
+    RARE_FIRST_NAMES,
+    RARE_LAST_NAMES,
+    STREET_HEADS,
+    listed,
+)
 from data.domains.shipped.parts import (
     Sheet,
     Shipped,
@@ -22,8 +29,12 @@ from data.domains.spec import Domain, HardQuestion, Table, Value
 HEADS = listed(
     "Velvet Paper Neon Electric Midnight Silver Hollow Crimson Northern Wild Plastic Golden Static Copper Lunar"
 )
-TAILS = listed("Foxes Rivers Parade Engines Gardens Wolves Choir Satellites Tigers Mirrors Riot Avenue Lanterns Echoes")
-VERBS = listed("Running Falling Waiting Dancing Dreaming Drifting Burning Breathing Driving Leaving")
+TAILS = listed(
+    "Foxes Rivers Parade Engines Gardens Wolves Choir Satellites Tigers Mirrors Riot Avenue Lanterns Echoes"
+)
+VERBS = listed(
+    "Running Falling Waiting Dancing Dreaming Drifting Burning Breathing Driving Leaving"
+)
 NOUNS = listed(
     "Fire Rain Morning Heart Road City Summer Ocean Shadow Telephone Diamond Thunder Window Sunday Gravity Café Mañana"
 )
@@ -165,7 +176,9 @@ MUSIC = Domain(
                 ),
                 category(
                     "Genre",
-                    v.skewed_choice(["rock", "pop", "jazz", "folk", "electronic", "hip hop", "classical"]),
+                    v.skewed_choice(
+                        ["rock", "pop", "jazz", "folk", "electronic", "hip hop", "classical"]
+                    ),
                     "genre",
                 ),
                 category("Country", v.countries(12, null=0.05), "country"),
@@ -182,7 +195,13 @@ MUSIC = Domain(
                 name(
                     "Title",
                     v.composed(
-                        ("{noun}", "{verb} {noun}", "{noun} and {other}", "The {head} {noun}", "{verb} in the {other}"),
+                        (
+                            "{noun}",
+                            "{verb} {noun}",
+                            "{noun} and {other}",
+                            "The {head} {noun}",
+                            "{verb} in the {other}",
+                        ),
                         unique=True,
                         noun=NOUNS,
                         other=STREET_HEADS,
@@ -194,7 +213,11 @@ MUSIC = Domain(
                 ref("ArtistId", "Artists", "artist"),
                 date("ReleaseDate", v.dates("2006-01-01", "2024-05-31"), "release date"),
                 category("Format", v.choice(["digital", "vinyl", "CD"], [52, 27, 21]), "format"),
-                real("Price", v.choice([7.99, 8.99, 9.99, 11.99, 12.5, 14.99, 19.99, 24.99], null=0.04), "price"),
+                real(
+                    "Price",
+                    v.choice([7.99, 8.99, 9.99, 11.99, 12.5, 14.99, 19.99, 24.99], null=0.04),
+                    "price",
+                ),
             ),
             190,
         ),
@@ -278,17 +301,26 @@ MUSIC = Domain(
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Albums follow the contract; a concert sells no more than its venue holds, and a cancelled one sells nothing."""
+    """Albums follow the contract; a concert sells no more than its venue holds, and a cancelled one
+    sells nothing."""
     artists, venues = sheet.records("Artists"), sheet.records("Venues")
 
     def album(row: dict[str, Value]) -> dict[str, Value]:
-        return {"ReleaseDate": between(rng, artists[whole(row["ArtistId"])]["SignedDate"], "2024-05-31")}
+        return {
+            "ReleaseDate": between(rng, artists[whole(row["ArtistId"])]["SignedDate"], "2024-05-31")
+        }
 
     def concert(row: dict[str, Value]) -> dict[str, Value]:
         if row["TicketsSold"] is None:
             return {"Revenue": None}
-        sold = int(whole(venues[whole(row["VenueId"])]["Capacity"]) * (0.25 + 0.75 * max(rng.random(), rng.random())))
-        return {"TicketsSold": sold, "Revenue": round(sold * rng.choice((18.5, 22.0, 27.5, 35.0, 42.0, 60.0)), 2)}
+        sold = int(
+            whole(venues[whole(row["VenueId"])]["Capacity"])
+            * (0.25 + 0.75 * max(rng.random(), rng.random()))
+        )
+        return {
+            "TicketsSold": sold,
+            "Revenue": round(sold * rng.choice((18.5, 22.0, 27.5, 35.0, 42.0, 60.0)), 2),
+        }
 
     sheet.edit("Albums", album)
     sheet.edit("Concerts", concert)

@@ -1,4 +1,5 @@
-"""Short ways to write a shipped domain: columns by kind, and edits that make a table's cells agree with one another."""
+"""Short ways to write a shipped domain: columns by kind, and edits that make a table's cells agree
+with one another."""
 
 import datetime as dt
 import random
@@ -14,7 +15,8 @@ Finish = Callable[["Sheet", random.Random], None]
 
 @dataclass(frozen=True)
 class Shipped:
-    """A domain of the shipped set. `finish` edits the populated rows; `unseen`: no training question touches it."""
+    """A domain of the shipped set. `finish` edits the populated rows; `unseen`: no training
+    question touches it."""
 
     domain: Domain
     finish: Finish | None = None

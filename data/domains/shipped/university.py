@@ -4,7 +4,18 @@ import random
 
 from data.domains import values as v
 from data.domains.lexicon import listed
-from data.domains.shipped.parts import Sheet, Shipped, category, date, integer, key, name, real, ref, whole
+from data.domains.shipped.parts import (
+    Sheet,
+    Shipped,
+    category,
+    date,
+    integer,
+    key,
+    name,
+    real,
+    ref,
+    whole,
+)
 from data.domains.spec import Domain, HardQuestion, Table, Value
 
 DEPARTMENTS = listed(
@@ -144,7 +155,15 @@ UNIVERSITY = Domain(
                 name("dept_name", v.given(DEPARTMENTS), "name"),
                 category(
                     "building",
-                    v.skewed_choice(["Ashby Hall", "Curie Building", "Old Library", "Noether House", "West Block"]),
+                    v.skewed_choice(
+                        [
+                            "Ashby Hall",
+                            "Curie Building",
+                            "Old Library",
+                            "Noether House",
+                            "West Block",
+                        ]
+                    ),
                 ),
                 real("budget", v.reals(180000, 4200000, 0), "budget"),
             ),
@@ -160,7 +179,10 @@ UNIVERSITY = Domain(
                 ref("dept_id", "departments", "department"),
                 category(
                     "rank",
-                    v.choice(["lecturer", "assistant professor", "associate professor", "professor"], [30, 28, 24, 18]),
+                    v.choice(
+                        ["lecturer", "assistant professor", "associate professor", "professor"],
+                        [30, 28, 24, 18],
+                    ),
                 ),
                 real("salary", v.even_reals(41000, 148000, 0)),
                 date("hire_date", v.dates("1994-08-01", "2023-08-31"), "hire date"),
@@ -193,7 +215,12 @@ UNIVERSITY = Domain(
                 ),
                 ref("dept_id", "departments", "department"),
                 integer("credits", v.choice([2, 3, 4, 5, 6], [10, 38, 28, 12, 12]), "credits"),
-                category("level", v.choice(["introductory", "intermediate", "advanced", "graduate"], [34, 30, 22, 14])),
+                category(
+                    "level",
+                    v.choice(
+                        ["introductory", "intermediate", "advanced", "graduate"], [34, 30, 22, 14]
+                    ),
+                ),
             ),
             170,
         ),
@@ -207,9 +234,17 @@ UNIVERSITY = Domain(
                 ref("instructor_id", "instructors", "instructor", null=0.05),
                 category("term", v.choice(TERMS, [16, 19, 20, 22, 23])),
                 category(
-                    "weekday", v.choice(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"], [24, 22, 20, 20, 14])
+                    "weekday",
+                    v.choice(
+                        ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"],
+                        [24, 22, 20, 20, 14],
+                    ),
                 ),
-                integer("max_seats", v.choice([12, 15, 18, 20, 24, 25, 30, 36, 40, 60, 80, 120]), "seats"),
+                integer(
+                    "max_seats",
+                    v.choice([12, 15, 18, 20, 24, 25, 30, 36, 40, 60, 80, 120]),
+                    "seats",
+                ),
             ),
             320,
         ),
@@ -223,7 +258,9 @@ UNIVERSITY = Domain(
                 ref("major_dept_id", "departments", "major department", null=0.08),
                 category("home_country", v.countries(18), "country", "home country"),
                 integer("entry_year", v.integers(2018, 2021), "entry year"),
-                date("birth_date", v.dates("1997-01-01", "2005-12-31"), "birth date", "date of birth"),
+                date(
+                    "birth_date", v.dates("1997-01-01", "2005-12-31"), "birth date", "date of birth"
+                ),
                 real("scholarship", v.choice([500.0, 1000.0, 1500.0, 2500.0, 4000.0], null=0.7)),
             ),
             540,
@@ -247,7 +284,8 @@ UNIVERSITY = Domain(
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Students enter at about 18; the grade follows from the score, and neither is there before the other."""
+    """Students enter at about 18; the grade follows from the score, and neither is there before the
+    other."""
 
     def student(row: dict[str, Value]) -> dict[str, Value]:
         entry = whole(row["entry_year"])
@@ -263,7 +301,14 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
             return {"grade": None}
         score = round(35 + (score - 35) * (0.55 + 0.45 * rng.random()) + 12 * rng.random(), 1)
         score = min(score, 100.0)
-        grade = next((letter for letter, least in (("A", 85), ("B", 72), ("C", 60), ("D", 50)) if score >= least), "F")
+        grade = next(
+            (
+                letter
+                for letter, least in (("A", 85), ("B", 72), ("C", 60), ("D", 50))
+                if score >= least
+            ),
+            "F",
+        )
         return {"score": score, "grade": grade}
 
     sheet.edit("students", student)

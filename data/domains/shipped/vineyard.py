@@ -1,4 +1,5 @@
-"""A wine region: estates, grapes, wines, tasters, tastings and sales. Columns carry the table's name."""
+"""A wine region: estates, grapes, wines, tasters, tastings and sales. Columns carry the table's
+name."""
 
 import random
 
@@ -200,7 +201,8 @@ VINEYARD = Domain(
                 category(
                     "region",
                     v.choice(
-                        ["North Valley", "South Valley", "Lakeside", "High Slopes", "Coast"], [28, 24, 20, 16, 12]
+                        ["North Valley", "South Valley", "Lakeside", "High Slopes", "Coast"],
+                        [28, 24, 20, 16, 12],
                     ),
                 ),
                 real("hectares", v.reals(4, 120, 1), "hectares"),
@@ -216,7 +218,12 @@ VINEYARD = Domain(
                 key("grape_id"),
                 name("grape_name", v.given([row[0] for row in GRAPES]), "name", "grape name"),
                 category("color", v.given([row[1] for row in GRAPES])),
-                category("origin_country", v.given([row[2] for row in GRAPES]), "country of origin", "origin country"),
+                category(
+                    "origin_country",
+                    v.given([row[2] for row in GRAPES]),
+                    "country of origin",
+                    "origin country",
+                ),
             ),
             len(GRAPES),
         ),
@@ -229,10 +236,17 @@ VINEYARD = Domain(
                 name(
                     "wine_name",
                     v.composed(
-                        ("{head} {style}", "{mood} {head}", "{mood} {style}", "{head} {mood} {style}"),
+                        (
+                            "{head} {style}",
+                            "{mood} {head}",
+                            "{mood} {style}",
+                            "{head} {mood} {style}",
+                        ),
                         unique=True,
                         head=STREETS,
-                        style=listed("Reserve Cuvée Selection Vintage Barrel Harvest Terrace Crianza"),
+                        style=listed(
+                            "Reserve Cuvée Selection Vintage Barrel Harvest Terrace Crianza"
+                        ),
                         mood=listed("Black Old Grand Petit Royal Secret Wild Stone Golden First"),
                     ),
                     "name",
@@ -241,7 +255,9 @@ VINEYARD = Domain(
                 ref("estate_id", "estates", "estate"),
                 ref("grape_id", "grapes", "grape", null=0.05),
                 integer("vintage_year", v.integers(2005, 2020), "vintage year", "vintage"),
-                real("alcohol", v.even_reals(9.5, 15.5, 1), "alcohol percentage", "alcohol content"),
+                real(
+                    "alcohol", v.even_reals(9.5, 15.5, 1), "alcohol percentage", "alcohol content"
+                ),
                 real("bottle_price", v.prices(6, 140, null=0.03), "bottle price", "price"),
             ),
             250,
@@ -279,9 +295,17 @@ VINEYARD = Domain(
                 key("sale_id"),
                 ref("wine_id", "wines", "wine"),
                 date("sale_date", v.dates("2022-01-02", "2024-05-31"), "sale date"),
-                category("channel", v.choice(["cellar door", "web", "restaurant", "export"], [34, 28, 24, 14])),
+                category(
+                    "channel",
+                    v.choice(["cellar door", "web", "restaurant", "export"], [34, 28, 24, 14]),
+                ),
                 integer("bottles", v.integers(1, 120, skew=True), "bottles"),
-                real("discount", v.choice([5.0, 7.5, 10.0, 12.5, 15.0], null=0.68), "discount", "discount percentage"),
+                real(
+                    "discount",
+                    v.choice([5.0, 7.5, 10.0, 12.5, 15.0], null=0.68),
+                    "discount",
+                    "discount percentage",
+                ),
             ),
             1250,
         ),
@@ -291,7 +315,8 @@ VINEYARD = Domain(
 
 
 def finish(sheet: Sheet, rng: random.Random) -> None:
-    """Dearer and older wines score a little higher; no wine is tasted before the year after its vintage."""
+    """Dearer and older wines score a little higher; no wine is tasted before the year after its
+    vintage."""
     sheet.edit(
         "wines",
         lambda row: (
@@ -299,7 +324,9 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
             if row["bottle_price"] is None
             else {
                 "bottle_price": round(
-                    number(row["bottle_price"]) + (2022 - whole(row["vintage_year"])) * rng.choice((0, 0.5, 1, 2)), 2
+                    number(row["bottle_price"])
+                    + (2022 - whole(row["vintage_year"])) * rng.choice((0, 0.5, 1, 2)),
+                    2,
                 )
             }
         ),
@@ -311,7 +338,10 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         points = row["points"]
         if points is not None:
             points = min(
-                100, 70 + int(number(wine["bottle_price"] or 20) / 8) + int(22 * max(rng.random(), rng.random()))
+                100,
+                70
+                + int(number(wine["bottle_price"] or 20) / 8)
+                + int(22 * max(rng.random(), rng.random())),
             )
         first = max(str(row["tasting_date"]), f"{whole(wine['vintage_year']) + 1}-03-01")
         return {"points": points, "tasting_date": between(rng, first, "2024-04-30")}

@@ -4,7 +4,19 @@ import random
 
 from data.domains import values as v
 from data.domains.lexicon import listed
-from data.domains.shipped.parts import Sheet, Shipped, between, category, date, integer, key, name, real, ref, whole
+from data.domains.shipped.parts import (
+    Sheet,
+    Shipped,
+    between,
+    category,
+    date,
+    integer,
+    key,
+    name,
+    real,
+    ref,
+    whole,
+)
 from data.domains.spec import Domain, HardQuestion, Table, Value
 
 # name, class, diet, conservation status, weight of a grown animal in kg
@@ -206,9 +218,16 @@ ZOO = Domain(
             (
                 key("species_id"),
                 name("common_name", v.given([row[0] for row in SPECIES]), "name", "common name"),
-                category("animal_class", v.given([row[1] for row in SPECIES]), "class", "animal class"),
+                category(
+                    "animal_class", v.given([row[1] for row in SPECIES]), "class", "animal class"
+                ),
                 category("diet", v.given([row[2] for row in SPECIES])),
-                category("conservation_status", v.given([row[3] for row in SPECIES]), "conservation status", "status"),
+                category(
+                    "conservation_status",
+                    v.given([row[3] for row in SPECIES]),
+                    "conservation status",
+                    "status",
+                ),
             ),
             len(SPECIES),
         ),
@@ -232,7 +251,12 @@ ZOO = Domain(
                     "name",
                     "enclosure name",
                 ),
-                category("zone", v.choice(["Africa", "Asia", "Americas", "Oceania", "Europe"], [30, 24, 20, 14, 12])),
+                category(
+                    "zone",
+                    v.choice(
+                        ["Africa", "Asia", "Americas", "Oceania", "Europe"], [30, 24, 20, 14, 12]
+                    ),
+                ),
                 real("area", v.reals(25, 5200, 1), "area"),
                 integer("built_year", v.integers(1968, 2022, null=0.05), "construction year"),
             ),
@@ -260,7 +284,9 @@ ZOO = Domain(
                 ref("species_id", "species", "species"),
                 ref("enclosure_id", "enclosures", "enclosure", null=0.05),
                 category("sex", v.choice(["female", "male"], [53, 47], null=0.06)),
-                date("birth_date", v.dates("1999-01-01", "2022-11-20"), "birth date", "date of birth"),
+                date(
+                    "birth_date", v.dates("1999-01-01", "2022-11-20"), "birth date", "date of birth"
+                ),
                 real("weight", v.reals(0.1, 5000), "weight", "weight in kilograms"),
             ),
             340,
@@ -274,7 +300,12 @@ ZOO = Domain(
                 ref("animal_id", "animals", "animal"),
                 ref("keeper_id", "keepers", "keeper"),
                 date("feeding_date", v.dates("2023-01-01", "2024-05-31"), "feeding date"),
-                category("food", v.choice(["hay", "fruit", "fish", "meat", "insects", "seeds", "leaves", "pellets"])),
+                category(
+                    "food",
+                    v.choice(
+                        ["hay", "fruit", "fish", "meat", "insects", "seeds", "leaves", "pellets"]
+                    ),
+                ),
                 real("amount_kg", v.reals(0.1, 40, 1, null=0.03), "amount", "amount in kg"),
             ),
             1800,
@@ -286,11 +317,17 @@ ZOO = Domain(
             (
                 key("checkup_id"),
                 ref("animal_id", "animals", "animal"),
-                category("vet", v.skewed_choice(["Dr. Osei", "Dr. Lindgren", "Dr. Núñez", "Dr. Kaplan"])),
+                category(
+                    "vet", v.skewed_choice(["Dr. Osei", "Dr. Lindgren", "Dr. Núñez", "Dr. Kaplan"])
+                ),
                 date("checkup_date", v.dates("2021-01-05", "2024-05-31"), "checkup date"),
                 category(
                     "result",
-                    v.choice(["healthy", "injured", "underweight", "overweight", "sick"], [66, 8, 9, 8, 9], null=0.03),
+                    v.choice(
+                        ["healthy", "injured", "underweight", "overweight", "sick"],
+                        [66, 8, 9, 8, 9],
+                        null=0.03,
+                    ),
                 ),
                 real("cost", v.prices(30, 420)),
             ),
@@ -322,7 +359,10 @@ def finish(sheet: Sheet, rng: random.Random) -> None:
         diet = str(species[whole(eater["species_id"])]["diet"])
         weight = eater["weight"]
         amount = round(min(60.0, 0.1 + float(weight or 0) * (0.01 + 0.03 * rng.random())), 1)
-        return {"food": rng.choice(FOODS[diet]), "amount_kg": None if row["amount_kg"] is None else max(0.1, amount)}
+        return {
+            "food": rng.choice(FOODS[diet]),
+            "amount_kg": None if row["amount_kg"] is None else max(0.1, amount),
+        }
 
     def checkup(row: dict[str, Value]) -> dict[str, Value]:
         born = str(animals[whole(row["animal_id"])]["birth_date"])

@@ -1,4 +1,5 @@
-"""What templates share: a database with its random stream, picks of tables, columns and values, and bits of English."""
+"""What templates share: a database with its random stream, picks of tables, columns and values, and
+bits of English."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -35,7 +36,8 @@ class NoQuestionError(Exception):
 class Condition:
     """A restriction of one column's values: two pieces of English, the SQL, and the test of a cell.
 
-    `having` follows 'with' or 'have' (`a price above 30`), `whose` follows the noun (`whose price is above 30`).
+    `having` follows 'with' or 'have' (`a price above 30`), `whose` follows the noun (`whose price
+    is above 30`).
     """
 
     column: Column
@@ -134,7 +136,9 @@ class Asker:
         links = []
         for child in self.domain.tables:
             for ref in child.of_kind(Kind.REF):
-                twins = [other for other in child.of_kind(Kind.REF) if other.references == ref.references]
+                twins = [
+                    other for other in child.of_kind(Kind.REF) if other.references == ref.references
+                ]
                 if ref.references is None or ref.references == child.name or len(twins) > 1:
                     continue
                 parent = self.domain.table(ref.references)
@@ -159,16 +163,19 @@ class Asker:
         return self.rng.choice(column.said)
 
     def amount(self, column: Column) -> str:
-        """A column as one value that a row has: `price`, `city`; `number of goals` for the number column `goals`."""
+        """A column as one value that a row has: `price`, `city`; `number of goals` for the number
+        column `goals`."""
         phrase = self.phrase(column)
         return f"number of {phrase}" if column.kind in NUMBERS and is_plural(phrase) else phrase
 
     def role(self, link: Link) -> str:
-        """What the parent is to the child: the REF column's own phrase where it has one, else the parent's noun."""
+        """What the parent is to the child: the REF column's own phrase where it has one, else the
+        parent's noun."""
         return self.rng.choice(link.ref.phrases) if link.ref.phrases else link.parent.singular
 
     def quote(self, value: Value) -> str:
-        """A value as a question writes it: numbers and dates bare, text mostly in quotes, always verbatim."""
+        """A value as a question writes it: numbers and dates bare, text mostly in quotes, always
+        verbatim."""
         if not isinstance(value, str):
             return number(value)
         if _is_date(value):
@@ -181,7 +188,8 @@ class Asker:
         return f"{marks}{value}{marks}"
 
     def draft(self, text: str, sql: str, *tables: Table) -> Draft:
-        """A draft whose script describes `tables` in order and runs the gold. `ask` adds form and difficulty."""
+        """A draft whose script describes `tables` in order and runs the gold. `ask` adds form and
+        difficulty."""
         names = tuple(table.name for table in tables)
         script = (*(f"DESCRIBE: {name}" for name in names), f"QUERY: {sql}")
         return Draft(text=text, sql=sql, difficulty="", tables=names, form="", script=script)
@@ -189,7 +197,8 @@ class Asker:
     # Conditions
 
     def condition(self, table: Table, *kinds: Kind, but: tuple[Column, ...] = ()) -> Condition:
-        """A condition on a column of one of `kinds` that leaves some of the table's rows, but not nearly all."""
+        """A condition on a column of one of `kinds` that leaves some of the table's rows, but not
+        nearly all."""
         column = self.column(table, *kinds, but=but)
         if column.kind is Kind.CATEGORY:
             made = self._equals(table, column)

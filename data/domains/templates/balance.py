@@ -12,7 +12,7 @@ from data.domains.templates.asker import Asker, NoQuestionError
 from data.domains.templates.easy import EASY, Template
 from data.domains.templates.joins import JOINS
 from data.domains.templates.medium import MEDIUM
-from data.gold import Gold, GoldRejected, run_gold
+from data.golds.execute import Gold, GoldRejected, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {
     **{template.__name__: ("easy", template) for template in EASY},
@@ -20,7 +20,8 @@ FORMS: dict[str, tuple[str, Template]] = {
 }
 ATTEMPTS = 12  # draws of one form before the round goes on to the next
 MAX_ANSWER_SHARE = 0.05  # of a database's questions that may share one answer
-WEIGHTS = {"count_all": 0.5, "list_distinct": 0.6, "count_distinct": 0.7}  # forms that a database has few questions of
+# forms that a database has few questions of
+WEIGHTS = {"count_all": 0.5, "list_distinct": 0.6, "count_distinct": 0.7}
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ def balanced(
 ) -> list[Asked]:
     """Up to `wanted[difficulty]` questions of each difficulty, no two with one text or one SQL.
 
-    `connection` holds `rows`; a draft that is not in `wants` is turned away. Forms take turns in a random order, so
-    that all that the database can serve have about as many questions each, and no answer takes more than a twentieth of
-    a difficulty's questions (or two of them).
+    `connection` holds `rows`; a draft that is not in `wants` is turned away. Forms take turns in a
+    random order, so that all that the database can serve have about as many questions each, and no
+    answer takes more than a twentieth of a difficulty's questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
     kept: list[Asked] = []

@@ -55,7 +55,9 @@ def extreme_value(ask: Asker) -> Draft:
     table = ask.table(NUMBERS)
     column = ask.column(table, *NUMBERS)
     top = ask.rng.random() < 0.5
-    word = ask.rng.choice(("highest", "maximum", "largest") if top else ("lowest", "minimum", "smallest"))
+    word = ask.rng.choice(
+        ("highest", "maximum", "largest") if top else ("lowest", "minimum", "smallest")
+    )
     function = "MAX" if top else "MIN"
     text = ask.say(
         "what is the {word} {c} of the {p}?",
@@ -95,7 +97,11 @@ def total(ask: Asker) -> Draft:
     if not additive(column):
         raise NoQuestionError
     phrase = ask.amount(column)
-    totals = ("what is the total {c} of all {p}?", "find the total {c} of the {p}.") if "total" not in phrase else ()
+    totals = (
+        ("what is the total {c} of all {p}?", "find the total {c} of the {p}.")
+        if "total" not in phrase
+        else ()
+    )
     text = ask.say(
         *totals,
         "what is the sum of the {c} of all {p}?",
@@ -107,7 +113,8 @@ def total(ask: Asker) -> Draft:
 
 
 def sum_of(name: str, kind: Kind) -> str:
-    """A sum as the gold writes it: of real numbers rounded, since their last digits hang on the order of addition."""
+    """A sum as the gold writes it: of real numbers rounded, since their last digits hang on the
+    order of addition."""
     return f"ROUND(SUM({name}), 2)" if kind is Kind.REAL else f"SUM({name})"
 
 
@@ -130,7 +137,9 @@ def lookup(ask: Asker) -> Draft:
         v=ask.quote(value),
         called=_called(ask.phrase(name)),
     )
-    return ask.draft(text, f"SELECT {column.name} FROM {table.name} WHERE {name.name} = {literal(value)}", table)
+    return ask.draft(
+        text, f"SELECT {column.name} FROM {table.name} WHERE {name.name} = {literal(value)}", table
+    )
 
 
 def _called(phrase: str) -> str:
@@ -159,7 +168,9 @@ def reverse_lookup(ask: Asker) -> Draft:
         s=table.singular,
         n=ask.phrase(name),
     )
-    return ask.draft(text, f"SELECT {name.name} FROM {table.name} WHERE {column.name} = {literal(value)}", table)
+    return ask.draft(
+        text, f"SELECT {name.name} FROM {table.name} WHERE {column.name} = {literal(value)}", table
+    )
 
 
 def superlative(ask: Asker) -> Draft:
@@ -226,7 +237,9 @@ def list_distinct(ask: Asker) -> Draft:
 def date_edge(ask: Asker) -> Draft:
     table = ask.table(Kind.DATE)
     column = ask.column(table, Kind.DATE)
-    word, function = ask.rng.choice((("latest", "MAX"), ("most recent", "MAX"), ("earliest", "MIN"), ("first", "MIN")))
+    word, function = ask.rng.choice(
+        (("latest", "MAX"), ("most recent", "MAX"), ("earliest", "MIN"), ("first", "MIN"))
+    )
     text = ask.say(
         "what is the {word} {c} of the {p}?",
         "what is the {word} {c} among the {p}?",

@@ -10,10 +10,13 @@ ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
 
 
 def _named_parent(ask: Asker, link: Link, most: int | None = None) -> tuple[str, str]:
-    """A parent with two children or more, and `most` at the most: `(its name, the condition on it)`."""
+    """A parent with two children or more, and `most` at the most: `(its name, the condition on
+    it)`."""
     name = ask.column(link.parent, Kind.NAME)
     value, row = ask.named_row(link.parent, name)
-    children = ask.cells(link.child, link.ref).count(row[link.parent.columns.index(link.parent.key)])
+    children = ask.cells(link.child, link.ref).count(
+        row[link.parent.columns.index(link.parent.key)]
+    )
     if children < MIN_MATCHES or (most is not None and children > most):
         raise NoQuestionError
     return value, f"{link.parent.name}.{name.name} = {literal(value)}"
@@ -32,14 +35,18 @@ def join_count(ask: Asker) -> Draft:
         s=ask.role(link),
         v=ask.quote(value),
     )
-    return ask.draft(text, f"SELECT COUNT(*) FROM {link.join} WHERE {where}", link.child, link.parent)
+    return ask.draft(
+        text, f"SELECT COUNT(*) FROM {link.join} WHERE {where}", link.child, link.parent
+    )
 
 
 def join_count_where(ask: Asker) -> Draft:
     """Children whose parent fits a condition."""
     link = ask.link(parent_kinds=(Kind.CATEGORY,))
     made = ask.condition(link.parent, Kind.CATEGORY)
-    keys = {row[link.parent.columns.index(link.parent.key)] for row in ask.matching(link.parent, made)}
+    keys = {
+        row[link.parent.columns.index(link.parent.key)] for row in ask.matching(link.parent, made)
+    }
     if sum(cell in keys for cell in ask.cells(link.child, link.ref)) < MIN_MATCHES:
         raise NoQuestionError
     text = ask.say(
@@ -54,7 +61,9 @@ def join_count_where(ask: Asker) -> Draft:
         whose=made.whose,
     )
     where = made.where(f"{link.parent.name}.")
-    return ask.draft(text, f"SELECT COUNT(*) FROM {link.join} WHERE {where}", link.child, link.parent)
+    return ask.draft(
+        text, f"SELECT COUNT(*) FROM {link.join} WHERE {where}", link.child, link.parent
+    )
 
 
 def join_lookup(ask: Asker) -> Draft:
@@ -70,7 +79,13 @@ def join_lookup(ask: Asker) -> Draft:
     ]
     if column.kind is Kind.NAME:
         texts += ["which {parent} does the {s} {v} belong to?"] * 2
-    text = ask.say(*texts, c=ask.amount(column), parent=ask.role(link), s=link.child.singular, v=ask.quote(value))
+    text = ask.say(
+        *texts,
+        c=ask.amount(column),
+        parent=ask.role(link),
+        s=link.child.singular,
+        v=ask.quote(value),
+    )
     sql = (
         f"SELECT {link.parent.name}.{column.name} FROM {link.join} "
         f"WHERE {link.child.name}.{name.name} = {literal(value)}"
@@ -93,7 +108,9 @@ def join_aggregate(ask: Asker) -> Draft:
         v=ask.quote(value),
         r=rounding(function),
     )
-    return ask.draft(text, f"SELECT {function} FROM {link.join} WHERE {where}", link.child, link.parent)
+    return ask.draft(
+        text, f"SELECT {function} FROM {link.join} WHERE {where}", link.child, link.parent
+    )
 
 
 def join_names(ask: Asker) -> Draft:

@@ -91,7 +91,9 @@ def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, str]:
     if "year" not in column.name:
         choices.append(("average", f"ROUND(AVG({name}), 2)"))
     if additive(column):
-        choices.append(("total" if "total" not in amount else "sum of the", sum_of(name, column.kind)))
+        choices.append(
+            ("total" if "total" not in amount else "sum of the", sum_of(name, column.kind))
+        )
     word, function = ask.rng.choice(choices)
     return f"{word} {amount}", function
 
@@ -240,7 +242,9 @@ def above_average(ask: Asker) -> Draft:
     )
     sign = ">" if above else "<"
     average = f"(SELECT AVG({column.name}) FROM {table.name})"
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {sign} {average}", table)
+    return ask.draft(
+        text, f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {sign} {average}", table
+    )
 
 
 def count_between(ask: Asker) -> Draft:
@@ -288,7 +292,11 @@ def count_year(ask: Asker) -> Draft:
         a=indefinite(phrase),
         year=year,
     )
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE strftime('%Y', {column.name}) = '{year}'", table)
+    return ask.draft(
+        text,
+        f"SELECT COUNT(*) FROM {table.name} WHERE strftime('%Y', {column.name}) = '{year}'",
+        table,
+    )
 
 
 def null_count(ask: Asker) -> Draft:
@@ -303,7 +311,8 @@ def null_count(ask: Asker) -> Draft:
     table, column = ask.one(columns)
     phrase = ask.phrase(column)
     missing = ask.rng.random() < 0.7
-    if column.kind in (*NUMBERS, Kind.CATEGORY):  # 'without goals' would mean none, not an unknown number
+    # 'without goals' would mean none, not an unknown number
+    if column.kind in (*NUMBERS, Kind.CATEGORY):
         phrase = ask.amount(column)
         texts: tuple[str, ...] = (
             (
@@ -316,11 +325,21 @@ def null_count(ask: Asker) -> Draft:
         )
     else:
         texts = (
-            ("how many {p} have no {c}?", "count the {p} without {a}.", "for how many {p} {are} the {c} missing?")
+            (
+                "how many {p} have no {c}?",
+                "count the {p} without {a}.",
+                "for how many {p} {are} the {c} missing?",
+            )
             if missing
             else ("how many {p} have {a}?", "count the {p} whose {c} {are} known.")
         )
-    text = ask.say(*texts, p=table.plural, c=phrase, a=indefinite(phrase), are="are" if is_plural(phrase) else "is")
+    text = ask.say(
+        *texts,
+        p=table.plural,
+        c=phrase,
+        a=indefinite(phrase),
+        are="are" if is_plural(phrase) else "is",
+    )
     test = "IS NULL" if missing else "IS NOT NULL"
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {test}", table)
 
@@ -345,7 +364,9 @@ def lookup_two(ask: Asker) -> Draft:
         s=table.singular,
         v=ask.quote(value),
     )
-    sql = f"SELECT {first.name}, {second.name} FROM {table.name} WHERE {name.name} = {literal(value)}"
+    sql = (
+        f"SELECT {first.name}, {second.name} FROM {table.name} WHERE {name.name} = {literal(value)}"
+    )
     return ask.draft(text, sql, table)
 
 

@@ -1,4 +1,5 @@
-"""The forms in which models write an answer: units, quotes, fences, JSON, Python, CSV, Markdown, dates, booleans."""
+"""The forms in which models write an answer: units, quotes, fences, JSON, Python, CSV, Markdown,
+dates, booleans."""
 
 import json
 from functools import partial
@@ -41,11 +42,14 @@ def test_an_integer_with_a_unit(answer: int, right: list[str], wrong: list[str])
 
 def test_a_float_with_a_unit() -> None:
     check(gold(12.3456, "float"), ["12.35 kg", "$12.35", "12.3%"], ["12 kg", "12.4 kg", "0.123"])
-    check(gold(0.42, "float"), ["0.42", "0.42%"], ["42%", "42"])  # the number counts as it is written
+    # the number counts as it is written
+    check(gold(0.42, "float"), ["0.42", "0.42%"], ["42%", "42"])
 
 
 def test_a_word_of_the_question_is_a_unit() -> None:
-    singers = gold(7, "integer", "How many singers came from cities with more than a million people?")
+    singers = gold(
+        7, "integer", "How many singers came from cities with more than a million people?"
+    )
     check(
         singers,
         ["7 singers", "7 Singer", "7 cities", "7 city"],
@@ -55,7 +59,11 @@ def test_a_word_of_the_question_is_a_unit() -> None:
 
 
 def test_units_in_lists_and_tables() -> None:
-    check(gold([5, 6], "list"), ["5 kg, 6 kg", "5 kg\n6 kg", '["5 kg", "6 kg"]'], ["5 kg 6 kg", "5, 7 kg"])
+    check(
+        gold([5, 6], "list"),
+        ["5 kg, 6 kg", "5 kg\n6 kg", '["5 kg", "6 kg"]'],
+        ["5 kg 6 kg", "5, 7 kg"],
+    )
     check(gold([["a", 5]], "table"), ["a | 5 kg", '["a", "$5"]'], ["a kg | 5", "a | 6 kg"])
 
 
@@ -69,7 +77,9 @@ def test_the_tables_of_units_hold_no_number_and_no_scale() -> None:
     assert unit_words("How many million people, more or less?") == {"how", "many", "people"}
 
 
-@pytest.mark.parametrize("text", ["", ".", "$", "kg", "-", "1e999999", "1" * 65, "１２", "x" * 10_000, "1,2", "1 2"])
+@pytest.mark.parametrize(
+    "text", ["", ".", "$", "kg", "-", "1e999999", "1" * 65, "１２", "x" * 10_000, "1,2", "1 2"]
+)
 def test_what_is_no_number(text: str) -> None:
     assert read_number(text) is None
 
@@ -99,7 +109,9 @@ def test_booleans_are_one_and_zero() -> None:
         ("2021-02-30", ["2021-02-30"], ["2021-03-02", "2021-02-30 00:00"]),
     ],
 )  # fmt: skip
-def test_dates_are_iso_on_both_sides_or_text(answer: str, right: list[str], wrong: list[str]) -> None:
+def test_dates_are_iso_on_both_sides_or_text(
+    answer: str, right: list[str], wrong: list[str]
+) -> None:
     check(gold(answer, "string"), right, wrong)
 
 
@@ -120,7 +132,11 @@ def test_fences_bold_and_prefixes() -> None:
         "**42**", "**Answer:** 42", "**Answer: 42**", "The final answer is: 42", "Answer:\n```\n42\n```",
         "```json\n42\n```", "```\n**42**\n```", "answer = 42",
     ]  # fmt: skip
-    check(gold(42, "integer"), right, ["**42** **43**", "**42", "Answer 42", "It's 42", "```42", "*42*"])
+    check(
+        gold(42, "integer"),
+        right,
+        ["**42** **43**", "**42", "Answer 42", "It's 42", "```42", "*42*"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,8 +173,16 @@ def test_lists_in_json_python_csv_and_markdown() -> None:
 
 
 def test_csv_quotes() -> None:
-    check(gold(['say "hi", you', "b"], "list"), ['"say ""hi"", you",b', '"say ""hi"", you"\nb'], ["say hi, you, b"])
-    check(gold([["a\nb", 1], ["c,d", 2]], "table"), ['"a\nb",1\n"c,d",2', '"c,d", 2\n"a\nb", 1'], ["a\nb,1\nc,d,2"])
+    check(
+        gold(['say "hi", you', "b"], "list"),
+        ['"say ""hi"", you",b', '"say ""hi"", you"\nb'],
+        ["say hi, you, b"],
+    )
+    check(
+        gold([["a\nb", 1], ["c,d", 2]], "table"),
+        ['"a\nb",1\n"c,d",2', '"c,d", 2\n"a\nb", 1'],
+        ["a\nb,1\nc,d,2"],
+    )
     check(gold([["a", 1234]], "table"), ['a,"1,234"', "a, 1,234", "a | 1,234"], ["a,1,234"])
 
 
@@ -172,7 +196,11 @@ def test_tables_in_json_and_python() -> None:
         "[('mug', 10, 1), ('lamp', None, 1)]", '{"what": ["mug", "lamp"], "n": [10]}',
     ]  # fmt: skip
     check(gold([["mug", 10], ["lamp", None]], "table"), right, wrong)
-    check(gold([["mug", 10]], "table"), ['{"what": "mug", "n": 10}', "('mug', 10)"], ['{"n": 10, "what": "mug"}'])
+    check(
+        gold([["mug", 10]], "table"),
+        ['{"what": "mug", "n": 10}', "('mug', 10)"],
+        ['{"n": 10, "what": "mug"}'],
+    )
 
 
 def test_bars_within_a_markdown_cell() -> None:
@@ -182,7 +210,9 @@ def test_bars_within_a_markdown_cell() -> None:
 
 def test_a_header_counts_only_above_a_rule() -> None:
     check(
-        gold([["mug", 10], ["lamp", 2]], "table"), ["w | n\n---|---\nmug | 10\nlamp | 2"], ["w | n\nmug | 10\nlamp | 2"]
+        gold([["mug", 10], ["lamp", 2]], "table"),
+        ["w | n\n---|---\nmug | 10\nlamp | 2"],
+        ["w | n\nmug | 10\nlamp | 2"],
     )
 
 
@@ -194,7 +224,12 @@ def test_a_header_counts_only_above_a_rule() -> None:
     ids=lambda text: text[:6],
 )  # fmt: skip
 def test_hostile_texts_are_wrong_and_cheap(text: str) -> None:
-    for right in (gold(1, "integer"), gold(0.5, "float"), gold(["a", "b"], "list"), gold([["a", 1]], "table")):
+    for right in (
+        gold(1, "integer"),
+        gold(0.5, "float"),
+        gold(["a", "b"], "list"),
+        gold([["a", 1]], "table"),
+    ):
         assert not any(answer_verdicts(text, right).values())
         assert cpu_s(partial(answer_verdicts, text, right)) < 0.5  # quadratic time would be minutes
 

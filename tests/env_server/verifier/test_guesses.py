@@ -1,4 +1,5 @@
-"""One text is one answer: no dress lets it stand for several, so nothing is won by listing what might be right."""
+"""One text is one answer: no dress lets it stand for several, so nothing is won by listing what
+might be right."""
 
 from itertools import combinations_with_replacement
 
@@ -22,7 +23,11 @@ def test_a_text_is_right_for_one_integer_at_most(text: str) -> None:
     assert sum(verify(text, right) for right in INTEGERS) <= 1
 
 
-@given(st.lists(st.sampled_from([*PIECES, "Ann", "2021-03-01", "\u0301", "\x00", "\ud800"]), max_size=12).map("".join))
+@given(
+    st.lists(
+        st.sampled_from([*PIECES, "Ann", "2021-03-01", "\u0301", "\x00", "\ud800"]), max_size=12
+    ).map("".join)
+)
 def test_any_dress_has_a_verdict_by_every_standard(text: str) -> None:
     golds: list[tuple[object, AnswerType]] = [
         (1, "integer"), (1.5, "float"), ("Ann", "string"), (["1", None], "list"),
@@ -32,12 +37,16 @@ def test_any_dress_has_a_verdict_by_every_standard(text: str) -> None:
         gold = Gold.of(answer, kind, "SELECT 1")
         each = {name: standard.answer(text, gold) for name, standard in STANDARDS.items()}
         assert answer_verdicts(text, gold) == each
-        assert (each["bird"] and each["spider"]) or not each["strict"]  # what strict takes, so do they
+        # what strict takes, so do they
+        assert (each["bird"] and each["spider"]) or not each["strict"]
 
 
-@pytest.mark.parametrize("joint", ["\n", ", ", ",", " | ", "; ", " or ", " and ", "/", " ", "\n\n", "|\n|", "\n---\n"])
 @pytest.mark.parametrize(
-    "dress", ["{}", "[{}]", "({})", "Answer: {}", "```\n{}\n```", "| {} |", "- {}", "**{}**", "{{{}}}"]
+    "joint", ["\n", ", ", ",", " | ", "; ", " or ", " and ", "/", " ", "\n\n", "|\n|", "\n---\n"]
+)
+@pytest.mark.parametrize(
+    "dress",
+    ["{}", "[{}]", "({})", "Answer: {}", "```\n{}\n```", "| {} |", "- {}", "**{}**", "{{{}}}"],
 )
 def test_all_that_might_be_right_is_wrong(joint: str, dress: str) -> None:
     numbers = dress.format(joint.join(map(str, range(12))))
@@ -54,10 +63,15 @@ def test_all_that_might_be_right_is_wrong(joint: str, dress: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Ann, Bob, Zoë", '["Ann", "Bob", "Zoë"]', "- Ann\n- Bob\n- Zoë", "| Ann |\n| Bob |\n| Zoë |"]
+    "text",
+    ["Ann, Bob, Zoë", '["Ann", "Bob", "Zoë"]', "- Ann\n- Bob\n- Zoë", "| Ann |\n| Bob |\n| Zoë |"],
 )
 def test_a_list_of_everything_is_right_for_everything_alone(text: str) -> None:
-    bags = [bag for size in (1, 2, 3, 4) for bag in combinations_with_replacement(["Ann", "Bob", "Zoë"], size)]
+    bags = [
+        bag
+        for size in (1, 2, 3, 4)
+        for bag in combinations_with_replacement(["Ann", "Bob", "Zoë"], size)
+    ]
     right = [bag for bag in bags if verify(text, Gold.of(list(bag), "list", "SELECT 1"))]
     assert right == [("Ann", "Bob", "Zoë")]
 
@@ -72,6 +86,8 @@ def test_a_table_of_everything_is_right_for_everything_alone() -> None:
 def test_a_round_number_is_no_net_for_the_floats_around_it() -> None:
     floats = [10 + hundredths / 100 for hundredths in range(100)]
     for text in ("10", "10.", "11", "1e1", "10 or so", "~10.5", "10-11"):
-        assert sum(verify(text, Gold.of(right, "float", "SELECT 1")) for right in floats) <= 1  # 10.0 itself
+        # 10.0 itself
+        assert sum(verify(text, Gold.of(right, "float", "SELECT 1")) for right in floats) <= 1
     caught = [right for right in floats if verify("10.5", Gold.of(right, "float", "SELECT 1"))]
-    assert caught == [10.45, 10.46, 10.47, 10.48, 10.49, 10.5, 10.51, 10.52, 10.53, 10.54, 10.55]  # to the digit given
+    # to the digit given
+    assert caught == [10.45, 10.46, 10.47, 10.48, 10.49, 10.5, 10.51, 10.52, 10.53, 10.54, 10.55]

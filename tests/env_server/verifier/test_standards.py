@@ -1,4 +1,5 @@
-"""Three standards: what each takes for right, of SQL results and of texts, and that training's is the strict one."""
+"""Three standards: what each takes for right, of SQL results and of texts, and that training's is
+the strict one."""
 
 import random
 from itertools import permutations
@@ -21,7 +22,8 @@ from env_server.verifier.order import Block
 from tests.env_server.verifier.timing import cpu_s
 
 ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
-SUBQUERY = "SELECT a, b FROM (SELECT * FROM t ORDER BY a)"  # 'order by' as a text, and no order of the whole
+# 'order by' as a text, and no order of the whole
+SUBQUERY = "SELECT a, b FROM (SELECT * FROM t ORDER BY a)"
 ROWS = [("Ann", 1), ("Bob", 2), ("Bob", 2)]
 
 
@@ -100,7 +102,9 @@ def test_many_sums_that_differ_in_their_last_digits() -> None:
     gold = [(f"group {n % 7}", n / 7) for n in range(3_000)]
     rows = [(name, value * (1 + 1e-15)) for name, value in reversed(gold)]
     assert STANDARDS["strict"].result(rows, Gold.of_rows(gold, UNORDERED))
-    assert not STANDARDS["strict"].result([*rows[1:], ("group 0", -1.0)], Gold.of_rows(gold, UNORDERED))
+    assert not STANDARDS["strict"].result(
+        [*rows[1:], ("group 0", -1.0)], Gold.of_rows(gold, UNORDERED)
+    )
 
 
 def test_ties_are_open_to_strict_alone() -> None:
@@ -108,23 +112,43 @@ def test_ties_are_open_to_strict_alone() -> None:
     assert gold.ties is not None
     known = gold.with_ties([("a", 2), ("b", 1), ("c", 1)])
     assert known.blocks == (Block(1, (("a", 2),)), Block(1, (("b", 1), ("c", 1))))
-    assert result_verdicts([("a", 2), ("c", 1)], known) == {"strict": True, "spider": False, "bird": False}
+    assert result_verdicts([("a", 2), ("c", 1)], known) == {
+        "strict": True,
+        "spider": False,
+        "bird": False,
+    }
     assert not any(result_verdicts([("c", 1), ("a", 2)], known).values())
     assert not any(result_verdicts([("a", 2), ("d", 1)], known).values())
 
 
 def test_verdicts_are_each_standards_own() -> None:
     """`answer_verdicts` takes short ways where one verdict implies another."""
-    tied = Gold.of(["a", "b"], "list", "SELECT x FROM t ORDER BY y LIMIT 2").with_ties([("a", 1), ("b", 2), ("c", 2)])
+    tied = Gold.of(["a", "b"], "list", "SELECT x FROM t ORDER BY y LIMIT 2").with_ties(
+        [("a", 1), ("b", 2), ("c", 2)]
+    )
     golds = [tied, *(Gold.of(["a", "b"], "list", sql) for sql in (ORDERED, UNORDERED, SUBQUERY))]
-    golds.append(Gold.of(["a", "b"], "list", "SELECT x FROM t LIMIT 2").with_ties([("a",), ("b",), ("c",)]))
+    golds.append(
+        Gold.of(["a", "b"], "list", "SELECT x FROM t LIMIT 2").with_ties([("a",), ("b",), ("c",)])
+    )
     golds.append(Gold.of([["a", 1], ["b", 1]], "table", "SELECT x, y FROM t ORDER BY y"))
     for gold in golds:
-        for text in ("a, b", "b, a", "a, c", "a, a, b", "a", "b | 1\na | 1", "a | 1\nb | 1", "1 | a\n1 | b"):
-            assert answer_verdicts(text, gold) == {name: one.answer(text, gold) for name, one in STANDARDS.items()}
+        for text in (
+            "a, b",
+            "b, a",
+            "a, c",
+            "a, a, b",
+            "a",
+            "b | 1\na | 1",
+            "a | 1\nb | 1",
+            "1 | a\n1 | b",
+        ):
+            assert answer_verdicts(text, gold) == {
+                name: one.answer(text, gold) for name, one in STANDARDS.items()
+            }
 
 
-# -- texts ------------------------------------------------------------------------------------------------------------
+# -- texts
+# ------------------------------------------------------------------------------------------------------------
 
 
 def by(text: str, answer: Any, kind: str, sql: str = UNORDERED) -> str:
@@ -172,7 +196,9 @@ def test_texts_in_order() -> None:
 )  # fmt: skip
 def test_every_standard_reads_values_alike(text: str, answer: Any, kind: str) -> None:
     gold = Gold.of(answer, kind, UNORDERED, "How many singers?")  # type: ignore[arg-type]
-    assert {name: one.answer(text, gold) for name, one in STANDARDS.items()} == dict.fromkeys(STANDARDS, True)
+    assert {name: one.answer(text, gold) for name, one in STANDARDS.items()} == dict.fromkeys(
+        STANDARDS, True
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +218,9 @@ TABLES = st.integers(1, 3).flatmap(
 
 
 @given(TABLES, st.randoms(use_true_random=False))
-def test_the_golds_own_rows_in_json_are_right_by_every_standard(rows: list[list[Any]], chance: random.Random) -> None:
+def test_the_golds_own_rows_in_json_are_right_by_every_standard(
+    rows: list[list[Any]], chance: random.Random
+) -> None:
     import json
 
     shuffled = rows[:]
@@ -205,10 +233,13 @@ def test_the_golds_own_rows_in_json_are_right_by_every_standard(rows: list[list[
     assert not any(result_verdicts(more, gold).values())
 
 
-# -- the order of columns ---------------------------------------------------------------------------------------------
+# -- the order of columns
+# ---------------------------------------------------------------------------------------------
 
 SMALL = st.integers(1, 4).flatmap(
-    lambda width: st.lists(st.lists(st.integers(0, 2), min_size=width, max_size=width), min_size=1, max_size=5)
+    lambda width: st.lists(
+        st.lists(st.integers(0, 2), min_size=width, max_size=width), min_size=1, max_size=5
+    )
 )
 
 
@@ -225,7 +256,9 @@ def test_an_order_of_columns_is_found_where_there_is_one(
     if spoil:
         rows[0][0] = 1 - rows[0][0]
     same = (lambda a, b: a == b) if ordered else (lambda a, b: sorted(a) == sorted(b))
-    possible = any(same([[row[i] for i in turn] for row in rows], gold) for turn in permutations(range(width)))
+    possible = any(
+        same([[row[i] for i in turn] for row in rows], gold) for turn in permutations(range(width))
+    )
     found = column_order(list(map(tuple, rows)), list(map(tuple, gold)), ordered)
     assert (found is not None) == possible
     if found is not None:

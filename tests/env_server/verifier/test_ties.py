@@ -1,4 +1,5 @@
-"""Rows of equal sort keys stand in any order, and any of them may fill the last place; all else is in its order."""
+"""Rows of equal sort keys stand in any order, and any of them may fill the last place; all else is
+in its order."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,11 @@ def gold_of(people: apsw.Connection, sql: str) -> Gold:
     """The gold with its ties known, as the environment makes it."""
     rows = people.execute(sql).fetchall()
     kind = "table" if len(rows[0]) > 1 else "list" if len(rows) > 1 else "string"
-    answer: Any = {"table": list(map(list, rows)), "list": [row[0] for row in rows], "string": rows[0][0]}[kind]
+    answer: Any = {
+        "table": list(map(list, rows)),
+        "list": [row[0] for row in rows],
+        "string": rows[0][0],
+    }[kind]
     gold = Gold.of(answer, kind, sql)  # type: ignore[arg-type]
     return gold if gold.ties is None else gold.with_ties(people.execute(gold.ties.sql).fetchall())
 
@@ -54,7 +59,8 @@ def gold_of(people: apsw.Connection, sql: str) -> Gold:
         ("SELECT name FROM people ORDER BY age DESC LIMIT 3",
          ["Ed, Ann, Bob", "Ed, Di, Bob", "Ed, Bob, Di"],
          ["Ed, Ann, Ann", "Ed, Ann, Cy", "Ann, Ed, Bob", "Ed, Ann, Bob, Di"]),
-        ("SELECT name FROM people ORDER BY age DESC LIMIT 2 OFFSET 2",  # two of three equals, whichever are left out
+        # two of three equals, whichever are left out
+        ("SELECT name FROM people ORDER BY age DESC LIMIT 2 OFFSET 2",
          ["Ann, Bob", "Di, Ann", "Bob, Di"], ["Ed, Ann", "Ann, Cy", "Ann, Ann"]),
         ("SELECT name FROM people LIMIT 2", ["Ann, Bob", "Ed, Cy"], ["Ann, Ann", "Ann", "Ann, Fay"]),
         ("SELECT city, count(*) FROM people GROUP BY city ORDER BY count(*) DESC",
@@ -71,7 +77,9 @@ def gold_of(people: apsw.Connection, sql: str) -> Gold:
          ["Cy | 40\nEd | 80"], ["Ed | 80\nCy | 40"]),
     ],
 )  # fmt: skip
-def test_what_ties_leave_open(people: apsw.Connection, sql: str, right: list[str], wrong: list[str]) -> None:
+def test_what_ties_leave_open(
+    people: apsw.Connection, sql: str, right: list[str], wrong: list[str]
+) -> None:
     gold = gold_of(people, sql)
     assert gold.ties is None
     assert {text: verify(text, gold) for text in right} == dict.fromkeys(right, True)
@@ -81,11 +89,14 @@ def test_what_ties_leave_open(people: apsw.Connection, sql: str, right: list[str
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT DISTINCT name FROM people ORDER BY age",  # which of the equal rows' ages it sorts by, nobody knows
+        # which of the equal rows' ages it sorts by, nobody knows
+        "SELECT DISTINCT name FROM people ORDER BY age",
         "SELECT name FROM people UNION SELECT city FROM people ORDER BY 1 COLLATE NOCASE || 'x'",
         "SELECT name FROM people ORDER BY age !! name",
-        "SELECT name, -age AS city FROM people ORDER BY city || 'x'",  # of the table: SQLite looks there first
-        "SELECT name, -age AS n FROM people ORDER BY n + 1",  # whether the table has an n, the text doesn't say
+        # of the table: SQLite looks there first
+        "SELECT name, -age AS city FROM people ORDER BY city || 'x'",
+        # whether the table has an n, the text doesn't say
+        "SELECT name, -age AS n FROM people ORDER BY n + 1",
         "SELECT name FROM people ORDER BY age LIMIT (SELECT 2)",
         "SELECT name FROM people WHERE age = (SELECT age FROM people ORDER BY age LIMIT 1)",
         "SELECT name FROM people",
@@ -98,7 +109,8 @@ def test_what_can_not_be_told_has_no_query(sql: str) -> None:
 def test_without_known_ties_the_golds_own_order_counts() -> None:
     gold = Gold.of(["Cy", "Ann", "Bob"], "list", "SELECT name FROM people ORDER BY age")
     assert gold.ties is not None
-    for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):  # failed; short; other data
+    # failed; short; other data
+    for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):
         told = gold.with_ties(rows)
         assert (verify("Cy, Ann, Bob", told), verify("Cy, Bob, Ann", told)) == (True, False)
     assert verify("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
@@ -121,13 +133,15 @@ def test_blocks_take_what_the_window_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT a FROM t ORDER/* ! */BY a", "SELECT a FROM t ORDER\n--x\nBY a", "select 1 order by 1"]
+    "sql",
+    ["SELECT a FROM t ORDER/* ! */BY a", "SELECT a FROM t ORDER\n--x\nBY a", "select 1 order by 1"],
 )
 def test_order_is_parsed_not_searched_for(sql: str) -> None:
     assert is_ordered(sql)
 
 
-# -- in an episode ----------------------------------------------------------------------------------------------------
+# -- in an episode
+# ----------------------------------------------------------------------------------------------------
 
 TIED = "SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 2"
 
@@ -169,7 +183,9 @@ def env(tmp_path: Path) -> Iterator[SQLEnvironment]:
         ("Ann, Bob, Di", "wrong"),
     ],
 )
-def test_an_episode_takes_every_answer_that_a_tie_leaves(env: SQLEnvironment, answer: str, outcome: str) -> None:
+def test_an_episode_takes_every_answer_that_a_tie_leaves(
+    env: SQLEnvironment, answer: str, outcome: str
+) -> None:
     env.reset(question_id="tied")
     assert env.step(f"ANSWER: {answer}").info.outcome == Outcome(outcome)
 

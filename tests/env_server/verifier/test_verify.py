@@ -92,7 +92,11 @@ def test_lists_without_order() -> None:
 
 
 def test_lists_with_order() -> None:
-    check(gold(NAMES, "list", ORDERED), ["Ann, Zoë, Bob", '["Ann","Zoë","Bob"]'], ["Bob, Zoë, Ann", "Ann\nBob\nZoë"])
+    check(
+        gold(NAMES, "list", ORDERED),
+        ["Ann, Zoë, Bob", '["Ann","Zoë","Bob"]'],
+        ["Bob, Zoë, Ann", "Ann\nBob\nZoë"],
+    )
 
 
 def test_lists_are_bags() -> None:
@@ -100,18 +104,36 @@ def test_lists_are_bags() -> None:
 
 
 def test_lists_of_numbers_and_nulls() -> None:
-    check(gold([1234, 5], "list"), ["1,234\n5", "1234, 5", "[1234, 5.0]", "1,234, 5"], ["1, 234, 5", "[5, 5]"])
+    check(
+        gold([1234, 5], "list"),
+        ["1,234\n5", "1234, 5", "[1234, 5.0]", "1,234, 5"],
+        ["1, 234, 5", "[5, 5]"],
+    )
     check(gold([None, 1], "list"), ["[null, 1]", "NULL\n1", "none, 1"], ["1", "[1, 1]", '["", 2]'])
     check(
-        gold(["Smith, John", "Poe, E."], "list"), ["Smith, John\nPoe, E.", '"Smith, John", "Poe, E."'], ["Smith, John"]
+        gold(["Smith, John", "Poe, E."], "list"),
+        ["Smith, John\nPoe, E.", '"Smith, John", "Poe, E."'],
+        ["Smith, John"],
     )
     # Each answer must find a partner of its own, whichever is tried first.
-    check(gold([12.345678, 12.312345], "list"), ["12.3, 12.35", "12.35, 12.3", "12.3, 12.3"], ["12.35, 12.35"])
-    check(gold([12.34, 12.3], "list"), ["[12.3, 12.34]", "[12.34, 12.3]"], ["[12.3, 12.5]", "[12.34, 12.34]"])
+    check(
+        gold([12.345678, 12.312345], "list"),
+        ["12.3, 12.35", "12.35, 12.3", "12.3, 12.3"],
+        ["12.35, 12.35"],
+    )
+    check(
+        gold([12.34, 12.3], "list"),
+        ["[12.3, 12.34]", "[12.34, 12.3]"],
+        ["[12.3, 12.5]", "[12.34, 12.34]"],
+    )
 
 
 def test_a_null_does_not_take_an_empty_texts_place() -> None:
-    check(gold([None, ""], "list"), ['["NULL", ""]', '["", "NULL"]', '[null, ""]', '["", null]'], ['["a", ""]'])
+    check(
+        gold([None, ""], "list"),
+        ['["NULL", ""]', '["", "NULL"]', '[null, ""]', '["", null]'],
+        ['["a", ""]'],
+    )
 
 
 def test_an_empty_line_of_a_list_is_an_empty_text() -> None:
@@ -136,7 +158,11 @@ def test_tables() -> None:
 
 def test_a_table_of_one_row() -> None:
     one = gold([["Ann", 3]], "table")
-    check(one, ["Ann | 3", '["Ann", 3]', '[["Ann", 3]]', "Ann, 3", "| Ann | 3 |"], ["Ann", "3 | Ann", "Ann\n3"])
+    check(
+        one,
+        ["Ann | 3", '["Ann", 3]', '[["Ann", 3]]', "Ann, 3", "| Ann | 3 |"],
+        ["Ann", "3 | Ann", "Ann\n3"],
+    )
 
 
 def test_cells_hold_bars_and_commas_in_json() -> None:
@@ -176,19 +202,26 @@ def test_a_gold_that_is_not_its_type_is_refused() -> None:
 
 
 CELLS = (
-    st.none() | st.integers(-(10**6), 10**6) | st.text("abcXYZ é", min_size=1, max_size=8).map(str.strip).filter(bool)
+    st.none()
+    | st.integers(-(10**6), 10**6)
+    | st.text("abcXYZ é", min_size=1, max_size=8).map(str.strip).filter(bool)
 )
 
 
 @given(st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=6), st.randoms())
-def test_a_shuffled_table_is_itself_and_not_another(rows: list[list[object]], random: object) -> None:
+def test_a_shuffled_table_is_itself_and_not_another(
+    rows: list[list[object]], random: object
+) -> None:
     import json
 
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     right = gold(rows, "table")
     assert verify(json.dumps(shuffled), right)
-    assert verify("\n".join(" | ".join("NULL" if c is None else str(c) for c in row) for row in shuffled), right)
+    assert verify(
+        "\n".join(" | ".join("NULL" if c is None else str(c) for c in row) for row in shuffled),
+        right,
+    )
     assert not verify(json.dumps([*shuffled, ["more", 1]]), right)
     assert not verify(json.dumps([[*shuffled[0][:1], "other"], *shuffled[1:]]), right)
 
@@ -196,7 +229,13 @@ def test_a_shuffled_table_is_itself_and_not_another(rows: list[list[object]], ra
 @given(
     st.text(),
     st.sampled_from(
-        [gold(5, "integer"), gold(0.5, "float"), gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")]
+        [
+            gold(5, "integer"),
+            gold(0.5, "float"),
+            gold("a", "string"),
+            gold(NAMES, "list"),
+            gold(TABLE, "table"),
+        ]
     ),
 )
 def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
@@ -216,7 +255,8 @@ def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
 @pytest.mark.parametrize("right", [gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")])
 def test_a_verdict_on_hostile_text_does_not_hold_up_the_server(text: str, right: Gold) -> None:
     assert not verify(text, right)
-    assert cpu_s(lambda: verify(text, right)) < 0.3  # each took seconds to hours in time quadratic or cubic
+    # each took seconds to hours in time quadratic or cubic
+    assert cpu_s(lambda: verify(text, right)) < 0.3
 
 
 def check(right: Gold, accepted: list[str], refused: list[str]) -> None:

@@ -1,0 +1,82 @@
+"""Plays recorded actions again, as the server did: the same state machine, the same SQL workers, no
+HTTP.
+
+So a query that kills its worker costs a worker here too, and nothing else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from env_server.environment import Jobs, SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.sql import SqlJob, SqlResult
+from shared.errors import SQLEnvError
+from shared.models import StepResult
+
+T = TypeVar("T")
+
+IN_FLIGHT = 128  # episodes played side by side
+
+
+class Sql(Protocol):
+    """What runs the jobs: `env_server.sql.SqlPool`, on worker processes."""
+
+    async def run(self, job: SqlJob, /) -> SqlResult: ...
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What an episode is: its question, its options, its actions (canonical texts)."""
+
+    question_id: str
+    step_budget: int
+    actions: Sequence[str]
+
+
+async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[StepResult]:
+    """The replies: to the reset, then to each action. Raises what the environment raises
+    (`SQLEnvError`)."""
+    env = SQLEnvironment(bank)
+    replies: list[StepResult] = [
+        await drive(
+            sql,
+            env.reset_jobs(
+                question_id=episode.question_id,
+                step_budget=episode.step_budget,
+                episode_id="replay",
+            ),
+        )
+    ]
+    for action in episode.actions:
+        replies.append(await drive(sql, env.step_jobs(action)))
+    return replies
+
+
+async def replay(
+    bank: QuestionBank, sql: Sql, episodes: Iterable[Recorded], in_flight: int = IN_FLIGHT
+) -> AsyncIterator[list[StepResult] | SQLEnvError]:
+    """`replay_one` of each, in their order; what can't be replayed is its error."""
+
+    async def attempt(episode: Recorded) -> list[StepResult] | SQLEnvError:
+        try:
+            return await replay_one(bank, sql, episode)
+        except SQLEnvError as error:
+            return error
+
+    waiting = iter(episodes)
+    while group := list(islice(waiting, in_flight)):
+        for replies in await asyncio.gather(*map(attempt, group)):
+            yield replies
+
+
+async def drive(sql: Sql, jobs: Jobs[T]) -> T:
+    """Run a generator of jobs to its end, sending each job to `sql`."""
+    try:
+        job = next(jobs)
+        while True:
+            job = jobs.send(await sql.run(job))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

@@ -1,0 +1,248 @@
+"""Scores recorded episodes again, by another reward version or another standard of comparison, and
+says what changed.
+
+The actions are replayed, so that every step's facts are the environment's own; only what they pay,
+or what counts as right, is another's. What a policy would have done under other rewards is not to
+be had from its recorded episodes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from env_server.audit.replay import Recorded, replay
+from env_server.audit.run_folder import RunFolder
+from env_server.questions import QuestionBank
+from env_server.rewards import (
+    EMPTY_LEDGER,
+    REWARD_VERSION,
+    VERSIONS,
+    RewardRules,
+    StepFacts,
+    settle,
+)
+from env_server.sql import SqlPool
+from env_server.verifier import STANDARDS, TRAINING_STANDARD, Standard
+from shared.actions import ActionType, parse_action
+from shared.errors import DataError, SQLEnvError
+from shared.models import RewardLedger, StepResult
+from shared.run_files import (
+    CONFIG,
+    EPISODES,
+    LineError,
+    RecordedEpisode,
+    check_seal,
+    numbered_lines,
+    read_episode,
+)
+
+Key = tuple[str, str]  # (phase, mode)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One episode whose reward or verdict is another. `line` counts from 1; rewards are the
+    trainer's weighted sums."""
+
+    line: int
+    question_id: str
+    last_action: str
+    was_correct: bool
+    is_correct: bool
+    old_reward: float
+    new_reward: float
+
+    @property
+    def flipped(self) -> bool:
+        return self.was_correct != self.is_correct
+
+
+@dataclass
+class Tally:
+    """Sums over the episodes of one phase and mode; those that the infrastructure lost are left
+    out."""
+
+    episodes: int = 0
+    old_correct: int = 0
+    new_correct: int = 0
+    gained: int = 0
+    lost: int = 0
+    old_reward: float = 0.0
+    new_reward: float = 0.0
+    rewards_changed: int = 0
+
+    def add(self, change: Change) -> None:
+        self.episodes += 1
+        self.old_correct += change.was_correct
+        self.new_correct += change.is_correct
+        self.gained += change.is_correct and not change.was_correct
+        self.lost += change.was_correct and not change.is_correct
+        self.old_reward += change.old_reward
+        self.new_reward += change.new_reward
+        self.rewards_changed += change.old_reward != change.new_reward
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "episodes": self.episodes,
+            "correct": [self.old_correct, self.new_correct],
+            "gained": self.gained,
+            "lost": self.lost,
+            "mean_reward": [
+                round(total / self.episodes, 6) for total in (self.old_reward, self.new_reward)
+            ],
+            "rewards_changed": self.rewards_changed,
+        }
+
+
+@dataclass
+class Rescored:
+    """What a re-scoring found. `skipped` episodes were lost to infrastructure and have no reward."""
+
+    file: str
+    rewards: str
+    standard: str
+    tallies: dict[Key, Tally] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)  # in the file's order
+    skipped: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "rewards": self.rewards,
+            "standard": self.standard,
+            "skipped": self.skipped,
+            "phases": [
+                {"phase": phase, "mode": mode, **tally.as_json()}
+                for (phase, mode), tally in self.tallies.items()
+            ],
+            "changes": [vars(change) for change in self.changes],
+        }
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of episodes and what they were played on."""
+
+    path: Path
+    bank: QuestionBank
+    step_budget: int
+
+    @classmethod
+    def open(
+        cls, path: Path, data_dir: Path | None = None, step_budget: int | None = None
+    ) -> "Source":
+        """`path` is episodes.jsonl or its run's folder. Data and budget are those of the
+        config.json beside it; a file on its own needs both. `DataError` says what is missing."""
+        path = path / EPISODES if path.is_dir() else path
+        if not path.is_file():
+            raise DataError(
+                f"no file at {path}; name a run's {EPISODES}, such as runs/latest/{EPISODES}"
+            )
+        if (path.parent / CONFIG).is_file():
+            run = RunFolder.open(path.parent)
+            return cls(path, run.bank(data_dir), step_budget or run.settings.config.step_budget)
+        if data_dir is None or step_budget is None:
+            raise DataError(f"{path} has no {CONFIG} beside it: give --data and --step-budget")
+        return cls(path, QuestionBank.load(data_dir), step_budget)
+
+    def lines(self) -> list[tuple[int, RecordedEpisode]]:
+        """(line number, episode). `DataError` names the first line that is not what was written."""
+        found = []
+        for number, line in numbered_lines(self.path):
+            try:
+                check_seal(line)
+                found.append((number, read_episode(line)))
+            except LineError as error:
+                raise DataError(f"{self.path} line {number}: {error}") from error
+        return found
+
+
+async def rescore(
+    source: Source,
+    *,
+    rewards: str = REWARD_VERSION,
+    standard: str = TRAINING_STANDARD,
+    workers: int = 2,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Rescored:
+    """Score every episode of a file by a reward version of `VERSIONS` and a standard of
+    `STANDARDS`."""
+    rules, judge = (
+        _named(VERSIONS, rewards, "reward version"),
+        _named(STANDARDS, standard, "standard"),
+    )
+    lines = source.lines()
+    found = Rescored(str(source.path), rewards, standard)
+    played = (
+        Recorded(episode.question_id, source.step_budget, episode.actions) for _, episode in lines
+    )
+    async with SqlPool(workers, source.bank.policy) as sql:
+        done = 0
+        async for replies in replay(source.bank, sql, played):
+            number, episode = lines[done]
+            done += 1
+            progress(done, len(lines))
+            if isinstance(replies, SQLEnvError):
+                raise DataError(
+                    f"{source.path} line {number} can't be replayed: {replies.message}"
+                ) from replies
+            if episode.lost or episode.reward is None:
+                found.skipped += 1
+                continue
+            change = _score(number, episode, replies, source.bank, rules, judge)
+            found.tallies.setdefault((episode.phase, episode.mode), Tally()).add(change)
+            if change.flipped or change.old_reward != change.new_reward:
+                found.changes.append(change)
+    return found
+
+
+def _named(table: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in table:
+        raise DataError(f"no {what} {name!r}; there are {', '.join(table)}")
+    return table[name]
+
+
+def _score(
+    number: int,
+    episode: RecordedEpisode,
+    replies: Sequence[StepResult],
+    bank: QuestionBank,
+    rules: RewardRules,
+    judge: Standard,
+) -> Change:
+    verdict = False
+    if (
+        episode.actions
+        and (last := parse_action(episode.actions[-1])).action_type == ActionType.ANSWER
+    ):
+        # with its ties, which the replay's reset has settled
+        gold = bank.gold(bank.with_gold(episode.question_id))
+        verdict = judge.answer(last.argument, gold)
+    ledger = settle_again(replies, rules, verdict)
+    return Change(
+        line=number,
+        question_id=episode.question_id,
+        last_action=episode.actions[-1] if episode.actions else "",
+        was_correct=bool(episode.correctness),
+        is_correct=verdict,
+        old_reward=float(episode.reward or 0.0),
+        new_reward=rules.weighted(ledger),
+    )
+
+
+def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: bool) -> RewardLedger:
+    """The ledger of an episode by other rules, from its replies (the reset's first). `correct`: its
+    ANSWER is right."""
+    ledger = EMPTY_LEDGER
+    for index, reply in enumerate(replies[1:], start=2):
+        paid = reply.info.ledger
+        facts = StepFacts(
+            exec_ok="exec_ok" in paid.step,
+            new_info="new_info" in paid.step,
+            repeat="repeat" in paid.step,
+            potential=paid.potential,  # the best so far: the largest of it is the same
+            correct=correct and index == len(replies),
+        )
+        _, ledger = settle(ledger, facts, rules)
+    return ledger

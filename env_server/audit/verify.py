@@ -1,0 +1,311 @@
+"""Audits a run: every recorded episode is played again, and all that its files say must follow, to
+the byte.
+
+What is compared: of each line of episodes.jsonl its bytes with their seal; each observation and
+each reward with those of the replay; the verdict, the three layers and their sum; the question's
+database, difficulty and part. Then the learning curve (metrics.jsonl) and the result (summary.json)
+with the episodes, and the files with SHA256SUMS.
+
+What can't be: that the tokens were sampled from the model that is named, losses and gradients,
+seconds, and how a text that is no action became one (only that the action is what the environment
+was sent).
+"""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from env_server.audit.recompute import metrics_differences, summary_differences
+from env_server.audit.replay import Recorded, Sql, replay
+from env_server.audit.run_folder import RunFolder, read_object, read_rows
+from env_server.questions import QuestionBank
+from env_server.rewards import REWARD_VERSION, RULES
+from env_server.service import describe
+from env_server.settings import Settings
+from env_server.sql import SqlPool
+from shared.errors import DataError, SQLEnvError
+from shared.models import Outcome, StepResult
+from shared.run_files import (
+    CHECKSUMS,
+    LineError,
+    RecordedEpisode,
+    check_seal,
+    checksums,
+    numbered_lines,
+    observation_digest,
+    read_checksums,
+    read_episode,
+)
+
+Key = tuple[str, str]  # (phase, mode)
+Progress = Callable[[int, int], None]  # (episodes done, in all)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that does not follow. `line` counts from 1; 0 is the file as a whole."""
+
+    file: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{f' line {self.line}' if self.line else ''}: {self.message}"
+
+
+@dataclass
+class Report:
+    """What an audit looked at and what it found. `wall_s` in seconds."""
+
+    run: str
+    episodes: Counter[Key] = field(default_factory=Counter)
+    observations: Counter[Key] = field(default_factory=Counter)
+    rewards: Counter[Key] = field(default_factory=Counter)
+    correct: Counter[Key] = field(default_factory=Counter)
+    metrics_rows: int = 0
+    files: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        phases = [
+            {
+                "phase": key[0],
+                "mode": key[1],
+                "episodes": count,
+                "correct": self.correct[key],
+                "observations": self.observations[key],
+                "rewards": self.rewards[key],
+            }
+            for key, count in self.episodes.items()
+        ]
+        return {
+            "run": self.run,
+            "passed": self.passed,
+            "phases": phases,
+            "metrics_rows": self.metrics_rows,
+            "files": self.files,
+            "problems": [vars(problem) for problem in self.problems],
+            "notes": self.notes,
+            "wall_s": round(self.wall_s, 3),
+        }
+
+
+async def verify_run(
+    path: Path,
+    *,
+    data_dir: Path | None = None,
+    workers: int = 2,
+    sql: Sql | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Report:
+    """Audit the run in `path`. `DataError` or `DigestMismatch` where it can't begin: no run, or
+    other data.
+
+    The SQL runs on `workers` processes of its own, or by `sql`.
+    """
+    began = time.monotonic()
+    run = RunFolder.open(path)
+    bank = run.bank(data_dir)
+    report = Report(str(path))
+    _compare_rules(run, bank, report)
+    lines = list(_read_lines(run, report))
+    unread, train_databases = len(report.problems), run.train_databases(bank)
+    if not lines and not unread:
+        raise DataError(f"{run.episodes} holds no episode yet: there is nothing to verify")
+    async with nullcontext(sql) if sql else SqlPool(workers, bank.policy) as running:
+        async for number, episode, replies in _replayed(run, bank, running, lines):
+            if isinstance(replies, SQLEnvError):
+                differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
+            else:
+                differences = list(episode_differences(episode, replies, bank, train_databases))
+            report.problems += [Problem(run.episodes.name, number, text) for text in differences]
+            _count(report, episode)
+            progress(sum(report.episodes.values()), len(lines))
+    if unread:
+        report.notes.append(
+            "lines can't be read, so the learning curve and the result are not compared"
+        )
+    else:
+        _compare_curve(run, [episode for _, episode in lines], report)
+    _compare_files(run, report)
+    report.problems.sort(key=lambda problem: (problem.file, problem.line))
+    report.wall_s = time.monotonic() - began
+    return report
+
+
+def episode_differences(
+    recorded: RecordedEpisode,
+    replies: Sequence[StepResult],
+    bank: QuestionBank,
+    train_databases: frozenset[str],
+) -> Iterator[str]:
+    """Where a recorded episode says other than its replay, whose `replies` begin with the reset's."""
+    if len(recorded.rewards) != len(recorded.actions):
+        yield f"{len(recorded.actions)} actions, but {len(recorded.rewards)} rewards"
+    if recorded.lost and not recorded.observations:
+        replies = []  # not even its reset was answered
+    elif len(recorded.observations) != len(replies):
+        yield f"{len(recorded.actions)} actions, but {len(recorded.observations)} observations"
+    for step, (digest, reply) in enumerate(zip(recorded.observations, replies, strict=False)):
+        if digest != (found := observation_digest(reply.observation)):
+            yield f"step {step}: the observation was {digest}, and is {found}"
+    for step, (reward, reply) in enumerate(
+        zip(recorded.rewards, replies[1:], strict=False), start=1
+    ):
+        if reward != reply.reward:
+            yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
+    expected = _expected(recorded, replies, bank, train_databases)
+    for name, value in expected.items():
+        if (said := getattr(recorded, name)) != value:
+            told = [str(one) if isinstance(one, Outcome) else one for one in (said, value)]
+            yield f"{name} was {told[0]!r}, and is {told[1]!r}"
+    yield from _text_differences(recorded)
+
+
+def _expected(
+    recorded: RecordedEpisode,
+    replies: Sequence[StepResult],
+    bank: QuestionBank,
+    train_databases: frozenset[str],
+) -> dict[str, Any]:
+    """The fields of a line that follow from the question and the replies."""
+    question = bank.with_gold(recorded.question_id)
+    ledger = replies[-1].info.ledger if replies and not recorded.lost else None
+    return {
+        "database": question.database_name,
+        "difficulty": question.difficulty,
+        "part": "seen" if question.database_name in train_databases else "unseen",
+        "steps": len(recorded.actions),
+        "outcome": _outcome(recorded, replies),
+        "correctness": ledger.correctness if ledger else None,
+        "progress": ledger.potential if ledger else None,
+        "operational": ledger.operational if ledger else None,
+        "reward": RULES.weighted(ledger) if ledger else None,
+        "env_errors": sum(reply.observation.error is not None for reply in replies),
+    }
+
+
+def _outcome(recorded: RecordedEpisode, replies: Sequence[StepResult]) -> Outcome:
+    """How the replay ends. An episode that goes on can only have been left by its driver."""
+    if replies and replies[-1].done:
+        return replies[-1].info.outcome or Outcome.BUDGET
+    if recorded.lost:
+        return Outcome.INFRA_FAILED
+    return Outcome.ABANDONED
+
+
+def _text_differences(recorded: RecordedEpisode) -> Iterator[str]:
+    extra = len(recorded.texts) - len(recorded.actions)
+    if extra not in ((0, 1) if recorded.lost else (0,)):
+        yield f"{len(recorded.actions)} actions, but {len(recorded.texts)} texts"
+    if recorded.parse_failures > sum(text is not None for text in recorded.texts):
+        yield f"parse_failures is {recorded.parse_failures}, more than there are texts unlike their action"
+    if recorded.context_overflow and recorded.outcome != Outcome.ABANDONED:
+        yield f"context_overflow, but the outcome is {recorded.outcome}"
+    if recorded.context_truncations and recorded.context_truncations >= len(recorded.texts):
+        yield f"context_truncations is {recorded.context_truncations}, of {len(recorded.texts)} turns"
+
+
+def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedEpisode]]:
+    """The episodes of the run's lines; a line that is not what was written is a problem, and not
+    replayed."""
+    try:
+        for number, line in numbered_lines(run.episodes):
+            try:
+                check_seal(line)
+                yield number, read_episode(line)
+            except LineError as error:
+                report.problems.append(Problem(run.episodes.name, number, str(error)))
+    except OSError as error:
+        raise DataError(f"can't read {run.episodes}: {error.strerror}") from error
+
+
+async def _replayed(
+    run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, RecordedEpisode]]
+) -> AsyncIterator[tuple[int, RecordedEpisode, list[StepResult] | SQLEnvError]]:
+    budget = run.settings.config.step_budget
+    played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
+    waiting = iter(lines)
+    async for replies in replay(bank, sql, played):
+        number, episode = next(waiting)
+        yield number, episode, replies
+
+
+def _count(report: Report, episode: RecordedEpisode) -> None:
+    key = (episode.phase, episode.mode)
+    report.episodes[key] += 1
+    report.correct[key] += episode.outcome == Outcome.CORRECT
+    report.observations[key] += len(episode.observations)
+    report.rewards[key] += len(episode.rewards)
+
+
+def _compare_rules(run: RunFolder, bank: QuestionBank, report: Report) -> None:
+    if run.settings.reward_version != REWARD_VERSION:
+        raise DataError(
+            f"{run.path} was paid by reward version {run.settings.reward_version!r}, and this code pays by "
+            f"{REWARD_VERSION!r}: verify it with the code that it was made with, or compare by rescore"
+        )
+    if run.settings.server_digest != describe(bank, Settings()).digest:
+        report.notes.append(
+            "the server that played it had other rules, limits or another SQLite than this code: the replay says "
+            "whether that changes anything"
+        )
+
+
+def _compare_curve(run: RunFolder, episodes: Sequence[RecordedEpisode], report: Report) -> None:
+    try:
+        finished = run.summary.exists()
+        rows = read_rows(run.metrics) if run.metrics.exists() else []
+        report.metrics_rows = len(rows)
+        differences = metrics_differences(rows, episodes, finished)
+        found = [Problem(run.metrics.name, number, text) for number, text in differences]
+        if finished:
+            said = read_object(run.summary)
+            found += [
+                Problem(run.summary.name, 0, text) for text in summary_differences(said, episodes)
+            ]
+        else:
+            report.notes.append(f"no {run.summary.name}: the run is not finished")
+        report.problems += found
+    except DataError as error:
+        report.problems.append(Problem(error.details["file"], error.details["line"], error.message))
+
+
+def _compare_files(run: RunFolder, report: Report) -> None:
+    """Every file that SHA256SUMS names is there and has its digest. One that came later says
+    nothing of the run."""
+    try:
+        said = read_checksums(run.checksums.read_bytes())
+    except FileNotFoundError:
+        if run.summary.exists():
+            report.problems.append(
+                Problem(CHECKSUMS, 0, "it is not there, and the run is finished")
+            )
+        else:
+            report.notes.append(
+                f"no {CHECKSUMS}: files that do not follow from the episodes are not compared"
+            )
+        return
+    except (OSError, ValueError) as error:
+        report.problems.append(Problem(CHECKSUMS, 0, str(error)))
+        return
+    found = checksums(run.path)
+    report.files = len(found.keys() & said.keys())
+    if later := sorted(found.keys() - said.keys()):
+        shown = ", ".join(later[:3]) + (", ..." if len(later) > 3 else "")
+        report.notes.append(f"not compared, {CHECKSUMS} does not name them: {shown}")
+    for name in sorted(said):
+        if name not in found:
+            report.problems.append(Problem(name, 0, f"{CHECKSUMS} names it, and it is not there"))
+        elif said[name] != found[name]:
+            report.problems.append(Problem(name, 0, f"its SHA-256 is not that in {CHECKSUMS}"))

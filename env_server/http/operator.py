@@ -1,0 +1,48 @@
+"""What the people who run a server may see and no agent: `/operator/...`, `/metrics`. Nothing here
+is gold data.
+
+An agent's driver must not show these replies to its agent: a verdict by another standard is a hint
+for the next try.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic_core import to_json
+
+from env_server.http.openapi import errors
+from env_server.http.responses import json_reply
+from env_server.http.routes import service_of
+from env_server.metrics import CONTENT_TYPE
+from shared.models import EpisodeVerdicts, VerdictTotals
+
+operator = APIRouter(tags=["operator"])
+
+
+@operator.get(
+    "/metrics",
+    response_class=Response,
+    responses={**errors(), 200: {"content": {"text/plain": {}}}},
+)
+async def metrics(request: Request) -> Response:
+    """What this server counts, as Prometheus reads it."""
+    return Response(request.app.state.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+@operator.get("/operator/verdicts", response_model=VerdictTotals, responses=errors(503))
+async def verdict_totals(request: Request) -> Response:
+    """How many answers each standard calls right, those given as SQL apart. Training uses
+    `training_standard`."""
+    return json_reply(to_json(service_of(request).pool.verdict_totals()))
+
+
+@operator.get(
+    "/operator/verdicts/{episode_id}",
+    response_model=EpisodeVerdicts,
+    responses=errors(404, 409, 422, 503),
+)
+async def verdicts(
+    request: Request, episode_id: Annotated[str, Path(description="as the reset said")]
+) -> Response:
+    """An ended episode's answer by every standard, side by side."""
+    return json_reply(await service_of(request).pool.verdicts(episode_id))

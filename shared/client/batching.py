@@ -1,0 +1,120 @@
+"""Many small requests of one loop tick become one batch."""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from shared.errors import ServerUnreachable, SQLEnvError
+
+Send = Callable[[Sequence[bytes]], Awaitable[Sequence[Any]]]
+
+
+class Batcher:
+    """Gathers items and sends them in batches.
+
+    Items submitted within one tick of the event loop leave together. While `max_in_flight` batches
+    are under way, further items wait and leave together when one returns, so batches grow with the
+    load. `send` gets the items in the order of their submission and returns one reply each, in that
+    order. A batch holds at most `max_items` items, and at most `max_bytes` bytes unless a single
+    item is larger.
+    """
+
+    def __init__(self, send: Send, *, max_items: int, max_bytes: int, max_in_flight: int) -> None:
+        if min(max_items, max_bytes, max_in_flight) < 1:
+            raise ValueError("max_items, max_bytes and max_in_flight must be at least 1")
+        self._send = send
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._max_in_flight = max_in_flight
+        self._pending: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
+        self._in_flight: dict[asyncio.Task[None], list[asyncio.Future[Any]]] = {}
+        self._flush_due = False
+        self._closed = False
+
+    def submit(self, item: bytes) -> asyncio.Future[Any]:
+        """The future of `item`'s reply; it fails with what `send` raised. Cancelling it drops the
+        item."""
+        if self._closed:
+            raise closed_error()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending.append((item, future))
+        self._schedule_flush()
+        return future
+
+    async def close(self) -> None:
+        """Ends all batches under way; whoever waits for a reply gets `ServerUnreachable`."""
+        self._closed = True
+        waiting = [future for futures in self._in_flight.values() for future in futures]
+        waiting += [future for _, future in self._pending]
+        self._pending.clear()
+        tasks = list(self._in_flight)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        _fail(waiting, closed_error())
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._pending and len(self._in_flight) < self._max_in_flight and not self._closed:
+            batch = self._take()
+            if batch:
+                task = asyncio.get_running_loop().create_task(self._deliver(batch))
+                self._in_flight[task] = [future for _, future in batch]
+                task.add_done_callback(self._returned)
+
+    def _take(self) -> list[tuple[bytes, asyncio.Future[Any]]]:
+        batch: list[tuple[bytes, asyncio.Future[Any]]] = []
+        size_bytes = 0
+        while self._pending and len(batch) < self._max_items:
+            item, future = self._pending[0]
+            if batch and size_bytes + len(item) > self._max_bytes:
+                break
+            self._pending.popleft()
+            if not future.cancelled():
+                batch.append((item, future))
+                size_bytes += len(item)
+        return batch
+
+    def _returned(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(task, None)
+        if self._pending and not self._closed:
+            self._schedule_flush()
+
+    async def _deliver(self, batch: list[tuple[bytes, asyncio.Future[Any]]]) -> None:
+        futures = [future for _, future in batch]
+        try:
+            replies = await self._send([item for item, _ in batch])
+            if len(replies) != len(batch):
+                raise ValueError(f"{len(replies)} replies to a batch of {len(batch)}")
+        except Exception as error:
+            _fail(futures, error)
+            return
+        for future, reply in zip(futures, replies, strict=True):
+            if not future.done():
+                future.set_result(reply)
+
+
+def closed_error() -> ServerUnreachable:
+    # `attempts`: no retry can help
+    return ServerUnreachable("this client was closed; open another", attempts=0)
+
+
+def _fail(futures: Sequence[asyncio.Future[Any]], error: Exception) -> None:
+    """Gives each waiter its own copy: an exception raised in several tasks would collect all their
+    tracebacks, and what one waiter notes in its details (that it has spent its attempts) is not
+    true of the others."""
+    for future in futures:
+        if not future.done():
+            mine = error
+            if isinstance(error, SQLEnvError):
+                mine = copy.copy(error)
+                mine.details = dict(error.details)
+                mine.__cause__ = error
+            future.set_exception(mine)

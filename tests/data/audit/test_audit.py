@@ -1,0 +1,252 @@
+"""`python -m data audit`: every flag is raised where it must be, and on nothing that ships."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from data.__main__ import app
+from data.audit import FLAGS, AuditReport, Level, audit
+from data.audit.golds import said_number
+from data.golds.execute import Gold
+from data.sources.spider import import_spider
+from shared.errors import QuestionLoadError
+from tests.conftest import make_database
+
+SPIDER_DIR = os.environ.get("SPIDER_DIR")
+SHIPPED = Path(__file__).parents[3] / "data"
+
+FARM = """
+CREATE TABLE animal (id INTEGER PRIMARY KEY, name TEXT, kind TEXT, legs INTEGER, note TEXT, picture BLOB);
+CREATE TABLE sound (id INTEGER PRIMARY KEY, kind TEXT, sound TEXT);
+INSERT INTO animal VALUES
+    (1, 'Ida', 'goat', 4, NULL, x'00'), (2, 'Per', 'goat', 4, NULL, NULL), (3, 'Una', 'hen', 2, NULL, NULL),
+    (4, 'Max', 'goat', 4, NULL, NULL), (5, 'Bo', 'cow', 4, NULL, NULL);
+INSERT INTO sound VALUES (1, 'goat', 'bleat'), (2, 'hen', 'cluck'), (3, 'cow', 'moo');
+CREATE TABLE day (n INTEGER);
+WITH RECURSIVE d(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM d WHERE n < 30) INSERT INTO day SELECT n FROM d;
+"""
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+def ask(text: str, sql: str, answer: Any, kind: str, db: str = "farm") -> dict[str, Any]:
+    return {
+        "question_text": text, "database_name": db, "gold_sql": sql, "gold_answer": answer, "answer_type": kind,
+        "difficulty": "easy", "tables_involved": ["animal"],
+    }  # fmt: skip
+
+
+SOUND = ask(
+    "How does the goat sound?", "SELECT sound FROM sound WHERE kind = 'goat'", "bleat", "string"
+)
+LEGS = ask("How many legs do all of them have?", "SELECT sum(legs) FROM animal", 18, "integer")
+
+# flag -> (split, question) that must raise it, and no other
+FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
+    "failing": ("train", ask("Which colour?", "SELECT colour FROM animal", "red", "string")),
+    "empty": ("train", ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string")),
+    "null": ("train", ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x", "string")),
+    "tied": ("train", ask("Who has most legs?", "SELECT name FROM animal ORDER BY legs DESC LIMIT 1", "Ida", "string")),
+    "order-dependent": ("train", ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list")),
+    "oversize": ("train", ask("Which days are there?", "SELECT n FROM day", [1], "list")),
+    "runaway": ("train", ask("How far can you count?", ENDLESS, 7, "integer")),
+    "unstable": ("train", ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string")),
+    "same-id": ("train", {"question_id": "train-1", **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer")}),
+    "blank": ("train", ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer")),
+    "stale": ("train", ask("How many hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer")),
+    "guessable-number": ("train", ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer")),
+    "guessable-text": ("train", ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string")),
+    "duplicate": ("eval", {**SOUND, "gold_sql": "select SOUND from sound where kind='goat'"}),
+    "near-duplicate": ("eval", ask("How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string")),
+    "guessable-one": ("train", ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer")),
+    "guessable-mode": ("train", ask("What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string")),
+    "repeated": ("train", {**SOUND, "question_text": "What sound does a goat make?"}),
+    "null-cells": ("train", ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table")),
+}  # fmt: skip
+
+
+def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
+    """A data directory on the farm, and on its unseen twin where an eval question is."""
+    make_database(root / "databases" / "farm" / "farm.sqlite", FARM)
+    (root / "questions").mkdir()
+    for split, questions in (("train", train), ("eval", evaluation)):
+        rows = [
+            {"question_id": f"{split}-{number}", **question}
+            for number, question in enumerate(questions)
+        ]
+        if rows:
+            (root / "questions" / f"questions_{split}.json").write_text(json.dumps(rows))
+    return root
+
+
+def flags_of(report: AuditReport) -> dict[str, set[str]]:
+    """Question -> its flags."""
+    found: dict[str, set[str]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.question_id, set()).add(finding.flag)
+    return found
+
+
+def test_what_ships_is_clean() -> None:
+    seen: list[tuple[int, int]] = []
+    report = audit(SHIPPED, lambda done, total: seen.append((done, total)))
+    assert report.errors == []
+    assert report.clean
+    assert report.parts == {"train": 656, "eval, seen": 184, "eval, unseen": 310}
+    assert report.databases == 13
+    assert seen[-1] == (1150, 1150)
+    # what is noted is little: an answer of 1, or a column that is mostly one value
+    assert {finding.flag for finding in report.findings} == {"guessable-one", "guessable-mode"}
+    assert len(report.findings) == 6
+
+
+@pytest.mark.parametrize("flag", FLAGGED)
+def test_each_flag_is_raised_where_it_must_be_and_alone(tmp_path: Path, flag: str) -> None:
+    split, question = FLAGGED[flag]
+    questions = {"train": [SOUND, LEGS], "eval": []}
+    questions[split].append(question)
+    report = audit(write(tmp_path, questions["train"], questions["eval"]))
+    name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
+    assert flags_of(report) == {name: {flag}}
+    assert report.clean is (FLAGS[flag][0] is Level.NOTE)
+    assert report.findings[0].detail
+
+
+def test_every_flag_is_tried_here() -> None:
+    # of several questions: below
+    company = {"guessable-constant", "shared-database", "dev-question"}
+    assert set(FLAGGED) | company == set(FLAGS)
+
+
+def test_a_constant_that_wins_too_often_is_flagged_in_its_part(tmp_path: Path) -> None:
+    def counting(number: int, answer: int) -> dict[str, Any]:
+        text = f"How many of day number {'x' * (number + 1)}?"
+        return ask(
+            text, f"SELECT {answer} + 0 * count(*) + 0 * {number + 100} FROM day", answer, "integer"
+        )
+
+    train = [counting(number, 77 if number < 3 else 200 + number) for number in range(60)]
+    report = audit(write(tmp_path / "a", train, []))
+    assert {finding.question_id for finding in report.findings if finding.flag == "guessable-constant"} == {
+        "train-0", "train-1", "train-2",
+    }  # fmt: skip
+    assert "77 is right for 3 of the 60 questions of part train" in report.findings[-1].detail
+    # 3 of 80 is below 4 %
+    train = [counting(number, 77 if number < 3 else 200 + number) for number in range(80)]
+    assert audit(write(tmp_path / "b", train, [])).clean
+
+
+def twin(root: Path, change: Callable[[str], str]) -> AuditReport:
+    unseen = {**LEGS, "database_name": "ranch"}
+    write(
+        root,
+        [SOUND],
+        [
+            unseen,
+            {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"},
+        ],
+    )
+    make_database(root / "databases" / "ranch" / "ranch.sqlite", change(FARM))
+    return audit(root)
+
+
+def test_a_training_database_under_another_name_is_no_unseen_one(tmp_path: Path) -> None:
+    found = twin(tmp_path / "same", lambda script: script).findings
+    assert [(one.flag, one.question_id) for one in found] == [
+        ("shared-database", f"eval-{n}") for n in (0, 1)
+    ]
+    assert "the file of the training database farm" in found[0].detail
+    other_rows = twin(tmp_path / "rows", lambda script: script.replace("'moo'", "'low'")).findings
+    assert {one.flag for one in other_rows} == {"shared-database"}
+    assert "3 of its 3 tables" in other_rows[0].detail
+    renamed = twin(
+        tmp_path / "renamed", lambda s: s.replace("sound", "noise").replace("day", "week")
+    )
+    assert renamed.clean  # one table of three in common
+
+
+def test_a_question_for_measuring_is_flagged_in_training_alone(tmp_path: Path) -> None:
+    root = write(tmp_path, [SOUND, LEGS], [])
+    path = root / "questions" / "questions_train.json"
+    path.write_text(path.read_text().replace("train-1", "spider-dev-0001"))
+    assert flags_of(audit(root)) == {"spider-dev-0001": {"dev-question"}}
+    path.rename(path.with_name("questions_eval.json"))
+    assert audit(root).clean
+
+
+def test_a_database_that_is_not_there_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
+    root = write(tmp_path, [SOUND, {**LEGS, "database_name": "gone"}], [])
+    report = audit(root)
+    assert flags_of(report) == {"train-1": {"failing"}}
+    assert "gone.sqlite" in report.findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "said"),
+    [
+        ("Days over 1,200.5?", 1200.5, True), ("The twelve months?", 12, True), ("Below -3?", -3, True),
+        ("Above 3?", 3.0, True), ("In 2013?", 13, False), ("Version 1.12?", 12, False), ("B12?", 12, False),
+        ("Of 30?", "30", False), ("Some?", 4, False),
+    ],
+)  # fmt: skip
+def test_which_numbers_a_question_says(text: str, answer: Any, said: bool) -> None:
+    kind: Any = {int: "integer", float: "float", str: "string"}[type(answer)]
+    assert said_number(text, Gold(((answer,),), answer, kind)) is said
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
+    root, out = (
+        write(tmp_path / "data", [SOUND, FLAGGED["empty"][1]], [FLAGGED["near-duplicate"][1]]),
+        tmp_path / "a.json",
+    )
+    code, shown = run(root, "--out", out)
+    assert code == 1
+    assert "error: empty: train-1: no rows" in shown
+    assert "2 errors, 0 notes" in shown
+    found = json.loads(out.read_text())
+    assert found["flags"] == {"empty": 1, "near-duplicate": 1}
+    assert {finding["level"] for finding in found["findings"]} == {"error"}
+    code, shown = run(root, "--out", tmp_path / "nowhere" / "a.json")
+    assert code == 1
+    assert "2 errors, 0 notes" in shown  # what it found is said all the same
+    assert "error: [Errno 2]" in shown
+    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"][1]], []), "--all")
+    assert code == 0
+    assert "note: guessable-one: train-1" in shown
+    assert "clean, 1 notes: 2 train; 1 databases" in shown
+
+
+def test_what_can_not_be_audited_is_named(tmp_path: Path) -> None:
+    with pytest.raises(QuestionLoadError, match="no questions_<split>"):
+        audit(tmp_path)
+    code, shown = run(tmp_path)
+    assert code == 1
+    assert "error: no questions_<split>.json" in shown
+    (tmp_path / "dev.json").write_text("[]")
+    assert "import it first" in run(tmp_path)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to audit")
+def test_an_import_of_spider_holds_what_the_audit_knows_of_it(tmp_path: Path) -> None:
+    """Its golds are sound once imported; what is left can be guessed. Its splits share nothing."""
+    import_spider(Path(str(SPIDER_DIR)), tmp_path / "spider")
+    report = audit(tmp_path / "spider")
+    errors = {finding.flag for finding in report.errors}
+    assert errors <= {"guessable-text", "guessable-number", "guessable-constant"}
+    assert len(report.errors) < 0.02 * sum(report.parts.values())
+    assert set(report.parts) == {"train", "eval, unseen"}
+    assert {"repeated", "null-cells", "guessable-mode"} <= {
+        finding.flag for finding in report.findings
+    }

@@ -1,0 +1,129 @@
+"""Demonstrators: the expert is right and short, the noisy ones do what their names say."""
+
+import random
+from collections import Counter
+
+import apsw
+import pytest
+
+from data.domains.demonstrations import (
+    MAX_ACTIONS,
+    MIXTURES,
+    NOISY,
+    Scene,
+    answer_action,
+    demonstrate,
+    expert,
+)
+from data.domains.fresh import fresh_domain
+from data.domains.populate import open_memory, populate
+from data.domains.templates import balanced
+from shared.actions import ActionType, parse_action, render_action
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    found = []
+    for seed in range(8):
+        domain = fresh_domain(seed)
+        rows = populate(domain, random.Random(seed))
+        connection = open_memory(domain, rows)
+        asked = balanced(domain, rows, connection, random.Random(seed), {"easy": 20, "medium": 20})
+        found += [
+            Scene(domain, item, connection, random.Random(f"{seed}:{item.draft.text}"))
+            for item in asked
+        ]
+    return found
+
+
+def _failures(scene: Scene, actions: list[str]) -> int:
+    """How many of the queries SQLite refuses."""
+    failed = 0
+    for action in map(parse_action, actions):
+        if action.action_type is ActionType.QUERY:
+            try:
+                list(scene.connection.execute(action.argument))
+            except apsw.Error:
+                failed += 1
+    return failed
+
+
+def _right(scene: Scene) -> str:
+    return answer_action(scene.asked.gold.rows)
+
+
+def test_answers_are_written_as_results_are_shown() -> None:
+    assert answer_action([(42,)]) == "ANSWER: 42"
+    assert answer_action([(12.0,)]) == "ANSWER: 12.0"
+    assert answer_action([("Ana",), ("Bo",)]) == "ANSWER: Ana\nBo"
+    assert answer_action([("Ana", 3, None)]) == "ANSWER: Ana | 3 | NULL"
+
+
+@pytest.mark.parametrize("name", ["expert", *NOISY])
+def test_every_action_is_canonical_and_the_last_answers(scenes: list[Scene], name: str) -> None:
+    play = expert if name == "expert" else NOISY[name]
+    for scene in scenes:
+        actions = play(scene)
+        assert 1 <= len(actions) <= MAX_ACTIONS
+        parsed = [parse_action(action) for action in actions]
+        assert [render_action(action) for action in parsed] == actions
+        assert [action.action_type is ActionType.ANSWER for action in parsed] == [False] * (
+            len(parsed) - 1
+        ) + [True]
+
+
+def test_the_expert_is_right_without_an_error(scenes: list[Scene]) -> None:
+    lengths: Counter[int] = Counter()
+    for scene in scenes:
+        actions = expert(scene)
+        assert actions[-1] == _right(scene)
+        assert _failures(scene, actions) == 0
+        lengths[len(actions) - len(scene.draft.script)] += 1
+        for table in scene.draft.tables:
+            assert f"DESCRIBE: {table}" in actions
+    assert lengths[1] > 0.8 * len(scenes)  # the script and the answer
+    assert sum(lengths.values()) > lengths[1]  # and now and then one thing more
+
+
+def test_noisy_demonstrators_do_what_they_are_called(scenes: list[Scene]) -> None:
+    def share(name: str, test: str) -> float:
+        hits = 0
+        for scene in scenes:
+            actions = NOISY[name](scene)
+            hits += {
+                "right": actions[-1] == _right(scene),
+                "failing": _failures(scene, actions) > 0,
+                "repeating": len(set(actions)) < len(actions),
+            }[test]
+        return hits / len(scenes)
+
+    losers = {
+        "guesses_once",
+        "keeps_guessing",
+        "guesses_and_gives_up",
+        "answers_blindly",
+        "describes_then_guesses",
+        "takes_wrong_query",
+    }
+    for recovering in set(NOISY) - losers:
+        assert share(recovering, "right") == 1
+    for losing in losers:
+        assert share(losing, "right") < 0.15
+    for guessing in (
+        "guesses_columns",
+        "guesses_late",
+        "guesses_and_gives_up",
+        "guesses_once",
+        "keeps_guessing",
+    ):
+        assert share(guessing, "failing") > 0.85
+    assert share("repeats", "repeating") == 1
+    assert sum(len(NOISY["runs_long"](scene)) for scene in scenes) > 6 * len(scenes)
+
+
+def test_noise_is_the_share_of_noisy_scripts(scenes: list[Scene]) -> None:
+    assert {demonstrate(scene, 0.0)[0] for scene in scenes} == {"expert"}
+    half = Counter(demonstrate(scene, 0.5)[0] for scene in scenes)
+    assert 0.4 < half["expert"] / half.total() < 0.6
+    for mixture, shares in MIXTURES.items():
+        assert {demonstrate(scene, 1.0, mixture)[0] for scene in scenes} == set(shares)

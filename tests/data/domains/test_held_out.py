@@ -1,0 +1,109 @@
+"""Hold-outs: what a pretraining set must not show, and that all it needs is there."""
+
+import json
+import random
+import re
+
+import apsw
+import pytest
+
+from data.domains.fresh import fresh_domain
+from data.domains.held_out import (
+    DATA_DIR,
+    FUNCTION_WORDS,
+    PAIRS,
+    allowed,
+    held_out_values,
+    held_out_words,
+    is_held_out_pair,
+    without_held_out,
+    words_of,
+)
+from data.domains.shipped import SHIPPED
+from data.domains.templates.balance import FORMS
+from data.generate import generate
+from shared.dataset import load_questions, questions_path
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    out = tmp_path_factory.mktemp("set")
+    generate(5, 25, 100, out)
+    return out
+
+
+def test_no_schema_word_of_an_unseen_database_is_drawn():
+    for seed in range(300):
+        for table in fresh_domain(seed).tables:
+            texts = [table.name, table.singular, table.plural]
+            texts += [text for column in table.columns for text in (column.name, *column.said)]
+            for text in texts:
+                assert not held_out_words().intersection(words_of(text)), (seed, text)
+
+
+def test_words_that_say_what_a_column_is_are_no_secret():
+    unseen = {
+        word
+        for shipped in SHIPPED
+        if shipped.unseen
+        for t in shipped.domain.tables
+        for word in words_of(t.name)
+    }
+    assert unseen - FUNCTION_WORDS <= held_out_words()
+    assert not FUNCTION_WORDS & held_out_words()
+    assert allowed(("price", "weight", "ticket price", "stations", "salary")) == (
+        "weight",
+        "salary",
+    )
+
+
+def test_no_value_of_an_unseen_database_is_generated(generated):
+    cells = set()
+    for path in generated.glob("databases/*/*.sqlite"):
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        tables = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        for table in tables:
+            for row in connection.execute(f'SELECT * FROM "{table}"'):
+                cells.update(cell for cell in row if isinstance(cell, str))
+        connection.close()
+    assert len(held_out_values()) > 1000
+    assert len(cells) > 1000
+    assert not cells & held_out_values()
+
+
+def test_a_held_out_value_becomes_one_word_throughout():
+    held = sorted(held_out_values())[:2]
+    cells = without_held_out(lambda rng, count: [held[0], "kept", held[0], None, held[1], 7])(
+        random.Random(0), 6
+    )
+    assert cells[0] == cells[2] != cells[4]
+    assert cells[1::2] == ["kept", None, 7]
+    assert not set(held) & set(cells)
+
+
+def test_held_out_pairs_are_not_asked_but_all_their_parts_are(generated):
+    questions = json.loads(questions_path(generated, "train").read_text())
+    assert not any(
+        is_held_out_pair(question["form"], question["question_text"]) for question in questions
+    )
+    assert {question["form"] for question in questions} == set(FORMS)
+    for form, word in PAIRS:
+        others = [
+            q
+            for q in questions
+            if q["form"] != form and re.search(rf"\b{word}\b", q["question_text"].lower())
+        ]
+        assert len(others) >= 5, (form, word)
+
+
+def test_held_out_pairs_are_evaluated():
+    """The shipped eval questions do ask them: their forms are told by the SQL, so count the
+    questions by word."""
+    questions = load_questions(questions_path(DATA_DIR, "eval"))
+    asked = [
+        q for q in questions if re.search(r"\bat most\b|\bsmallest\b", q.question_text.lower())
+    ]
+    assert len(asked) >= 10

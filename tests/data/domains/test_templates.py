@@ -1,0 +1,287 @@
+"""Templates ask what they say, on fresh domains and on a small one whose answers are known."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+import apsw
+import pytest
+
+from data.domains import values
+from data.domains.fresh import fresh_domain
+from data.domains.populate import open_memory, populate
+from data.domains.spec import Column, Domain, Kind, Maker, Rows, Table, Value
+from data.domains.templates import FORMS, Asked, Asker, NoQuestionError, balanced
+
+SEEDS = range(30)
+
+
+def _fixed(*cells: Value) -> Maker:
+    return lambda rng, count: list(cells)
+
+
+def _small_domain() -> Domain:
+    """Four shops and twelve sales. Two shops tie for the largest area; one shop has no sale."""
+    shops = Table(
+        "shops",
+        "shop",
+        "shops",
+        (
+            Column("shop_id", Kind.KEY),
+            Column(
+                "shop_name",
+                Kind.NAME,
+                _fixed("North End", "Old Mill", "O'Hara's", "Quay"),
+                ("name",),
+            ),
+            Column("floor_area", Kind.REAL, _fixed(80.0, 120.0, 120.0, 45.5), ("area",)),
+            Column(
+                "opened_on",
+                Kind.DATE,
+                _fixed("2001-05-02", "1999-01-01", "2010-12-31", "2010-12-30"),
+                ("day",),
+            ),
+        ),
+        4,
+    )
+    sales = Table(
+        "sales",
+        "sale",
+        "sales",
+        (
+            Column("sale_id", Kind.KEY),
+            Column("shop_id", Kind.REF, references="shops"),
+            Column("pay_method", Kind.CATEGORY, values.choice(["card"]), ("method",)),
+            Column("amount", Kind.INTEGER, _fixed(5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)),
+        ),
+        12,
+    )
+    return Domain("small", "Shops", (shops, sales))
+
+
+def _small() -> tuple[Domain, Rows]:
+    domain = _small_domain()
+    rows = populate(domain, random.Random(1))
+    refs = [1, 1, 1, 2, 2, 3, 3, 3, 3, 1, 2, 3]
+    methods = ["card"] * 7 + ["cash"] * 4 + [None]
+    rows["sales"] = [
+        (row[0], ref, method, row[3])
+        for row, ref, method in zip(rows["sales"], refs, methods, strict=True)
+    ]
+    return domain, rows
+
+
+@pytest.fixture(scope="module")
+def fresh() -> list[tuple[Domain, Rows, list[Asked]]]:
+    found = []
+    for seed in SEEDS:
+        domain = fresh_domain(seed)
+        rows = populate(domain, random.Random(seed))
+        wanted = {"easy": 25, "medium": 25}
+        found.append(
+            (
+                domain,
+                rows,
+                balanced(domain, rows, open_memory(domain, rows), random.Random(seed), wanted),
+            )
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Domain, Rows, dict[str, list[Asked]]]:
+    domain, rows = _small()
+    connection = open_memory(domain, rows)
+    found: dict[str, list[Asked]] = {form: [] for form in FORMS}
+    for seed in range(40):
+        for asked in balanced(
+            domain, rows, connection, random.Random(seed), {"easy": 40, "medium": 40}
+        ):
+            found[asked.draft.form].append(asked)
+    return domain, rows, found
+
+
+def _golds(asked: Sequence[Asked], pattern: str) -> set[str]:
+    """The golds of the questions that match, as text; at least one must."""
+    matching = [item for item in asked if re.search(pattern, item.draft.text)]
+    assert matching, (pattern, [item.draft.text for item in asked][:20])
+    return {repr(item.gold.answer) for item in matching}
+
+
+def test_all_forms_are_asked_and_about_equally(
+    fresh: list[tuple[Domain, Rows, list[Asked]]],
+) -> None:
+    forms = Counter(item.draft.form for _, _, asked in fresh for item in asked)
+    assert set(forms) == set(FORMS)
+    for difficulty in ("easy", "medium"):
+        counts = [forms[form] for form, (level, _) in FORMS.items() if level == difficulty]
+        assert max(counts) < 4 * min(counts), forms
+    assert all(len(asked) == 50 for _, _, asked in fresh)
+
+
+def test_golds_are_answers(fresh: list[tuple[Domain, Rows, list[Asked]]]) -> None:
+    for _, _, asked in fresh:
+        for item in asked:
+            cells = [cell for row in item.gold.rows for cell in row]
+            assert cells
+            assert None not in cells
+            assert item.gold.answer != 0
+            if item.gold.answer_type == "list":
+                assert 2 <= len(item.gold.rows) <= 8
+
+
+def test_literals_stand_in_the_question(fresh: list[tuple[Domain, Rows, list[Asked]]]) -> None:
+    for _, _, asked in fresh:
+        for item in asked:
+            for literal in re.findall(r"'((?:[^']|'')+)'", item.draft.sql.replace("'%Y'", "")):
+                assert literal.replace("''", "'") in item.draft.text, item.draft
+
+
+def test_questions_are_sentences_without_repeats(
+    fresh: list[tuple[Domain, Rows, list[Asked]]],
+) -> None:
+    for _, _, asked in fresh:
+        texts = [item.draft.text for item in asked]
+        assert len(set(texts)) == len(texts)
+        assert len({item.draft.sql for item in asked}) == len(asked)
+        for text in texts:
+            assert text[0].isupper()
+            assert text[-1] in "?."
+            assert "  " not in text
+            assert "{" not in text
+            assert not re.search(
+                r"\b(a|an) (a|an|the)\b|\btotal total\b|\bnumber of number of\b", text
+            )
+
+
+def test_a_question_alone_does_not_tell_the_identifiers(
+    fresh: list[tuple[Domain, Rows, list[Asked]]],
+) -> None:
+    """In most questions some column of the gold is not spelt as the question says it."""
+    hidden = total = 0
+    for domain, _, asked in fresh:
+        for item in asked:
+            names = {c.name for t in item.draft.tables for c in domain.table(t).columns}
+            used = [name for name in names if re.search(rf"\b{name}\b", item.draft.sql)]
+            spoken = item.draft.text.lower().replace(" ", "_")
+            hidden += any(name.lower() not in spoken for name in used)
+            total += bool(used)
+    assert hidden / total > 0.6
+
+
+def test_script_describes_the_tables_then_runs_the_gold(
+    fresh: list[tuple[Domain, Rows, list[Asked]]],
+) -> None:
+    for _, _, asked in fresh:
+        for item in asked:
+            *looks, query = item.draft.script
+            assert looks == [f"DESCRIBE: {table}" for table in item.draft.tables]
+            assert query == f"QUERY: {item.draft.sql}"
+            assert all(re.search(rf"\b{table}\b", item.draft.sql) for table in item.draft.tables)
+
+
+def test_no_answer_dominates(fresh: list[tuple[Domain, Rows, list[Asked]]]) -> None:
+    everything = [repr(item.gold.answer) for _, _, asked in fresh for item in asked]
+    assert Counter(everything).most_common(1)[0][1] / len(everything) < 0.04
+    for _, _, asked in fresh:
+        assert Counter(repr(item.gold.answer) for item in asked).most_common(1)[0][1] <= 4
+
+
+def test_same_stream_same_questions() -> None:
+    domain, rows = _small()
+    wanted = {"easy": 10, "medium": 10}
+    made = [
+        balanced(domain, rows, open_memory(domain, rows), random.Random(9), wanted)
+        for _ in range(2)
+    ]
+    assert made[0] == made[1]
+
+
+def test_wording_varies(small: tuple[Domain, Rows, dict[str, list[Asked]]]) -> None:
+    _, _, found = small
+    assert len({item.draft.text for item in found["count_all"]}) >= 8
+    marks = {
+        mark
+        for item in found["lookup"]
+        for mark in "'\""
+        if f"{mark}Old Mill{mark}" in item.draft.text
+    }
+    assert marks == {"'", '"'}
+    assert any(re.search(r"[a-z] Old Mill", item.draft.text) for item in found["lookup"])
+
+
+def test_known_answers(small: tuple[Domain, Rows, dict[str, list[Asked]]]) -> None:
+    _, _, found = small
+    assert _golds(found["count_all"], r"\bsales\b") == {"12"}
+    assert _golds(found["count_equal"], r"card") == {"7"}
+    assert _golds(found["extreme_value"], r"(highest|largest|maximum) amount") == {"12"}
+    assert _golds(found["average"], r"amount") == {"7.91"}
+    assert _golds(found["total"], r"amount") == {"87"}
+    assert _golds(found["superlative"], r"(lowest|smallest) area") == {"'Quay'"}
+    assert _golds(found["superlative"], r"(latest|most recent) day") == {"\"O'Hara's\""}
+    assert _golds(found["join_count"], r"Old Mill") == {"3"}
+    assert _golds(found["parent_top"], r"most|highest") == {"\"O'Hara's\""}
+    assert _golds(found["join_aggregate"], r"(highest|maximum) amount .*North End") == {"10"}
+    assert _golds(found["without_children"], r"shops") == {"1"}
+    assert _golds(found["lookup"], r"day of the shop .*Quay") == {"'2010-12-30'"}
+    assert _golds(found["reverse_lookup"], r"area 45\.5|area is 45\.5") == {"'Quay'"}
+    assert _golds(
+        found["top_names"], r"(2|two) shops with the lowest area|(2|two) shops have the lowest area"
+    ) == {"['Quay', 'North End']"}
+
+
+def test_ties_and_nulls_are_not_asked_about(
+    small: tuple[Domain, Rows, dict[str, list[Asked]]],
+) -> None:
+    """Two shops share the largest area; a method is missing, so that methods can't be listed or
+    ranked."""
+    _, _, found = small
+    assert not [
+        item
+        for item in found["superlative"]
+        if re.search(r"(highest|largest) area", item.draft.text)
+    ]
+    assert not [item for item in found["reverse_lookup"] if "120" in item.draft.text]
+    assert not found["group_top"]
+    assert not found["list_distinct"]
+
+
+def test_quote_marks_within_values_survive(
+    small: tuple[Domain, Rows, dict[str, list[Asked]]],
+) -> None:
+    _, _, found = small
+    asked = [item for item in found["lookup"] if "O'Hara's" in item.draft.text]
+    assert asked
+    assert all("'O''Hara''s'" in item.draft.sql for item in asked)
+
+
+def test_conditions_keep_their_promise() -> None:
+    """A condition's Python test and its SQL choose the same rows."""
+    checked: Counter[Kind] = Counter()
+    for seed in range(20):
+        domain = fresh_domain(seed)
+        rows = populate(domain, random.Random(seed))
+        connection = open_memory(domain, rows)
+        asker = Asker(domain, rows, random.Random(seed))
+        for table in domain.tables:
+            for column in table.of_kind(Kind.CATEGORY, Kind.INTEGER, Kind.REAL, Kind.DATE):
+                with suppress(NoQuestionError):
+                    made = asker.condition(table, column.kind)
+                    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {made.where()}"
+                    assert connection.execute(sql).fetchall() == [
+                        (len(asker.matching(table, made)),)
+                    ]
+                    checked[column.kind] += 1
+    assert min(checked.values()) >= 10
+    assert len(checked) == 4
+
+
+def test_every_gold_runs_on_sqlite(fresh: list[tuple[Domain, Rows, list[Asked]]]) -> None:
+    domain, rows, asked = fresh[0]
+    connection = open_memory(domain, rows)
+    for item in asked:
+        assert tuple(connection.execute(item.draft.sql)) == item.gold.rows
+    with pytest.raises(apsw.SQLError):
+        connection.execute("SELECT nothing FROM nowhere")

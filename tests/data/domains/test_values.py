@@ -1,0 +1,109 @@
+"""Cell makers: deterministic columns with the asked share of NULLs, and unique ones where asked."""
+
+import datetime as dt
+import random
+from collections.abc import Callable
+
+import pytest
+
+from data.domains import values
+from data.domains.spec import Maker
+
+COUNT = 2000
+MAKERS: dict[str, Callable[[], Maker]] = {
+    "first_names": values.first_names,
+    "last_names": values.last_names,
+    "person_names": values.person_names,
+    "company_names": values.company_names,
+    "cities": values.cities,
+    "few_cities": lambda: values.cities(5),
+    "countries": values.countries,
+    "choice": lambda: values.choice(["a", "b"], [3, 1]),
+    "skewed_choice": lambda: values.skewed_choice(["a", "b", "c"]),
+    "integers": lambda: values.integers(3, 9),
+    "skewed_integers": lambda: values.integers(0, 90, skew=True),
+    "reals": lambda: values.reals(1, 50),
+    "even_reals": lambda: values.even_reals(1, 50, 1),
+    "prices": lambda: values.prices(2, 60),
+    "dates": lambda: values.dates("2020-01-31", dt.date(2024, 2, 29)),
+    "emails": values.emails,
+    "codes": lambda: values.codes("INV-"),
+    "phones": values.phones,
+    "streets": values.streets,
+    "titles": lambda: values.titles(["The", ""], ["Fox", "Owl"]),
+    "composed": lambda: values.composed(["{a} of {b}"], a=["House", "Hill"], b=["Ash", "Oak"]),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_one_stream_gives_one_column(name: str) -> None:
+    first = MAKERS[name]()(random.Random(7), COUNT)
+    assert first == MAKERS[name]()(random.Random(7), COUNT)
+    assert first != MAKERS[name]()(random.Random(8), COUNT)
+    assert len(first) == COUNT
+    assert None not in first
+
+
+def test_null_share() -> None:
+    cells = values.person_names(null=0.2)(random.Random(1), COUNT)
+    assert 0.15 < cells.count(None) / COUNT < 0.25
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        values.person_names(unique=True),
+        values.company_names(unique=True),
+        values.emails(),
+        values.codes("A", 4),
+    ],
+)
+def test_unique_columns_hold_no_cell_twice(maker: Maker) -> None:
+    cells = maker(random.Random(2), 1500)
+    assert len(set(cells)) == 1500
+
+
+def test_a_unique_column_that_runs_dry_says_so() -> None:
+    with pytest.raises(ValueError, match=r"ran dry after 3 cells of 4"):
+        values.integers(1, 3, unique=True)(random.Random(1), 4)
+
+
+def test_bounds_hold_and_skew_leans_to_small_values() -> None:
+    rng = random.Random(3)
+    numbers = [cell for cell in values.reals(10, 110)(rng, COUNT) if isinstance(cell, float)]
+    assert all(10 <= cell <= 110 for cell in numbers)
+    assert sorted(numbers)[COUNT // 2] < 45
+    whole = values.integers(5, 8, skew=True)(rng, COUNT)
+    assert set(whole) == {5, 6, 7, 8}
+    days = [str(cell) for cell in values.dates("2023-03-01", "2023-03-09")(rng, COUNT)]
+    assert (min(days), max(days)) == ("2023-03-01", "2023-03-09")
+
+
+def test_a_few_per_cent_of_names_are_not_ascii() -> None:
+    for maker in (values.person_names(), values.cities()):
+        cells = [str(cell) for cell in maker(random.Random(4), COUNT)]
+        share = sum(not cell.isascii() for cell in cells) / COUNT
+        assert 0.02 < share < 0.15
+    assert all(str(cell).isascii() for cell in values.emails()(random.Random(4), COUNT))
+
+
+def test_few_cities_are_shared_by_many_rows() -> None:
+    cells = values.cities(6)(random.Random(5), COUNT)
+    assert len(set(cells)) == 6
+
+
+def test_weights_and_given_cells_are_checked() -> None:
+    with pytest.raises(ValueError, match="2 values but 1 weights"):
+        values.choice(["a", "b"], [1])
+    with pytest.raises(ValueError, match="2 cells are given for 3 rows"):
+        values.given(["a", "b"])(random.Random(1), 3)
+    with pytest.raises(ValueError, match="3 different cells wanted of 2"):
+        values.distinct(["a", "b"])(random.Random(1), 3)
+    assert values.given(["a", "b"])(random.Random(1), 2) == ["a", "b"]
+
+
+def test_accents_are_dropped_from_mail_names() -> None:
+    assert values.ascii_letters("Łukasz") == "lukasz"
+    assert values.ascii_letters("Søren") == "soren"
+    assert values.ascii_letters("O'Brien") == "obrien"
+    assert values.ascii_letters("山本") == "x"

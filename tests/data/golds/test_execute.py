@@ -1,0 +1,295 @@
+"""Which golds can be used, and what their answers are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from data.golds import execute
+from data.golds.execute import GoldRejected, Reason, open_readonly, run_gold
+from shared.errors import DatabaseLoadError
+
+PEOPLE = [
+    (1, "Ann", 30, "Oslo", 1.5),
+    (2, "Bob", 25, "Rome", 2.0),
+    (3, "Cid", 40, "Oslo", 0.1),
+    (4, "Dee", 40, "Rome", 0.2),
+    (5, "Eve", None, "Oslo", 0.3),
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # characters that a URI must quote
+    path = tmp_path_factory.mktemp("gold") / "people's db#1?.sqlite"
+    made = apsw.Connection(str(path))
+    made.execute("PRAGMA synchronous = OFF")
+    made.execute(
+        "CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, age INTEGER, city TEXT, score REAL)"
+    )
+    made.executemany("INSERT INTO person VALUES (?, ?, ?, ?, ?)", PEOPLE)
+    made.execute("CREATE TABLE number (n INTEGER)")
+    made.executemany("INSERT INTO number VALUES (?)", [(n,) for n in range(25)])
+    made.execute("CREATE TABLE odd (blob BLOB, text TEXT)")
+    made.execute("INSERT INTO odd VALUES (x'00ff', ?)", ("x" * 201,))
+    made.close()
+    return path
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[apsw.Connection]:
+    connection = open_readonly(path)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer", "answer_type"),
+    [
+        ("SELECT count(*) FROM person", 5, "integer"),
+        ("SELECT count(*) FROM person;", 5, "integer"),
+        ("SELECT sum(score) FROM person WHERE id < 3", 3.5, "float"),
+        ("SELECT name FROM person WHERE id = 2", "Bob", "string"),
+        ("SELECT name FROM person WHERE city = 'Rome'", ["Bob", "Dee"], "list"),
+        ("SELECT name, age FROM person WHERE id = 1", [["Ann", 30]], "table"),
+        ("SELECT city, count(*) FROM person GROUP BY city", [["Oslo", 3], ["Rome", 2]], "table"),
+        ("SELECT age FROM person WHERE id > 3", [40, None], "list"),
+        (
+            "WITH old AS (SELECT name FROM person WHERE age > 30) SELECT count(*) FROM old",
+            2,
+            "integer",
+        ),
+    ],
+)
+def test_answer_is_typed_by_the_shape_of_the_result(
+    connection: apsw.Connection, sql: str, answer: object, answer_type: str
+) -> None:
+    result = run_gold(connection, sql)
+    assert (result.answer, result.answer_type) == (answer, answer_type)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT nope FROM person", Reason.FAILING),
+        ("SELEC name FROM person", Reason.FAILING),
+        ("DELETE FROM person", Reason.FAILING),
+        ("SELECT 1; SELECT 2", Reason.FAILING),
+        ("SELECT name FROM person WHERE age > 99", Reason.EMPTY),
+        ("SELECT age FROM person WHERE name = 'Eve'", Reason.NULL),
+        ("SELECT max(age) FROM person WHERE name = 'Eve'", Reason.NULL),
+        ("SELECT n FROM number", Reason.OVERSIZE),
+        ("SELECT text FROM odd", Reason.OVERSIZE),
+        ("SELECT blob FROM odd", Reason.UNSTABLE),
+        ("SELECT 1e999", Reason.UNSTABLE),
+        ("SELECT CAST(x'ff' AS TEXT)", Reason.UNSTABLE),
+        ("SELECT abs(random())", Reason.UNSTABLE),
+        ("SELECT date('now')", Reason.UNSTABLE),
+        ("SELECT CURRENT_DATE", Reason.UNSTABLE),
+    ],
+)
+def test_unusable_gold_is_rejected_with_its_reason(
+    connection: apsw.Connection, sql: str, reason: Reason
+) -> None:
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, sql)
+    assert rejected.value.reason == reason
+    assert rejected.value.detail
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM person ORDER BY age DESC LIMIT 1",  # Cid and Dee are 40
+        "SELECT name FROM person WHERE age IS NOT NULL ORDER BY age",  # likewise, without a cut
+        "SELECT name FROM person LIMIT 2",  # no order at all
+        "SELECT name FROM person ORDER BY age DESC LIMIT 1 OFFSET 1",
+        "SELECT name FROM person ORDER BY age DESC LIMIT 1, 1",
+        "SELECT name AS who, age AS years FROM person ORDER BY years DESC LIMIT 1",  # by alias
+        "SELECT name, age FROM person ORDER BY 2 DESC LIMIT 1",  # by number
+        "SELECT T.name FROM person AS T JOIN person AS U ON T.id = U.id ORDER BY U.age DESC LIMIT 1",
+        "SELECT name, city FROM person WHERE id < 3 UNION SELECT name, city FROM person WHERE id > 2 ORDER BY city",
+        "SELECT count(*) FROM person WHERE id = (SELECT id FROM person ORDER BY age DESC LIMIT 1)",
+        "SELECT DISTINCT city FROM person ORDER BY age LIMIT 1",  # a city has several ages
+    ],
+)
+def test_equal_sort_keys_that_leave_the_answer_open_are_ties(
+    connection: apsw.Connection, sql: str
+) -> None:
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, sql)
+    assert rejected.value.reason == Reason.TIED
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT name FROM person ORDER BY id DESC LIMIT 2", ["Eve", "Dee"]),
+        ("SELECT name FROM person ORDER BY age DESC, name LIMIT 1", "Cid"),
+        ("SELECT age FROM person ORDER BY age DESC LIMIT 1", 40),  # both oldest show the same
+        ("SELECT name FROM person WHERE age < 40 ORDER BY age LIMIT 1", "Bob"),
+        ("SELECT city FROM person GROUP BY city ORDER BY count(*) DESC LIMIT 1", "Oslo"),
+        (
+            "SELECT city AS c, count(*) AS n FROM person GROUP BY c ORDER BY n DESC LIMIT 1",
+            [["Oslo", 3]],
+        ),
+        ("SELECT name FROM person WHERE id < 3 LIMIT 5", ["Ann", "Bob"]),  # the limit cuts nothing
+        ("SELECT DISTINCT city FROM person ORDER BY city", ["Oslo", "Rome"]),
+        (
+            "SELECT name FROM person WHERE id < 3 UNION SELECT city FROM person WHERE id = 1 ORDER BY name",
+            3,
+        ),
+        (
+            "SELECT count(*) FROM person WHERE age = (SELECT age FROM person ORDER BY age DESC LIMIT 1)",
+            2,
+        ),
+        ("SELECT count(*) FROM (SELECT name FROM person ORDER BY age LIMIT 10)", 5),
+    ],
+)
+def test_an_order_that_decides_is_no_tie(
+    connection: apsw.Connection, sql: str, answer: object
+) -> None:
+    found = run_gold(connection, sql).answer
+    assert (len(found) if "UNION" in sql else found) == answer
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name, count(*) FROM person",
+        "SELECT name, max(age) FROM person",  # two are 40
+        "SELECT city, name, count(*) FROM person GROUP BY city",
+        "SELECT name FROM person WHERE id = (SELECT id FROM person WHERE city = 'Oslo')",
+        "SELECT group_concat(name) FROM person",
+        # Windows over equal keys, which the reversed scan leaves in their order.
+        "SELECT name, row_number() OVER (ORDER BY city) FROM person",
+        "SELECT name FROM (SELECT name, row_number() OVER (PARTITION BY city ORDER BY age DESC) AS n FROM person) "
+        "WHERE n = 1 AND name < 'E' UNION SELECT name FROM (SELECT name, ntile(5) OVER (ORDER BY city) AS n "
+        "FROM person) WHERE n = 1",
+        "SELECT lag(name) OVER (ORDER BY city) FROM person",
+        "SELECT first_value(name) OVER (ORDER BY city) FROM person",
+        "SELECT sum(score) OVER (ORDER BY city ROWS 1 PRECEDING) FROM person",
+        "SELECT city, age, row_number() OVER (ORDER BY city) FROM person GROUP BY city, age",
+    ],
+)
+def test_what_hangs_on_the_scan_order_is_named_so(connection: apsw.Connection, sql: str) -> None:
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, sql)
+    assert rejected.value.reason == Reason.ORDER
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT name, min(age) FROM person", [["Bob", 25]]),  # one row holds the minimum
+        ("SELECT name, min(age), count(*) FROM person", [["Bob", 25, 5]]),
+        ("SELECT name, count(*) FROM person GROUP BY id HAVING id = 3", [["Cid", 1]]),
+        # its last digits may change with the order
+        ("SELECT sum(score) FROM person", pytest.approx(4.1)),
+    ],
+)
+def test_bare_columns_with_one_possible_value_pass(
+    connection: apsw.Connection, sql: str, answer: object
+) -> None:
+    assert run_gold(connection, sql).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        (
+            "SELECT name, row_number() OVER (ORDER BY age DESC, id) FROM person WHERE id < 3",
+            [["Ann", 1], ["Bob", 2]],
+        ),
+        # equal, and shown alike
+        ("SELECT lag(age) OVER (ORDER BY age) FROM person WHERE id > 2", [None, None, 40]),
+        ("SELECT rank() OVER (ORDER BY city) FROM person", [1, 1, 1, 4, 4]),
+        ("SELECT count(*) OVER (ORDER BY city) FROM person", [3, 3, 3, 5, 5]),
+        (
+            "SELECT city, row_number() OVER (ORDER BY count(*) DESC) FROM person GROUP BY 1",
+            [["Oslo", 1], ["Rome", 2]],
+        ),
+        # Not read: a WITH table has no rowid.
+        (
+            "WITH p AS (SELECT name FROM person) SELECT row_number() OVER (ORDER BY name) FROM p",
+            [1, 2, 3, 4, 5],
+        ),
+    ],
+)
+def test_a_window_that_shows_equal_keys_alike_passes(
+    connection: apsw.Connection, sql: str, answer: object
+) -> None:
+    assert run_gold(connection, sql).answer == answer
+
+
+def test_runaway_gold_is_stopped_and_the_connection_lives_on(
+    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "MAX_VM_STEPS", 100_000)
+    endless = (
+        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
+    )
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, endless)
+    assert rejected.value.reason == Reason.RUNAWAY
+    assert run_gold(connection, "SELECT count(*) FROM person").answer == 5
+
+
+def test_result_over_the_text_limit_is_oversize(connection: apsw.Connection) -> None:
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(
+            connection, "SELECT n, hex(zeroblob(95)) , hex(zeroblob(94)) FROM number WHERE n < 20"
+        )
+    assert rejected.value.reason == Reason.OVERSIZE
+
+
+def test_opened_connection_cannot_write_or_attach(
+    connection: apsw.Connection, tmp_path: Path
+) -> None:
+    with pytest.raises(apsw.ReadOnlyError):
+        connection.execute("INSERT INTO number VALUES (1)")
+    with pytest.raises(apsw.Error):
+        connection.execute(f"ATTACH '{tmp_path / 'other.sqlite'}' AS other")
+    assert not (tmp_path / "other.sqlite").exists()
+
+
+def test_missing_and_corrupt_databases_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"this is no database" * 100)
+    for path in (tmp_path / "absent.sqlite", broken):
+        with pytest.raises(DatabaseLoadError, match=path.name):
+            open_readonly(path)
+
+
+@pytest.mark.parametrize(
+    "sql", ['SELECT date("now")', "SELECT strftime('%Y')", "SELECT strftime( '%Y' ) - 1"]
+)
+def test_what_hangs_on_the_clock_is_unstable(connection: apsw.Connection, sql: str) -> None:
+    with pytest.raises(GoldRejected) as caught:
+        run_gold(connection, sql)
+    assert caught.value.reason is Reason.UNSTABLE
+
+
+def test_a_date_that_is_given_hangs_on_no_clock(connection: apsw.Connection) -> None:
+    assert run_gold(connection, "SELECT strftime('%Y', '2020-05-01')").answer == "2020"
+
+
+def test_long_numbers_are_told_apart_when_scans_are_reversed(connection: apsw.Connection) -> None:
+    found = run_gold(connection, "SELECT 12345678900 + id FROM person WHERE id IN (1, 2, 3)").answer
+    assert sorted(found) == [12345678901, 12345678902, 12345678903]
+
+
+def test_a_name_too_long_for_a_file_is_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseLoadError, match="can't open"):
+        open_readonly(tmp_path / ("x" * 300))
+
+
+def test_a_sorted_subquery_that_runs_only_inside_its_query_is_not_taken_on_trust(
+    connection: apsw.Connection,
+) -> None:
+    sql = """SELECT city, (SELECT name FROM person AS p WHERE p.city = q.city ORDER BY p.id > 0 LIMIT 1)
+             FROM person AS q WHERE id < 3"""
+    with pytest.raises(GoldRejected) as caught:
+        run_gold(connection, sql)
+    assert caught.value.reason is Reason.TIED

@@ -1,0 +1,284 @@
+"""Spider's layout becomes a data directory; what can't be used is counted and named, and the rest
+goes on."""
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from data.sources.command import import_app
+from data.sources.hardness import difficulty_of, tables_of
+from data.sources.spider import import_spider
+from shared.dataset import check_databases, database_path, load_splits
+from shared.errors import DataError
+from tests.data.sources.tiny_spider import DEV, TRAIN, make_database, make_spider, write_json
+
+SPIDER_DIR = os.environ.get("SPIDER_DIR")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_spider(tmp_path / "spider")
+
+
+def run(*args: object) -> tuple[int, str]:
+    """Exit status and everything printed by `import ARGS`."""
+    app = typer.Typer()
+    app.add_typer(import_app, name="import")
+    result = CliRunner().invoke(app, ["import", *map(str, args)], env={"COLUMNS": "200"})
+    return result.exit_code, result.output
+
+
+def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    import_spider(source, out)
+    splits = load_splits(out)
+    check_databases(out, [question for split in splits.values() for question in split])
+    assert {split: [q.question_id for q in questions] for split, questions in splits.items()} == {
+        # two wordings of one query are both kept
+        "train": ["spider-train-0000", "spider-train-0001"],
+        "eval": ["spider-dev-0000", "spider-dev-0003"],
+    }
+    joined = splits["eval"][0]
+    assert joined.gold_answer == ["Léo", "Mia"]
+    assert (joined.answer_type, joined.difficulty) == ("list", "medium")
+    assert joined.tables_involved == ["Animal", "Cage"]  # spelt as in the database
+    assert joined.gold_sql.endswith("'north'")  # without the semicolon
+    assert joined.database_name == "zoo"
+
+
+def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row_and_the_rest_goes_on(
+    source: Path, tmp_path: Path
+) -> None:
+    odd = [
+        {"db_id": "zoo", "question": "Half a pair \ud800?", "query": "SELECT count(*) FROM tick"},
+        {"db_id": "zoo", "question": "How many?", "query": "SELECT count(*) FROM tick\0"},
+        {"db_id": "zoo", "question": "How many?", "query": "SELECT '\ud800'"},
+        {"db_id": "zo\udc80", "question": "How many?", "query": "SELECT 1"},
+        {"db_id": "z" * 300, "question": "How many?", "query": "SELECT 1"},
+    ]
+    write_json(source / "dev.json", [*DEV, *odd])
+    write_json(source / "tables.json", [{"db_id": "zoo", "table_names_original": ["\ud800"]}])
+    status, printed = run("spider", source, "--out", tmp_path / "out")
+    assert status == 0
+    assert "dev.json row 4: 'question' holds a NUL or half a surrogate pair" in printed
+    report = json.loads((tmp_path / "out" / "import_report.json").read_text())
+    assert report["splits"]["eval"]["dropped"]["bad row"] == 4
+    assert report["splits"]["eval"]["dropped"]["unusable database"] == 1
+    assert report["splits"]["eval"]["kept"] == 2
+
+
+def test_a_questions_file_nested_without_end_is_named(source: Path, tmp_path: Path) -> None:
+    (source / "dev.json").write_text("[" * 200_000)
+    report = import_spider(source, tmp_path / "out")
+    assert any("dev.json is not JSON" in problem for problem in report.problems)
+
+
+def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_path: Path) -> None:
+    report = import_spider(source, tmp_path / "out")
+    assert {name: dict(split.dropped) for name, split in report.splits.items()} == {
+        "train": {"tied": 1, "empty": 1},
+        "eval": {"oversize": 1, "null": 1},
+    }
+    written = json.loads((tmp_path / "out" / "import_report.json").read_text())
+    assert written["splits"]["eval"]["kept"] == 2
+    assert {(d["question_id"], d["reason"]) for d in written["dropped"]} == {
+        ("spider-train-0002", "tied"),
+        ("spider-train-0003", "empty"),
+        ("spider-dev-0001", "oversize"),
+        ("spider-dev-0002", "null"),
+    }
+
+
+def test_command_prints_the_table_and_exits_zero(source: Path, tmp_path: Path) -> None:
+    status, text = run("spider", source, "--out", tmp_path / "out")
+    assert status == 0
+    lines = [line.replace("│", " ").split() for line in text.splitlines()]
+    assert ["rows", "read", "4", "4"] in lines
+    assert ["dropped:", "tied", "1", "-"] in lines
+    assert ["kept", "2", "2"] in lines
+
+
+def test_broken_parts_are_named_and_the_rest_goes_on(source: Path, tmp_path: Path) -> None:
+    make_database(source, "bad", "CREATE TABLE t (x)").write_bytes(b"garbage" * 500)
+    torn = make_database(
+        source, "torn", "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(40000))"
+    )
+    torn.write_bytes(torn.read_bytes()[:9000])
+    rows = [
+        *TRAIN,
+        {"db_id": "bad", "question": "?", "query": "SELECT 1"},
+        {"db_id": "torn", "question": "?", "query": "SELECT count(*) FROM t"},
+        {"db_id": "absent", "question": "?", "query": "SELECT 1"},
+        {"db_id": "../shop", "question": "?", "query": "SELECT 1"},
+        {"db_id": "shop", "question": "no query"},
+        {"db_id": "shop", "question": None, "query": "SELECT 1"},
+        "not an object",
+    ]
+    write_json(source / "train_spider.json", rows)
+    (source / "tables.json").unlink()
+    report = import_spider(source, tmp_path / "out")
+    assert report.splits["train"].kept == 2
+    assert report.splits["train"].dropped["unusable database"] == 3
+    assert report.splits["train"].dropped["bad row"] == 4
+    named = "\n".join(report.problems)
+    for part in (
+        "bad.sqlite",
+        "torn.sqlite",
+        "absent.sqlite",
+        "row 7: '../shop'",
+        "row 8: no text in 'query'",
+        "row 10",
+    ):
+        assert part in named
+    assert "tables.json is missing" in named
+    assert not (tmp_path / "out" / "databases" / "bad").exists()
+
+
+@pytest.mark.parametrize("content", [b"[{]", b"\xff\xfe", b'{"a": 1}'])
+def test_unreadable_questions_file_leaves_the_other_split(
+    source: Path, tmp_path: Path, content: bytes
+) -> None:
+    (source / "train_spider.json").write_bytes(content)
+    report = import_spider(source, tmp_path / "out")
+    assert set(load_splits(tmp_path / "out")) == {"eval"}
+    assert any("train_spider.json" in problem for problem in report.problems)
+
+
+def test_train_others_joins_the_training_split(source: Path, tmp_path: Path) -> None:
+    write_json(source / "train_others.json", TRAIN[:1])
+    import_spider(source, tmp_path / "out")
+    ids = [question.question_id for question in load_splits(tmp_path / "out")["train"]]
+    assert ids[-1] == "spider-others-0000"
+
+
+def test_broken_text_costs_its_own_question_only(source: Path, tmp_path: Path) -> None:
+    rows = [
+        *DEV,
+        {"db_id": "zoo", "question": "Animal 3?", "query": "SELECT name FROM animal WHERE id = 3"},
+    ]
+    write_json(source / "dev.json", rows)
+    report = import_spider(source, tmp_path / "out")
+    assert report.splits["eval"].dropped["unstable"] == 1
+    assert report.splits["eval"].kept == 2
+
+
+def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path: Path) -> None:
+    write_json(source / "train_spider.json", TRAIN[3:])
+    (source / "dev.json").unlink()
+    status, text = run("spider", source, "--out", tmp_path / "out")
+    assert status == 1
+    assert "empty: 1" in text
+    assert "dev.json is missing" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["spider"]
+
+
+def test_missing_source_is_named(tmp_path: Path) -> None:
+    status, text = run("spider", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert status == 1
+    assert "nowhere" in text
+
+
+def test_only_an_earlier_import_is_replaced_without_force(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    import_spider(source, out)
+    write_json(source / "train_spider.json", TRAIN[:1])
+    import_spider(source, out)
+    assert len(load_splits(out)["train"]) == 1
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("precious")
+    with pytest.raises(DataError, match="--force"):
+        import_spider(source, other)
+    assert (other / "thesis.txt").read_text() == "precious"
+    import_spider(source, other, force=True)
+    assert not (other / "thesis.txt").exists()
+    assert load_splits(other)
+
+
+def test_out_and_source_must_not_overlap(source: Path) -> None:
+    for out in (source, source / "out", source.parent):
+        with pytest.raises(DataError, match="overlap"):
+            import_spider(source, out, force=True)
+    assert (source / "dev.json").is_file()
+
+
+def test_a_failed_write_leaves_the_earlier_import(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    import_spider(source, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(OSError, match="No space"):
+        import_spider(source, out)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "spider"]
+
+
+def test_copies_of_readonly_databases_can_be_replaced(source: Path, tmp_path: Path) -> None:
+    original = source / "database" / "shop" / "shop.sqlite"
+    original.chmod(0o444)
+    import_spider(source, tmp_path / "out")
+    copy = database_path(tmp_path / "out", "shop")
+    assert copy.read_bytes() == original.read_bytes()
+    assert copy.stat().st_mode & stat.S_IWUSR
+
+
+@pytest.mark.parametrize(
+    ("sql", "level"),
+    [
+        ("SELECT count(*) FROM t", "easy"),
+        ("SELECT a FROM t WHERE b = 1", "easy"),
+        ("SELECT a FROM t ORDER BY b", "easy"),
+        ("SELECT a, b FROM t WHERE c = 1", "medium"),
+        ("SELECT a FROM t WHERE b = 1 AND c = 2", "medium"),
+        ("SELECT a FROM t WHERE b LIKE 'x%'", "medium"),  # WHERE and LIKE
+        ("SELECT a FROM t ORDER BY b LIMIT 1", "medium"),
+        ("SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id WHERE T2.b = 1", "medium"),
+        ("SELECT a, count(*) FROM t GROUP BY a", "medium"),
+        ("SELECT max(a), min(b) FROM t", "medium"),
+        (
+            "SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id JOIN v AS T3 ON T2.v = T3.id WHERE T3.b = 1",
+            "hard",
+        ),
+        ("SELECT a FROM t WHERE b = (SELECT max(b) FROM t)", "hard"),
+        ("SELECT a FROM t WHERE b NOT IN (SELECT b FROM u)", "hard"),
+        ("SELECT a FROM t UNION SELECT b FROM u", "hard"),
+        ("SELECT a FROM t EXCEPT SELECT a FROM u WHERE b = 1 OR c = 2", "hard"),
+        ("WITH u AS (SELECT a FROM t) SELECT a FROM u", "hard"),
+    ],
+)
+def test_difficulty_follows_spiders_counts(sql: str, level: str) -> None:
+    assert difficulty_of(sql) == level
+
+
+def test_tables_are_found_in_subqueries_and_without_with_names() -> None:
+    sql = "WITH w AS (SELECT a FROM T) SELECT a FROM w JOIN v ON w.a = v.a WHERE a IN (SELECT a FROM X)"
+    assert set(tables_of(sql, ["t", "V", "x"])) == {"t", "V", "x"}
+
+
+@pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
+def test_real_spider_imports(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = import_spider(Path(str(SPIDER_DIR)), out)
+    splits = load_splits(out)
+    for name, count in report.splits.items():
+        assert count.rows == count.kept + sum(count.dropped.values())
+        assert len(splits[name]) == count.kept
+        assert count.kept > 0.7 * count.rows
+    evaluation = report.splits["eval"]
+    assert evaluation.dropped["empty"] > 0.03 * evaluation.rows  # about one in 20 has no rows
+    assert evaluation.dropped["tied"] > 0
+    assert not {q.database_name for q in splits["train"]} & {
+        q.database_name for q in splits["eval"]
+    }

@@ -1,0 +1,84 @@
+"""A directory in Spider's layout, a few rows large."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+TRAIN = [
+    {
+        "db_id": "shop",
+        "question": "How many items are there?",
+        "query": "SELECT count(*) FROM item",
+    },
+    {"db_id": "shop", "question": "Count the items.", "query": "SELECT count(*) FROM item"},
+    {
+        "db_id": "shop",
+        "question": "Which item costs most?",
+        "query": "SELECT name FROM item ORDER BY price DESC LIMIT 1",
+    },
+    {
+        "db_id": "shop",
+        "question": "Items over 100?",
+        "query": "SELECT name FROM item WHERE price > 100",
+    },
+]
+DEV = [
+    {
+        "db_id": "zoo",
+        "question": "Names of animals in cages of the north wing?",
+        "query": "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id WHERE T2.wing = 'north' ;",
+    },
+    {"db_id": "zoo", "question": "All ticks?", "query": "SELECT n FROM tick"},
+    {"db_id": "zoo", "question": "What is the sound?", "query": "SELECT sound FROM animal"},
+    {
+        "db_id": "zoo",
+        "question": "The name of animal 2?",
+        "query": "SELECT name FROM animal WHERE id = 2",
+    },
+]
+
+
+def make_database(root: Path, name: str, script: str) -> Path:
+    path = root / "database" / name / f"{name}.sqlite"
+    path.parent.mkdir(parents=True)
+    made = apsw.Connection(str(path))
+    made.execute("PRAGMA synchronous = OFF")
+    made.execute(script)
+    made.close()
+    return path
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def make_spider(root: Path) -> Path:
+    """`root` with two databases, 4 training questions (2 usable) and 4 dev questions (2 usable)."""
+    root.mkdir(parents=True)
+    make_database(
+        root,
+        "shop",
+        """CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
+           INSERT INTO item VALUES (1, 'pen', 9.5), (2, 'cup', 9.5), (3, 'cap', 1.0);""",
+    )
+    make_database(
+        root,
+        "zoo",
+        """CREATE TABLE Cage (id INTEGER PRIMARY KEY, wing TEXT);
+           CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT, cage_id INTEGER REFERENCES Cage(id), sound TEXT);
+           INSERT INTO Cage VALUES (1, 'north'), (2, 'south');
+           INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL), (3, CAST(x'41ff' AS TEXT), 2, NULL);
+           CREATE TABLE tick (n INTEGER);
+           WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 21)
+           INSERT INTO tick SELECT n FROM c;""",
+    )
+    write_json(root / "train_spider.json", TRAIN)
+    write_json(root / "dev.json", DEV)
+    tables = [
+        {"db_id": "shop", "table_names_original": ["item"]},
+        {"db_id": "zoo", "table_names_original": ["Cage"]},
+    ]
+    write_json(root / "tables.json", tables)
+    return root

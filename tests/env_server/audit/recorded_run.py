@@ -1,0 +1,168 @@
+"""A small run, recorded as the trainer records one: random actions over HTTP, lines, metrics,
+summary, checksums."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from env_server.app import create_app
+from env_server.audit.recompute import PHASES, eval_row, training_row
+from env_server.settings import Settings
+from shared.client import in_process
+from shared.dataset import load_splits
+from shared.run_files import (
+    RecordedEpisode,
+    checksums,
+    numbered_lines,
+    read_episode,
+    render_checksums,
+    sealed,
+)
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.evaluation.evaluate import EvalResult, Mode
+from trainer.rollout.dataset import load_question_prompts
+from trainer.rollout.generators.base import View
+from trainer.rollout.generators.policies import RandomPolicy
+from trainer.rollout.loop import play_episodes
+from trainer.run.folder import Run
+from trainer.run.records import Book, Episode, Turn
+from trainer.run.summary import rates, totals
+
+STEPS = 2  # of training
+GROUP = 3  # episodes of one question
+BUDGET = 5
+
+
+class Mixed(RandomPolicy):
+    """Random actions; of a question's second episode untidy texts up to the budget, of its third
+    none after two."""
+
+    def act(self, views: Sequence[View]) -> list[str | None]:
+        return [self._mixed(view) for view in views]
+
+    def _mixed(self, view: View) -> str | None:
+        untidy = (
+            "**describe** the shop",
+            "What now?",
+            "QUERY: SELECT 1",
+            "query: select nothing",
+            "SAMPLE nowhere",
+        )
+        if view.repeat == 1:
+            return untidy[len(view.actions) % len(untidy)]
+        return None if view.repeat == 2 and len(view.actions) == 2 else self._act(view)
+
+
+def record(data_dir: Path, run: Path) -> Path:
+    """Play it and write its folder, which is returned."""
+    config = GRPOConfig.preset(
+        "offline", data_dir=data_dir, step_budget=BUDGET, difficulty_filter="easy,medium,hard"
+    )
+    splits = load_splits(data_dir)
+    book = Book(splits["train"], splits["eval"], REWARD_WEIGHTS)
+    train, evaluation = (load_question_prompts(config, split) for split in ("train", "eval"))
+    app = create_app(Settings(data_dir=data_dir))
+    lines: list[dict[str, Any]] = []
+    with in_process(app).sync() as client:
+
+        def play(rows: Sequence[Any], seed: int) -> list[Episode]:
+            prompts = [row["prompt"] for row in rows]
+            played = play_episodes(
+                prompts, None, None, config, client=client, policy=Mixed(), seed=seed
+            )
+            return [book.episode(row) for row in played]
+
+        def keep(phase: str, mode: str, step: int, rows: Sequence[Any], seed: int) -> None:
+            lines.extend(one.as_line(phase, mode, step) for one in play(rows, seed))
+
+        keep("random", "sampled", 0, evaluation, 1)
+        keep("before", "greedy", 0, evaluation, 2)
+        for step in range(1, STEPS + 1):
+            keep("train", "sampled", step, [row for row in train for _ in range(GROUP)], 10 + step)
+        keep("eval", "greedy", 1, evaluation[:2], 3)
+        keep("after", "greedy", STEPS, evaluation, 4)
+        metadata = client.metadata()
+    run.mkdir(parents=True)
+    settings = {
+        "step_budget": BUDGET,
+        "questions_path": config.questions_path,
+        "db_dir": config.db_dir,
+    }
+    digests = {"data_digest": metadata.data_digest, "server_digest": metadata.digest}
+    write(
+        run / "config.json",
+        {"config": settings, "reward_version": metadata.reward_version, **digests},
+    )
+    write_lines(run / "episodes.jsonl", lines)
+    write_results(run)
+    return run
+
+
+def write_results(run: Path) -> None:
+    """metrics.jsonl, summary.json and SHA256SUMS, as the episodes have it."""
+    episodes = [read_episode(line) for _, line in numbered_lines(run / "episodes.jsonl")]
+
+    def of(phase: str, step: int) -> list[RecordedEpisode]:
+        return [one for one in episodes if (one.phase, one.step) == (phase, step)]
+
+    few = {one.question_id for one in of("eval", 1)}
+    ends = {0: "before", STEPS: "after"}
+    points = {
+        step: [one for one in of(phase, step) if one.question_id in few]
+        for step, phase in ends.items()
+    }
+    rows: list[dict[str, Any]] = [{"step": 0, **eval_row(points[0])}]
+    rows += [
+        {"step": step, "loss": 0.5, **training_row(of("train", step))}
+        for step in range(1, STEPS + 1)
+    ]
+    rows += [{"step": 1, **eval_row(of("eval", 1))}, {"step": STEPS, **eval_row(points[STEPS])}]
+    write_lines(run / "metrics.jsonl", rows)
+    measured: dict[str, dict[str, Any]] = {}
+    for phase in PHASES:
+        modes = {one.mode for one in episodes if one.phase == phase}
+        measured[phase] = {mode: result_of(episodes, phase, mode).summary() for mode in modes}
+    results = {f"eval_success_{phase}": rates(modes) for phase, modes in measured.items()}
+    write(run / "summary.json", {**results, **totals(Run(run)), "evaluations": measured})
+    (run / "model").mkdir(exist_ok=True)
+    (run / "model" / "model.safetensors").write_bytes(bytes(range(256)))
+    (run / "SHA256SUMS").write_text(render_checksums(checksums(run)))
+
+
+def result_of(episodes: Sequence[RecordedEpisode], phase: str, mode: Mode) -> EvalResult:
+    """What the trainer measured, from the lines of one phase in one mode."""
+    played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
+    return EvalResult(mode, tuple(map(as_played, played)), 1.0)
+
+
+def as_played(line: RecordedEpisode) -> Episode:
+    """The trainer's own record of an episode, without its observations' texts."""
+    texts = [
+        text or action
+        for text, action in zip_longest(line.texts[: len(line.actions)], line.actions)
+    ]
+    fields = line.model_dump(exclude={"phase", "mode", "step", "texts"})
+    return Episode(**fields, turns=tuple(Turn(text, "") for text in texts))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def forge(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a line, counted from 1, and seal it again, as a forger would."""
+    rows = read(path)
+    change(rows[number - 1])
+    rows[number - 1].pop("sha256", None)
+    rows[number - 1] = sealed(rows[number - 1])
+    write_lines(path, rows)

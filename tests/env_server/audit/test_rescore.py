@@ -1,0 +1,150 @@
+"""`python -m env_server rescore`: the same episodes by other rewards or another standard."""
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from env_server.__main__ import command
+from env_server.audit import rescore as module
+from env_server.audit.rescore import Rescored, Source, rescore
+from env_server.rewards import RULES, VERSIONS, RewardRules
+from env_server.verifier import Gold, verify
+from shared.errors import DataError
+from tests.env_server.audit.recorded_run import forge, read, record
+
+
+@pytest.fixture(scope="module")
+def recorded(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tiny_data, tmp_path_factory.mktemp("runs") / "run")
+
+
+def score(path: Path, **options: Any) -> Rescored:
+    return asyncio.run(rescore(Source.open(path), workers=1, **options))
+
+
+def test_by_its_own_rewards_and_standard_nothing_changes(recorded: Path) -> None:
+    found = score(recorded)
+    lines = read(recorded / "episodes.jsonl")
+    assert found.changes == []
+    assert found.skipped == 0
+    assert sum(tally.episodes for tally in found.tallies.values()) == len(lines)
+    for (phase, mode), tally in found.tallies.items():
+        rewards = [
+            line["reward"] for line in lines if (line["phase"], line["mode"]) == (phase, mode)
+        ]
+        assert tally.as_json()["mean_reward"] == [round(sum(rewards) / len(rewards), 6)] * 2
+
+
+def test_sparse_rewards_are_the_verdict_alone(recorded: Path) -> None:
+    found = score(recorded / "episodes.jsonl", rewards="sparse")
+    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
+    assert {change.line for change in found.changes} == {
+        number for number, line in lines.items() if line["reward"] != line["correctness"]
+    }
+    for change in found.changes:
+        assert change.new_reward == lines[change.line]["correctness"]
+        assert change.old_reward == lines[change.line]["reward"]
+        assert not change.flipped
+
+
+def test_other_amounts_are_paid_for_the_same_facts(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dear = RewardRules(operational={**RULES.operational, "repeat": -0.05}, progress_weight=0.3)
+    monkeypatch.setitem(VERSIONS, "dear repeats", dear)
+    found = score(recorded, rewards="dear repeats")
+    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
+    assert found.changes
+    for change in found.changes:
+        line = lines[change.line]
+        repeated = len(line["actions"]) - len(set(line["actions"]))
+        most = 0.15 * line["progress"]  # what twice the progress weight adds
+        assert change.new_reward <= change.old_reward + most + 1e-9
+        assert repeated or line["progress"] > 0
+
+
+def test_another_standard_flips_the_verdicts_that_it_must(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standard for which every answer is right, and one that takes what ours does but for
+    numbers."""
+
+    def generous(text: str, gold: Gold) -> bool:
+        return True
+
+    def no_numbers(text: str, gold: Gold) -> bool:
+        return verify(text, gold) and gold.answer_type not in ("integer", "float")
+
+    ours = module.STANDARDS["strict"]
+    others = {
+        "generous": replace(ours, answer=generous),
+        "no numbers": replace(ours, answer=no_numbers),
+    }
+    monkeypatch.setattr(module, "STANDARDS", others)
+    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
+    found = score(recorded, standard="generous")
+    flipped = {change.line for change in found.changes if change.flipped}
+    assert flipped == {number for number, line in lines.items() if line["outcome"] == "wrong"}
+    assert all(
+        change.new_reward == pytest.approx(change.old_reward + 1.0) for change in found.changes
+    )
+    assert sum(tally.gained for tally in found.tallies.values()) == len(flipped) > 0
+    assert sum(tally.lost for tally in found.tallies.values()) == 0
+    lost = [change for change in score(recorded, standard="no numbers").changes if change.flipped]
+    assert all(
+        lines[change.line]["outcome"] == "correct" and not change.is_correct for change in lost
+    )
+
+
+def test_what_can_not_be_scored_is_named(recorded: Path, tmp_path: Path, tiny_data: Path) -> None:
+    with pytest.raises(DataError, match="no reward version '7'; there are 1, sparse"):
+        score(recorded, rewards="7")
+    with pytest.raises(DataError, match="no standard 'lax'"):
+        score(recorded, standard="lax")
+    with pytest.raises(DataError, match="no file at"):
+        Source.open(tmp_path / "nothing.jsonl")
+    alone = tmp_path / "alone.jsonl"
+    shutil.copy(recorded / "episodes.jsonl", alone)
+    with pytest.raises(
+        DataError, match=r"no config\.json beside it: give --data and --step-budget"
+    ):
+        Source.open(alone)
+    found = asyncio.run(rescore(Source.open(alone, tiny_data, 5), workers=1))
+    assert found.changes == []
+    forge(alone, 4, lambda row: row.update(question_id="nobody's"))
+    with pytest.raises(DataError, match=r"alone\.jsonl line 4 can't be replayed: no question"):
+        asyncio.run(rescore(Source.open(alone, tiny_data, 5), workers=1))
+    alone.write_bytes(alone.read_bytes().replace(b"nobody", b"somebo"))
+    with pytest.raises(DataError, match=r"alone\.jsonl line 4: its bytes are not"):
+        Source.open(alone, tiny_data, 5).lines()
+
+
+def test_the_command_says_what_changed(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "rescored.json"
+    arguments = [
+        "rescore",
+        str(recorded),
+        "--rewards",
+        "sparse",
+        "--workers",
+        "1",
+        "--out",
+        str(out),
+    ]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    # its lines are wrapped
+    assert "by rewards sparse, standard strict" in " ".join(result.output.split())
+    assert json.loads(out.read_text())["rewards"] == "sparse"
+    assert {phase["phase"] for phase in json.loads(out.read_text())["phases"]} == {
+        "random", "before", "train", "eval", "after",
+    }  # fmt: skip
+    result = CliRunner().invoke(command, ["rescore", str(recorded), "--standard", "lax"])
+    assert result.exit_code == 1
+    assert "error: no standard 'lax'; there are " in result.output

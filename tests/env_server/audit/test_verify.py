@@ -1,0 +1,410 @@
+"""`python -m env_server verify`: a run passes as it was written, and not with anything changed."""
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from env_server.__main__ import command
+from env_server.audit.verify import Report, verify_run
+from shared.errors import DataError, DigestMismatch
+from shared.run_files import CHECKSUMS, checksums, render_checksums
+from tests.env_server.audit.recorded_run import (
+    forge,
+    read,
+    record,
+    write,
+    write_lines,
+    write_results,
+)
+from tests.env_server.pool_driver import LocalSql
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(scope="session")
+def recorded(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tiny_data, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def run(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "run"))
+
+
+def verify(run: Path, data_dir: Path | None = None) -> Report:
+    sql = LocalSql()
+    try:
+        return asyncio.run(verify_run(run, data_dir=data_dir, sql=sql))
+    finally:
+        sql.runner.close()
+
+
+def number_of(run: Path, wanted: Callable[[dict[str, Any]], object]) -> int:
+    """The number of the first line that is wanted."""
+    return next(
+        number for number, row in enumerate(read(run / "episodes.jsonl"), start=1) if wanted(row)
+    )
+
+
+def test_a_run_passes_as_it_was_written(run: Path) -> None:
+    report = verify(run)
+    lines = read(run / "episodes.jsonl")
+    assert report.problems == []
+    assert report.notes == []
+    assert sum(report.episodes.values()) == len(lines)
+    assert sum(report.observations.values()) == sum(len(line["observations"]) for line in lines)
+    assert sum(report.rewards.values()) == sum(line["steps"] for line in lines) > 100
+    assert report.metrics_rows == len(read(run / "metrics.jsonl"))
+    assert report.files == 5
+    outcomes = {line["outcome"] for line in lines}
+    assert {"wrong", "budget", "abandoned"} <= outcomes
+    assert sum(line["parse_failures"] for line in lines) > 0
+    assert any(text is not None for line in lines for text in line["texts"])
+
+
+def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run: Path) -> None:
+    path = run / "episodes.jsonl"
+    whole, rng = path.read_bytes(), random.Random(4)
+    for place in [0, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(4))]:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        number = whole[:place].count(b"\n") + 1
+        problems = verify(run).problems
+        assert (path.name, number) in {(problem.file, problem.line) for problem in problems}, place
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.json", "metrics.jsonl", "config.json", "model/model.safetensors", CHECKSUMS]
+)
+def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
+    path = run / name
+    content = bytearray(path.read_bytes())
+    # the server's digest, or anywhere
+    place = content.rindex(b'"') - 1 if name == "config.json" else len(content) // 2
+    content[place] ^= 1
+    path.write_bytes(content)
+    told = {problem.file for problem in verify(run).problems}
+    assert told if name == CHECKSUMS else name in told  # a digest that is wrong is told of its file
+
+
+def test_a_finished_run_has_its_checksums(run: Path) -> None:
+    (run / CHECKSUMS).unlink()
+    assert [str(problem) for problem in verify(run).problems] == [
+        f"{CHECKSUMS}: it is not there, and the run is finished"
+    ]
+
+
+def test_a_file_that_came_later_is_noted_and_says_nothing_of_the_run(run: Path) -> None:
+    (run / "controls").mkdir()
+    (run / "controls" / "sft.json").write_text("{}")
+    report = verify(run)
+    assert report.passed
+    assert any("controls/sft.json" in note for note in report.notes)
+
+
+def test_no_byte_can_break_the_audit_itself(run: Path) -> None:
+    """What is damaged is a problem, or an error of ours: never a crash, and never a pass."""
+    rng = random.Random(5)
+    for name in ("metrics.jsonl", "summary.json", "config.json", CHECKSUMS):
+        path = run / name
+        whole = path.read_bytes()
+        for place in rng.sample(range(len(whole)), 8):
+            changed = bytearray(whole)
+            changed[place] = rng.choice(b'x"}{[,:0 \n\xff')
+            path.write_bytes(changed)
+            if changed == whole:
+                continue
+            try:
+                passed = verify(run).passed
+            except (DataError, DigestMismatch):
+                passed = False
+            assert not passed, (name, place)
+        path.write_bytes(whole)
+
+
+def forged(name: str, value: Any) -> Change:
+    return lambda row: row.update({name: value(row[name]) if callable(value) else value})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: the reward was"),
+        (forged("observations", lambda old: ["0" * 16, *old[1:]]), "step 0: the observation was"),
+        (
+            forged("observations", lambda old: [*old[:-1], "f" * 16]),
+            "the observation was ffffffffffffffff",
+        ),
+        (forged("observations", lambda old: old[:-1]), "observations"),
+        (forged("rewards", lambda old: old[:-1]), "rewards"),
+        (forged("reward", lambda old: old + 1.0), "reward was"),
+        (forged("correctness", lambda old: 1.0 - old), "correctness was"),
+        (forged("progress", lambda old: old + 0.25), "progress was"),
+        (forged("operational", lambda old: old - 0.01), "operational was"),
+        (forged("outcome", "correct"), "outcome was"),
+        (forged("steps", lambda old: old + 1), "steps was"),
+        (forged("env_errors", lambda old: old + 1), "env_errors was"),
+        (forged("database", "zoo2"), "database was"),
+        (forged("difficulty", "other"), "difficulty was"),
+        (forged("part", "unknown"), "part was"),
+        (forged("parse_failures", 99), "parse_failures is 99"),
+        (forged("context_overflow", True), "context_overflow"),
+        (forged("texts", lambda old: old[:-1]), "texts"),
+        (forged("question_id", "nobody's"), "can't be replayed: no question"),
+        (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "the observation was"),
+        (
+            forged("actions", lambda old: [*old[:-1], "nonsense"]),
+            "can't be replayed: not an action",
+        ),
+        (
+            forged("actions", lambda old: [*old, "ANSWER: 1"]),
+            "can't be replayed: the episode is over",
+        ),
+    ],
+)
+def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(
+    run: Path, change: Change, said: str
+) -> None:
+    number = number_of(run, lambda row: row["outcome"] == "wrong" and row["steps"] > 1)
+    forge(run / "episodes.jsonl", number, change)
+    write_results(run)
+    problems = verify(run).problems
+    assert {(problem.file, problem.line) for problem in problems} == {("episodes.jsonl", number)}
+    assert any(said in problem.message for problem in problems), [
+        str(problem) for problem in problems
+    ]
+
+
+def test_a_wrong_episode_can_not_become_a_right_one(run: Path) -> None:
+    """Every field that says so, changed together."""
+    number = number_of(run, lambda row: row["outcome"] == "wrong")
+
+    def lie(row: dict[str, Any]) -> None:
+        row.update(outcome="correct", correctness=1.0, reward=row["reward"] + 1.0)
+        row["rewards"][-1] += 1.0
+
+    forge(run / "episodes.jsonl", number, lie)
+    write_results(run)
+    told = [str(problem) for problem in verify(run).problems]
+    assert all(line.startswith(f"episodes.jsonl line {number}: ") for line in told)
+    assert any("outcome was 'correct', and is 'wrong'" in line for line in told)
+
+
+def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no_reward(
+    run: Path,
+) -> None:
+    number = number_of(run, lambda row: row["outcome"] == "wrong" and row["steps"] > 2)
+    path, whole = run / "episodes.jsonl", (run / "episodes.jsonl").read_bytes()
+
+    def leave(row: dict[str, Any], outcome: str, kept: int) -> None:
+        for name in ("actions", "texts", "rewards"):
+            row[name] = row[name][:kept]
+        row["observations"] = row["observations"][: kept + 1] if kept >= 0 else []
+        row.update(outcome=outcome, steps=kept)
+
+    for reward in (None, 0.0):
+        path.write_bytes(whole)
+        forge(path, number, lambda row: leave(row, "infra_failed", 1))
+        parts = dict.fromkeys(("correctness", "progress", "operational"))
+        forge(
+            path,
+            number,
+            lambda row, reward=reward, parts=parts: row.update(parts, reward=reward, env_errors=0),
+        )  # type: ignore[misc]
+        told = [
+            problem
+            for problem in verify(run).problems
+            if problem.file == path.name and problem.line
+        ]
+        assert [problem.line for problem in told] == ([] if reward is None else [number])
+    forge(
+        path,
+        number,
+        lambda row: row.update(actions=[], texts=["nothing"], rewards=[], observations=[], steps=0),
+    )
+    forge(path, number, lambda row: row.update(reward=None))
+    told = [
+        problem for problem in verify(run).problems if problem.file == path.name and problem.line
+    ]
+    assert told == []  # lost at its reset
+
+
+def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_curve(run: Path) -> None:
+    lines = read(run / "episodes.jsonl")
+    number = number_of(run, lambda row: row["phase"] == "train") - 1
+    for changed in ([*lines[:number], *lines[number + 1 :]], [*lines, lines[number]]):
+        write_lines(run / "episodes.jsonl", changed)
+        files = {problem.file for problem in verify(run).problems}
+        assert {"metrics.jsonl", "summary.json", "episodes.jsonl"} <= files
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1), ("episodes", 5),
+        ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9),
+        ("eval_greedy_reward", 0.9), ("eval_n", 9),
+    ],
+)  # fmt: skip
+def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(
+    run: Path, key: str, value: float
+) -> None:
+    rows = read(run / "metrics.jsonl")
+    for number, row in enumerate(rows, start=1):
+        if key not in row:
+            continue
+        write_lines(
+            run / "metrics.jsonl", [*rows[: number - 1], {**row, key: value}, *rows[number:]]
+        )
+        problems = [
+            problem
+            for problem in verify(run).problems
+            if problem.file == "metrics.jsonl" and problem.line
+        ]
+        lines = [problem.line for problem in problems]
+        # without its step, the next row's lack some
+        assert lines[0] == number if key == "step" else lines == [number]
+        said = f"its step is {value!r}" if key == "step" else f"{key} is {value!r}, and "
+        assert problems[0].message.startswith(said)
+
+
+def test_what_a_learning_curve_leaves_out_is_found(run: Path) -> None:
+    rows = read(run / "metrics.jsonl")
+    trained = max(number for number, row in enumerate(rows, start=1) if "episodes" in row)
+    bare = {key: value for key, value in rows[trained - 1].items() if key != "success"}
+    for changed, said in (
+        (
+            [*rows[: trained - 1], bare, *rows[trained:]],
+            f"metrics.jsonl line {trained}: success is missing",
+        ),
+        (
+            [*rows[: trained - 1], *rows[trained:]],
+            "metrics.jsonl: no row has the training episodes after step 1",
+        ),
+    ):
+        write_lines(run / "metrics.jsonl", changed)
+        assert any(str(problem).startswith(said) for problem in verify(run).problems), said
+
+
+def result(*path: str, value: Any) -> Change:
+    """Sets a field of summary.json; `mode` is the one mode that there is."""
+
+    def change(summary: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            summary = summary[next(iter(summary)) if key == "mode" else key]
+        summary[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (result("eval_success_after", "mode", "unseen", "rate", value=0.99),
+         "eval_success_after.greedy.unseen.rate is 0.99"),
+        (result("eval_success_after", "mode", "overall", "ci95", value=[0.9, 1.0]),
+         "eval_success_after.greedy.overall.ci95 is [0.9, 1.0], and ["),
+        (result("evaluations", "before", "mode", "by_difficulty", "easy", "ci95", value=[0.0]),
+         "evaluations.before.greedy.by_difficulty.easy.ci95 is [0.0], and ["),
+        (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1, and "),
+        (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
+        (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled is of no episode"),
+        (result("env_errors", value=-1), "env_errors is -1, and "),
+        (result("by_phase", "train", "parse_failures", value=-1), "by_phase.train.parse_failures is -1"),
+        (result("by_phase", "more", value={"episodes": 9}), "by_phase.more is of no episode"),
+        (result("evaluations", "after", "mode", "by_difficulty", "easy", "n", value=99),
+         "evaluations.after.greedy.by_difficulty.easy.n is 99"),
+        (result("evaluations", "after", "mode", "behaviour", "seen", "repeats", value=-1.0),
+         "evaluations.after.greedy.behaviour.seen.repeats is -1.0"),
+        (result("evaluations", "random", "mode", "outcomes", "correct", value=99),
+         "evaluations.random.sampled.outcomes.correct is "),
+        (result("evaluations", "random", "mode", "mean_reward", value=9.0),
+         "evaluations.random.sampled.mean_reward is 9.0"),
+    ],
+)  # fmt: skip
+def test_a_result_that_does_not_follow_from_the_episodes_is_found(
+    run: Path, change: Change, said: str
+) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    change(summary)
+    write(run / "summary.json", summary)
+    (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
+    (problem,) = map(str, verify(run).problems)
+    assert problem.startswith(f"summary.json: {said}")
+
+
+def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
+    for name in ("summary.json", "metrics.jsonl", CHECKSUMS):
+        (run / name).unlink()
+    report = verify(run)
+    assert report.passed
+    assert len(report.notes) == 2
+    assert all(name in " ".join(report.notes) for name in ("summary.json", CHECKSUMS))
+    (run / "episodes.jsonl").write_bytes(b"")
+    with pytest.raises(DataError, match="no episode yet"):
+        verify(run)
+
+
+def test_other_data_are_refused_and_the_remedy_named(
+    run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(tiny_data, tmp_path / "other"))
+    questions = other / "questions" / "questions_eval.json"
+    questions.write_text(questions.read_text().replace("28500", "28501"))
+    with pytest.raises(DigestMismatch, match="--data"):
+        verify(run, other)
+    # no remedy: --data is what was given
+    with pytest.raises(DataError, match=r"no data at \S*nowhere$"):
+        verify(run, tmp_path / "nowhere")
+    config = json.loads((run / "config.json").read_text())
+    config["config"]["db_dir"] = str(tmp_path / "gone" / "databases")
+    write(run / "config.json", config)
+    with pytest.raises(DataError, match=r"no data at \S*gone, where .*--data"):
+        verify(run)
+    with pytest.raises(DataError, match="no run at"):
+        verify(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="is not a run"):
+        verify(other)
+
+
+def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    write(run / "config.json", {**config, "server_digest": "other"})
+    (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
+    report = verify(run)
+    assert report.passed
+    assert "other rules" in report.notes[0]
+    write(run / "config.json", {**config, "reward_version": "0"})
+    with pytest.raises(DataError, match="reward version '0'"):
+        verify(run)
+
+
+def test_the_command_says_what_it_did(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "passed: " in result.output
+    assert json.loads(out.read_text())["passed"] is True
+    forge(run / "episodes.jsonl", 3, forged("reward", 9.0))
+    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1"])
+    assert result.exit_code == 1
+    assert "episodes.jsonl line 3: reward was 9.0" in result.output
+    assert "FAILED" in result.output
+    missing = tmp_path / "missing" / "report.json"
+    result = CliRunner().invoke(
+        command, ["verify", str(run), "--workers", "1", "--out", str(missing)]
+    )
+    assert result.exit_code == 1
+    assert "FAILED" in result.output  # what it found is said all the same
+    assert "error: [Errno 2]" in result.output
+    result = CliRunner().invoke(command, ["verify", str(tmp_path / "nowhere")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: no run at")

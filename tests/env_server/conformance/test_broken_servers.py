@@ -1,0 +1,265 @@
+"""The conformance suite finds what is wrong with a server: each fault, put between it and a server
+that passes."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from env_server.app import create_app
+from env_server.conformance.check import Finding, run
+from env_server.conformance.command import GROUPS, all_checks
+from env_server.conformance.corpus import load
+from env_server.conformance.wire import Wire
+from env_server.settings import Settings
+
+Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
+
+
+class Between(httpx.AsyncBaseTransport):
+    """A transport that lets a fault handle each request; the fault may `send` it on, changed or
+    not."""
+
+    def __init__(
+        self,
+        inner: httpx.AsyncBaseTransport,
+        fault: Callable[[httpx.Request, Send], Awaitable[Any]],
+    ) -> None:
+        self.inner, self.fault = inner, fault
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        reply = await self.fault(request, self.inner.handle_async_request)
+        assert isinstance(reply, httpx.Response)
+        return reply
+
+
+@dataclass
+class OnReply:
+    """A fault in the JSON of what answers a path: `change` edits it in place."""
+
+    paths: tuple[str, ...]
+    change: Callable[[Any, Any], None]  # (the request's JSON, the reply's)
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        sent = (
+            json.loads(request.content)
+            if request.content[:1] == b"{" and request.content[-1:] == b"}"
+            else {}
+        )
+        reply = await send(request)
+        content = await reply.aread()
+        if request.url.path in self.paths and reply.status_code == 200:
+            body = json.loads(content)
+            self.change(sent, body)
+            content = json.dumps(body).encode()
+        return httpx.Response(
+            reply.status_code, headers={"content-type": "application/json"}, content=content
+        )
+
+
+@dataclass
+class OnRequest:
+    """A fault in the JSON of what is sent: `drop` is left out of every request."""
+
+    drop: str
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        try:
+            body = json.loads(request.content)
+            body.pop(self.drop, None)
+        except (ValueError, AttributeError):
+            return await send(request)
+        return await send(httpx.Request(request.method, request.url, json=body))
+
+
+class OneAtATime:
+    """Every request waits for the one before it, and recursive queries take their time."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        async with self.lock:
+            if b"RECURSIVE" in request.content:
+                await asyncio.sleep(0.4)
+            return await send(request)
+
+
+class Dying:
+    """A server that is gone after a number of requests."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        self.left -= 1
+        if self.left < 0:
+            raise httpx.ConnectError("gone", request=request)
+        return await send(request)
+
+
+async def bare_errors(request: httpx.Request, send: Send) -> httpx.Response:
+    reply = await send(request)
+    if reply.status_code == 200:
+        return reply
+    return httpx.Response(reply.status_code, json={"detail": "something is wrong"})
+
+
+async def pages_for_errors(request: httpx.Request, send: Send) -> httpx.Response:
+    reply = await send(request)
+    return (
+        reply
+        if reply.status_code == 200
+        else httpx.Response(reply.status_code, text="<html>Sorry</html>")
+    )
+
+
+@asynccontextmanager
+async def served(data_dir: Path) -> AsyncIterator[httpx.ASGITransport]:
+    app = create_app(Settings(data_dir=data_dir, sql_workers=2))
+    async with app.router.lifespan_context(app):
+        yield httpx.ASGITransport(app=app, raise_app_exceptions=False)
+
+
+def findings(data_dir: Path, fault: Any, *groups: str, hostile: str | None = None) -> list[Finding]:
+    """What the suite finds of a server with this fault, in these groups; of the hostile queries one
+    alone."""
+
+    async def main() -> list[Finding]:
+        queries = [query for query in load() if query.name == hostile]
+        checks = [check for check in all_checks(queries, data_dir) if check.group in groups]
+        async with served(data_dir) as app:
+            transport = Between(app, fault) if fault is not None else app
+            async with httpx.AsyncClient(
+                base_url="http://server", transport=transport, timeout=30
+            ) as client:
+                return await run(Wire(client), checks)
+
+    return asyncio.run(main())
+
+
+def failed(found: list[Finding]) -> list[str]:
+    return [finding.name for finding in found if finding.status == "FAIL"]
+
+
+def test_a_sound_server_passes(tiny_data: Path) -> None:
+    found = findings(tiny_data, None, *GROUPS, hostile="duplicates and order")
+    assert [(finding.name, finding.detail) for finding in found if finding.status != "ok"] == []
+    assert {finding.group for finding in found} == set(GROUPS)
+
+
+def set_in(*path: str, to: Any) -> Callable[[Any, Any], None]:
+    def change(_: Any, body: Any) -> None:
+        for key in path[:-1]:
+            body = body[key]
+        body[path[-1]] = to() if callable(to) else to
+
+    return change
+
+
+def sorted_rows(_: Any, body: Any) -> None:
+    head, *rows = body["observation"]["result"].split("\n")
+    body["observation"]["result"] = "\n".join([head, *sorted(set(rows))])
+
+
+def path_in_error(_: Any, body: Any) -> None:
+    if body["observation"]["error"]:
+        body["observation"]["error"] += ": unable to read /srv/data/shop.sqlite"
+
+
+def rows_beside_error(_: Any, body: Any) -> None:
+    if body["observation"]["error"]:
+        body["observation"]["result"] = "sql\nCREATE TABLE orders"
+
+
+def hint(sent: Any, body: Any) -> None:
+    if str(sent.get("action", "")).startswith("ANSWER"):
+        body["observation"]["error"] = f"off by {len(sent['action'])}"
+
+
+def teacher(sent: Any, body: Any) -> None:
+    if str(sent.get("action", "")).startswith("ANSWER") and body["info"]["question_id"] == "shop-4":
+        body["observation"]["error"] = (
+            "try SELECT name FROM customers WHERE city = 'Oslo' next time"
+        )
+
+
+def backwards(_: Any, body: Any) -> None:
+    body["results"].reverse()
+
+
+STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
+
+
+@pytest.mark.parametrize(
+    ("fault", "group", "name"),
+    [
+        (OnReply(STEP, set_in("info", "gold_answer", to=5)), "gold", "no field of any reply is named after gold"),
+        (OnReply(STEP, set_in("info", "gold_answer", to=5)), "play",
+         "DESCRIBE, SAMPLE, QUERY and ANSWER do what they say"),
+        (OnReply(STEP, hint), "gold", "wrong answers are told apart by nothing but themselves"),
+        (OnReply(STEP, teacher), "gold", "no reply holds a question's gold SQL or answer before it was found"),
+        (OnReply(STEP, set_in("observation", "result", to="potential 0.5")), "gold",
+         "before the end the agent's part says nothing of how near it is"),
+        (OnReply(RESET, set_in("observation", "schema_info", to="Tables: a\na(b)")), "play",
+         "a reset shows a question and the tables' names, and nothing else"),
+        (OnReply(STEP, set_in("reward", to=1.0)), "play", "DESCRIBE, SAMPLE, QUERY and ANSWER do what they say"),
+        (OnReply(STEP, set_in("info", "outcome", to="correct")), "play", "the budget ends an episode"),
+        (OnReply(("/state",), set_in("action_history", to=[])), "play", "state and close"),
+        (OnReply(STEP, set_in("observation", "result", to=time.monotonic)), "determinism",
+         "an episode played again gives the same bytes: alone, at once with others, in another order, under load"),
+        (OnReply(STEP, set_in("observation", "result", to=lambda: f"{time.monotonic()}")), "steps",
+         "the same step again gives the same bytes and charges nothing"),
+        (OnReply(STEP, set_in("observation", "result", to=lambda: f"{time.monotonic()}")), "replay",
+         "an episode rebuilt from its actions is the same, under any id and at any length"),
+        (OnRequest("step"), "steps", "the same step again gives the same bytes and charges nothing"),
+        (OnRequest("step"), "steps", "repeats at the same time give the same bytes and charge once"),
+        (OnRequest("step"), "steps", "another action for an answered step is a conflict, a step ahead is behind"),
+        (OnRequest("seed"), "determinism", "a seed picks the same question"),
+        (OnRequest("digest"), "replay", "a replay for another server is refused"),
+        (OnRequest("actions"), "replay", "a lost episode comes back under its own id"),
+        (bare_errors, "errors", "unknown episodes, questions and paths say so"),
+        (pages_for_errors, "errors", "what is no request is 422 invalid_request"),
+        (OnReply(("/step_batch",), backwards), "errors",
+         "a batch answers as single requests do, in order, and a bad item fails alone"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_found(tiny_data: Path, fault: Any, group: str, name: str) -> None:
+    assert name in failed(findings(tiny_data, fault, group))
+
+
+@pytest.mark.parametrize(
+    ("fault", "query", "said"),
+    [
+        (OnReply(STEP, sorted_rows), "duplicates and order", "must show"),
+        (OnReply(STEP, path_in_error), "catalogue", "name no path"),
+        (OnReply(STEP, rows_beside_error), "catalogue", "show nothing"),
+        (
+            OnReply(STEP, set_in("observation", "error", to=None)),
+            "catalogue",
+            "must be sql_denied, not shown",
+        ),
+        (OneAtATime(), "endless recursion", "other episodes waited"),
+    ],
+)
+def test_a_leaking_jail_is_found(tiny_data: Path, fault: Any, query: str, said: str) -> None:
+    found = findings(tiny_data, fault, "hostile", hostile=query)
+    assert [
+        finding.detail for finding in found if finding.name == query and said in finding.detail
+    ] != []
+    assert query in failed(found)
+
+
+def test_a_server_that_goes_away_is_one_failure_and_no_crash(tiny_data: Path) -> None:
+    found = findings(tiny_data, Dying(after=20), "play", "steps", "errors")
+    statuses = [finding.status for finding in found]
+    assert statuses.count("FAIL") == 1
+    assert statuses.index("skip") == statuses.index("FAIL") + 1
+    assert set(statuses[statuses.index("skip") :]) == {"skip"}

@@ -1,0 +1,187 @@
+"""The conformance suite against a real server, its workers' CPU and memory watched from outside."""
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from env_server.conformance import corpus
+from env_server.conformance.check import Finding, run
+from env_server.conformance.command import GROUPS, all_checks, conformance
+from env_server.conformance.corpus import Hostile
+from env_server.conformance.jail import checks as jail_checks
+from env_server.conformance.wire import Wire
+from tests.conftest import write_data
+from tests.servers import running_server
+
+ROOT = Path(__file__).parents[3]
+MAX_CPU_S = 2.5
+MAX_BYTES = 200_000_000
+linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc")
+
+
+def command(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "env_server", "conformance", *options],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        capture_output=True, text=True, timeout=250,
+    )  # fmt: skip
+
+
+class Workers:
+    """The processes under a server: what a query costs them. A worker that was killed is a failure
+    of the test."""
+
+    def __init__(self, server_pid: int) -> None:
+        self.server_pid = server_pid
+        self.pids = self.find()
+        self.cpu_s: dict[str, float] = {}
+        self.peak_bytes: dict[str, int] = {}
+        self.began = self.clocks()
+        self.forget_peaks()
+
+    def find(self) -> list[int]:
+        return sorted(
+            int(pid)
+            for pid in Path(f"/proc/{self.server_pid}/task/{self.server_pid}/children")
+            .read_text()
+            .split()
+        )
+
+    def clocks(self) -> list[float]:
+        return [time.clock_gettime(~pid << 3 | 2) for pid in self.pids]
+
+    def forget_peaks(self) -> None:
+        for pid in self.pids:
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    async def after(self, query: Hostile) -> None:
+        """The dearest worker's CPU since the last query, which includes that of other episodes'
+        steps meanwhile."""
+        assert self.find() == self.pids, f"{query.name} cost a worker its life"
+        now = self.clocks()
+        self.cpu_s[query.name] = max(
+            after - before for before, after in zip(self.began, now, strict=True)
+        )
+        self.peak_bytes[query.name] = max(
+            1024 * int(line.split()[1])
+            for pid in self.pids
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if line.startswith("VmHWM:")
+        )
+        self.forget_peaks()
+        self.began = self.clocks()
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+@linux
+def test_hostile_queries_cost_little_and_hurt_nobody(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data")
+    before = digests(tmp_path)
+    queries = corpus.load()
+
+    async def attack(url: str, workers: Workers) -> list[Finding]:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return await run(Wire(client), jail_checks(queries, workers.after))
+
+    with running_server(data, "--workers", "2") as server:
+        workers = Workers(server.process.pid)
+        findings = asyncio.run(attack(server.url, workers))
+        assert workers.find() == workers.pids
+        assert "Traceback" not in server.log()
+    assert [
+        f"{finding.name}: {finding.detail}" for finding in findings if finding.status != "ok"
+    ] == []
+    assert len(findings) == len(queries) + 1
+    assert workers.cpu_s.keys() == workers.peak_bytes.keys() == {query.name for query in queries}
+    assert {name: cpu for name, cpu in workers.cpu_s.items() if cpu > MAX_CPU_S} == {}
+    assert {name: peak for name, peak in workers.peak_bytes.items() if peak > MAX_BYTES} == {}
+    assert max(workers.cpu_s.values()) > 0.1, "nothing was measured"
+    assert digests(tmp_path) == before
+
+
+def test_the_command_passes_and_prints_its_table(tmp_path: Path, tiny_data: Path) -> None:
+    report = tmp_path / "report.json"
+    groups = [option for group in GROUPS if group != "hostile" for option in ("--only", group)]
+    with running_server(tiny_data, "--workers", "2") as server:
+        done = command(
+            "--url", server.url, "--data", str(tiny_data), "--json", str(report), *groups
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(report.read_text())
+    assert found["ok"] is True
+    assert {finding["group"] for finding in found["findings"]} == set(GROUPS) - {"hostile"}
+    assert len(found["findings"]) == len(
+        [check for check in all_checks([], tiny_data) if check.group != "hostile"]
+    )
+    for finding in found["findings"]:
+        assert finding["name"][:60] in done.stdout
+    assert "0 failed" in done.stdout
+
+
+def test_the_command_fails_where_a_query_is_answered_otherwise(
+    tmp_path: Path, tiny_data: Path
+) -> None:
+    (tmp_path / "one.toml").write_text(
+        "[[query]]\nname = 'wrongly expected'\nwhat = 'w'\nsql = 'SELECT 1 AS one'\ndefence = 'steps'\n"
+        "expect = 'sql_denied'\n"
+    )
+    with running_server(tiny_data, "--workers", "1") as server:
+        done = command("--url", server.url, "--only", "hostile", "--hostile", str(tmp_path))
+    assert done.returncode == 1
+    assert "FAIL hostile: wrongly expected" in done.stdout
+    assert "must be sql_denied, not shown" in done.stdout
+
+
+def invoke(*options: str) -> Result:
+    app = typer.Typer()
+    app.command()(conformance)
+    return CliRunner().invoke(app, options)
+
+
+def test_a_url_of_something_else_is_one_clear_line(tmp_path: Path, tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1") as server:
+        done = invoke("--url", f"{server.url}/somewhere", "--only", "play")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: ")
+        assert "neither /health nor /metadata" in done.stderr
+        done = invoke(
+            "--url", server.url, "--only", "play", "--json", str(tmp_path / "no" / "a.json")
+        )
+        assert done.exit_code == 1
+        assert "0 failed" in done.stdout
+        assert "error: can't write" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--url", "http://127.0.0.1:9"], "is a server running there?"),
+        (["--url", "http://127.0.0.1:9", "--only", "nonsense"], "nonsense"),
+        (["--url", "http://127.0.0.1:9", "--hostile", "/no/such/place"], "/no/such/place"),
+        (["--url", "http://127.0.0.1:9", "--data", "/no/such/place"], "/no/such/place"),
+        (["--url", "http://host:port"], "no URL"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_clear_line(options: list[str], named: str) -> None:
+    done = invoke(*options)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert named in done.stderr

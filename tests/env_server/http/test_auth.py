@@ -1,0 +1,223 @@
+"""Who may ask what, with each of the keys set or not."""
+
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from env_server.__main__ import command
+from env_server.app import create_app
+from env_server.http import auth
+from env_server.http.auth import KeyRing
+from env_server.settings import Settings
+from shared.client import in_process
+from shared.client.auth import bearer
+from shared.errors import Unauthorized
+
+pytestmark = pytest.mark.anyio
+AGENT, OPERATOR = "agent-key-0123456789", "operator-key-0123456789"
+PROBES = ["/health", "/ready"]
+AGENTS = ["/metadata", "/schema", "/openapi.json", "/state?episode_id=e", "/nothing", "/operators"]
+OPERATORS = ["/operator/verdicts", "/operator/verdicts/e", "/metrics"]
+
+
+@asynccontextmanager
+async def serving(data_dir: Path, **given: str | None) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(Settings(data_dir=data_dir, sql_workers=1, **given))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://e") as http,
+    ):
+        yield http
+
+
+async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
+    """The paths that are answered otherwise than with 401."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    found = set()
+    for path in [*PROBES, *AGENTS, *OPERATORS]:
+        reply = await http.get(path, headers=headers)
+        if reply.status_code == 401:
+            assert reply.json()["error"]["code"] == "unauthorized"
+            assert reply.headers["www-authenticate"] == "Bearer"
+        else:
+            found.add(path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("agent", "operator", "by_nobody", "by_agent", "by_operator"),
+    [
+        (
+            None,
+            None,
+            [*PROBES, *AGENTS, *OPERATORS],
+            [*PROBES, *AGENTS, *OPERATORS],
+            [*PROBES, *AGENTS, *OPERATORS],
+        ),
+        (AGENT, None, PROBES, [*PROBES, *AGENTS], PROBES),
+        (None, OPERATOR, [*PROBES, *AGENTS], [*PROBES, *AGENTS], [*PROBES, *AGENTS, *OPERATORS]),
+        (AGENT, OPERATOR, PROBES, [*PROBES, *AGENTS], [*PROBES, *AGENTS, *OPERATORS]),
+    ],
+    ids=["no keys", "the agents'", "the operator's", "both"],
+)
+async def test_what_each_key_opens(
+    tiny_data: Path,
+    agent: str | None,
+    operator: str | None,
+    by_nobody: list[str],
+    by_agent: list[str],
+    by_operator: list[str],
+) -> None:
+    async with serving(tiny_data, api_key=agent, operator_key=operator) as http:
+        assert await opened(http, None) == set(by_nobody)
+        assert await opened(http, AGENT) == set(by_agent)
+        assert await opened(http, OPERATOR) == set(by_operator)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        AGENT,
+        f"Basic {AGENT}",
+        f"Bearer {AGENT}x",
+        f"Bearer {AGENT[:-1]}",
+        "Bearer é",
+    ],
+)
+async def test_what_is_not_the_key_opens_nothing_and_is_not_repeated(
+    tiny_data: Path, header: str
+) -> None:
+    async with serving(tiny_data, api_key=AGENT, operator_key=OPERATOR) as http:
+        reply = await http.post("/reset", headers={"Authorization": header.encode()}, json={})
+        assert reply.status_code == 401
+        assert AGENT[:-1] not in reply.text
+        assert "SQLENV_API_KEY" in reply.json()["error"]["message"]
+
+
+async def test_the_schemes_letters_may_be_of_any_case(tiny_data: Path) -> None:
+    async with serving(tiny_data, api_key=AGENT) as http:
+        assert (
+            await http.post("/reset", headers={"Authorization": f"bearer  {AGENT}"})
+        ).status_code == 200
+
+
+def test_keys_are_compared_in_constant_time_and_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[bytes] = []
+    compare_digest = hmac.compare_digest
+
+    def compare(given: bytes, key: bytes) -> bool:
+        compared.append(key)
+        return compare_digest(given, key)
+
+    monkeypatch.setattr(auth.hmac, "compare_digest", compare)
+    ring = KeyRing(Settings(api_key=SecretStr(AGENT), operator_key=SecretStr(OPERATOR)))
+    for given in (AGENT, OPERATOR):
+        compared.clear()
+        ring.check("/step", f"Bearer {given}".encode())
+        assert set(compared) == {AGENT.encode(), OPERATOR.encode()}
+
+
+async def test_a_body_is_not_read_before_the_key_is_right(tiny_data: Path) -> None:
+    read: list[int] = []
+    async with serving(tiny_data, api_key=AGENT) as http:
+        app = http._transport.app  # type: ignore[attr-defined]
+        sent: list[int] = []
+
+        async def receive() -> dict[str, object]:
+            read.append(1)
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                sent.append(message["status"])  # type: ignore[arg-type]
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/reset",
+            "headers": [],
+            "query_string": b"",
+            "app": app,
+        }
+        await app(scope, receive, send)
+    assert (sent, read) == ([401], [])
+
+
+# -- the client
+# ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_client_sends_its_key(tiny_data: Path) -> None:
+    settings = Settings(data_dir=tiny_data, sql_workers=1, api_key=SecretStr(AGENT))
+    async with in_process(create_app(settings), api_key=AGENT) as client:
+        reply = await client.reset(seed=1)
+        assert (await client.step(reply.episode_id, "QUERY: SELECT 1")).observation.result
+    async with in_process(create_app(settings), max_attempts=1) as client:
+        with pytest.raises(Unauthorized, match="SQLENV_API_KEY"):
+            await client.reset(seed=1)
+
+
+async def test_one_variable_serves_both_sides(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLENV_API_KEY", AGENT)
+    async with in_process(create_app(Settings(data_dir=tiny_data, sql_workers=1))) as client:
+        await client.reset(seed=1)
+    async with in_process(
+        create_app(Settings(data_dir=tiny_data)), api_key="another-key-0123456789"
+    ) as client:
+        with pytest.raises(Unauthorized):
+            await client.reset(seed=1)
+
+
+def test_a_key_that_no_header_carries_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SQLENV_API_KEY", raising=False)
+    assert bearer() == {}
+    with pytest.raises(Unauthorized) as caught:
+        bearer("line\nbreak")
+    assert "line" not in caught.value.message
+
+
+# -- settings
+# -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"SQLENV_API_KEY": "short-SECRET"}, "api_key"),
+        ({"SQLENV_API_KEY": "SECRET with a space in it"}, "api_key"),
+        ({"SQLENV_OPERATOR_KEY": "SECRETé-0123456789"}, "operator_key"),
+        (
+            {"SQLENV_API_KEY": "SECRET-0123456789", "SQLENV_OPERATOR_KEY": "SECRET-0123456789"},
+            "operator_key",
+        ),
+    ],
+)
+def test_a_bad_key_is_refused_at_the_start_and_not_shown(
+    environment: dict[str, str], named: str
+) -> None:
+    result = CliRunner().invoke(command, ["--port", "0"], env=environment)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert named in result.stderr
+    assert "SECRET" not in result.output
+
+
+def test_an_empty_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLENV_API_KEY", "")
+    assert Settings().api_key is None

@@ -1,0 +1,172 @@
+"""What people see of an answer and no agent does: the standards side by side, answers as SQL apart."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.models import EpisodeVerdicts, Outcome, ResetResult, StepResult, VerdictTotals
+
+pytestmark = pytest.mark.anyio
+RIGHT = "elephant | 1\nlion | 2\npenguin | 2"  # zoo-2
+TURNED = "1 | elephant\n2 | lion\n2 | penguin"
+
+
+@pytest.fixture
+async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://env"
+    ) as client:
+        yield client
+
+
+async def play(
+    http: httpx.AsyncClient, answer: str, **options: Any
+) -> tuple[StepResult, EpisodeVerdicts]:
+    """One episode of one answer: its last reply, and what people see of it."""
+    reply = await http.post("/reset", json={"question_id": "zoo-2", **options})
+    episode_id = ResetResult.model_validate_json(reply.content).episode_id
+    reply = await http.post("/step", json={"episode_id": episode_id, "action": f"ANSWER: {answer}"})
+    result = StepResult.model_validate_json(reply.content)
+    return result, EpisodeVerdicts.model_validate_json(
+        (await http.get(f"/operator/verdicts/{episode_id}")).content
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (RIGHT, "strict spider bird"),
+        (TURNED, "spider"),
+        (f"{RIGHT}\nlion | 2", "bird"),
+        ("lion | 2", ""),
+    ],
+)
+async def test_an_answer_by_every_standard(
+    http: httpx.AsyncClient, answer: str, right: str
+) -> None:
+    result, seen = await play(http, answer)
+    assert seen.verdicts == {name: name in right.split() for name in ("strict", "spider", "bird")}
+    assert (seen.training_standard, seen.answer_form, seen.question_id) == (
+        "strict",
+        "text",
+        "zoo-2",
+    )
+    assert (
+        seen.outcome
+        == result.info.outcome
+        == (Outcome.CORRECT if "strict" in right else Outcome.WRONG)
+    )
+    assert result.info.ledger.correctness == ("strict" in right)
+
+
+async def test_no_agent_sees_a_verdict(http: httpx.AsyncClient) -> None:
+    """Not even of its own: what others than training's standard say is no part of any reply but the
+    operator's."""
+    reset = await http.post("/reset", json={"question_id": "zoo-2", "episode_id": "e"})
+    step = await http.post("/step", json={"episode_id": "e", "action": f"ANSWER: {TURNED}"})
+    replies = [
+        reset,
+        step,
+        await http.get("/state", params={"episode_id": "e"}),
+        await http.get("/metadata"),
+    ]
+    for reply in replies:
+        assert reply.status_code == 200
+        assert not any(word in reply.text for word in ("verdict", "spider", "bird", "strict"))
+
+
+async def test_there_is_no_verdict_before_the_end(http: httpx.AsyncClient) -> None:
+    await http.post("/reset", json={"question_id": "zoo-2", "episode_id": "e", "step_budget": 1})
+    reply = await http.get("/operator/verdicts/e")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "conflict")
+    await http.post("/step", json={"episode_id": "e", "action": "DESCRIBE: animals"})
+    seen = EpisodeVerdicts.model_validate_json((await http.get("/operator/verdicts/e")).content)
+    assert (seen.outcome, seen.verdicts) == (Outcome.BUDGET, None)
+
+
+async def test_an_unknown_episode_has_no_verdict(http: httpx.AsyncClient) -> None:
+    reply = await http.get("/operator/verdicts/nobody")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_episode")
+
+
+SQL = "SELECT species, count(*) FROM animals GROUP BY species"
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (SQL, "strict spider bird"),
+        (f"```sql\n{SQL} ORDER BY 2 DESC;\n```", "strict spider bird"),
+        (f"Answer: {SQL}", "strict spider bird"),
+        ("SELECT count(*), species FROM animals GROUP BY species", "spider"),
+        ("SELECT a.species, b.n FROM animals a JOIN (SELECT species, count(*) AS n FROM animals GROUP BY 1) b "
+         "USING (species)", "bird"),
+        # a guess
+        ("SELECT 'elephant', 1 UNION SELECT 'lion', 2 UNION SELECT 'penguin', 2", "spider bird"),
+        ("SELECT species FROM animals", ""),
+        (RIGHT, ""),
+        ("SELECT nonsense FROM animals", ""),
+        ("DROP TABLE animals", ""),
+        ("SELECT x.* FROM animals a CROSS JOIN animals b CROSS JOIN animals c CROSS JOIN animals d CROSS JOIN "
+         f"({SQL}) x", ""),  # more rows than are compared
+    ],
+)  # fmt: skip
+async def test_an_answer_as_sql(http: httpx.AsyncClient, answer: str, right: str) -> None:
+    result, seen = await play(http, answer, answer_form="sql")
+    assert seen.verdicts == {name: name in right.split() for name in ("strict", "spider", "bird")}
+    assert (seen.answer_form, result.done, result.observation.result) == ("sql", True, "")
+    assert result.info.outcome == (Outcome.CORRECT if "strict" in right else Outcome.WRONG)
+
+
+async def test_sql_is_an_answer_only_where_it_was_asked_for(http: httpx.AsyncClient) -> None:
+    result, seen = await play(http, SQL)
+    assert result.info.outcome == Outcome.WRONG
+    assert seen.verdicts == {"strict": False, "spider": False, "bird": False}
+
+
+async def test_answers_as_sql_are_counted_apart(http: httpx.AsyncClient) -> None:
+    for answer, options in [
+        (RIGHT, {}), (TURNED, {}), ("?", {}), (SQL, {"answer_form": "sql"}), ("?", {"answer_form": "sql"}),
+    ]:  # fmt: skip
+        await play(http, answer, **options)
+    totals = VerdictTotals.model_validate_json((await http.get("/operator/verdicts")).content)
+    assert totals.training_standard == "strict"
+    assert {form: (one.answered, one.right) for form, one in totals.forms.items()} == {
+        "text": (3, {"strict": 1, "spider": 2, "bird": 1}),
+        "sql": (2, {"strict": 1, "spider": 1, "bird": 1}),
+    }
+
+
+async def test_the_form_of_answers_is_an_option_of_the_episode(http: httpx.AsyncClient) -> None:
+    body = {
+        "question_id": "zoo-2",
+        "episode_id": "e",
+        "answer_form": "sql",
+        "actions": ["DESCRIBE: animals"],
+    }
+    assert (await http.post("/reset", json=body)).status_code == 200
+    assert (await http.post("/reset", json=body)).status_code == 200
+    assert (await http.post("/reset", json=body | {"answer_form": "text"})).status_code == 409
+    rebuilt = await http.post(
+        "/reset", json=body | {"episode_id": "f", "actions": [f"ANSWER: {SQL}"]}
+    )
+    assert rebuilt.json()["info"]["outcome"] == "correct"
+    assert (await http.post("/reset", json=body | {"answer_form": "python"})).status_code == 422
+
+
+async def test_the_endpoints_are_documented(http: httpx.AsyncClient) -> None:
+    paths = (await http.get("/openapi.json")).json()["paths"]
+    assert {"/operator/verdicts", "/operator/verdicts/{episode_id}"} <= set(paths)

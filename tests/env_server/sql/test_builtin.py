@@ -1,0 +1,80 @@
+"""No table that SQLite makes of a name can be read, whichever way it is named, and whichever this
+build has."""
+
+import apsw
+import pytest
+
+from env_server.sql import JobKind, SqlJob, SqlRunner
+from env_server.sql.builtin import is_builtin_table
+from tests.conftest import make_database
+
+# Eponymous virtual tables of SQLite's sources, in this build or not.
+NAMES = [
+    "bytecode", "carray", "completion", "dbstat", "fsdir", "fts3tokenize", "generate_series", "json_each", "json_tree",
+    "jsonb_each", "jsonb_tree", "pragma_database_list", "pragma_module_list", "sqlite_dbpage", "sqlite_schema",
+    "sqlite_stmt", "tables_used", "wholenumber",
+]  # fmt: skip
+WAYS = [
+    "SELECT * FROM {}",
+    "SELECT count(*) FROM {}",
+    "SELECT 1 FROM {}('[1]')",
+    "WITH g(value) AS (VALUES (1)) SELECT g.value FROM g NATURAL JOIN {}",
+    "WITH g(value, name) AS (VALUES (1, 2)) SELECT g.value FROM g JOIN {}('[1]') USING (value)",
+    "WITH g(value, name) AS (VALUES (1, 2)) SELECT 1 FROM g JOIN {} USING (name)",
+    "SELECT (SELECT count(*) FROM main.{})",
+    "SELECT 1 WHERE 1 IN {}",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_cannot_be_read(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    path = make_database(
+        tmp_path_factory.getbasetemp() / "builtin.sqlite", "CREATE TABLE IF NOT EXISTS t (x)"
+    )
+    with SqlRunner() as runner:
+        for way in WAYS:
+            for spelt in (name, name.upper(), f'"{name}"'):
+                result = runner.run(SqlJob(JobKind.QUERY, str(path), way.format(spelt)))
+                assert (
+                    result.rows,
+                    result.error_code in ("sql_denied", "no_such_table", "sql_error"),
+                ) == ([], True)
+
+
+def test_every_module_that_needs_no_create_is_seen() -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute("SELECT * FROM json_each('[]')").close()
+    modules = [name for (name,) in connection.execute("PRAGMA module_list")]
+    assert "json_each" in modules
+    for name in modules:
+        try:
+            connection.execute(f'EXPLAIN SELECT * FROM "{name}"').close()
+        except apsw.SQLError:
+            continue
+        assert is_builtin_table(name)
+
+
+def test_a_table_of_such_a_name_is_a_table() -> None:
+    assert not is_builtin_table("orders")
+    assert not is_builtin_table("a")
+
+
+def test_tables_and_expressions_of_such_a_name_work(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = make_database(
+        tmp_path_factory.mktemp("named") / "d.sqlite",
+        "CREATE TABLE carray (value); INSERT INTO carray VALUES (7);",
+    )
+    with SqlRunner() as runner:
+
+        def rows(sql: str) -> list[tuple[object, ...]]:
+            return list(runner.run(SqlJob(JobKind.QUERY, str(path), sql)).rows)
+
+        assert (
+            rows("SELECT value FROM carray")
+            == rows("SELECT a.value FROM carray a JOIN carray USING (value)")
+            == [(7,)]
+        )
+        assert rows("SELECT count(*) FROM carray") == [(1,)]
+        assert rows("WITH t AS (VALUES (1), (2)) SELECT count(*) FROM t") == [(2,)]

@@ -1,0 +1,90 @@
+"""Jobs and results survive the pipe."""
+
+import inspect
+import math
+import re
+import tomllib
+from pathlib import Path
+
+import apsw
+import pytest
+
+from env_server.sql.jobs import (
+    LENGTH,
+    SqlJob,
+    SqlResult,
+    decode_jobs,
+    decode_results,
+    encode_jobs,
+    encode_results,
+)
+from env_server.sql.limits import SqlPolicy
+
+
+def body(frame: bytes) -> bytes:
+    assert LENGTH.unpack_from(frame)[0] == len(frame) - LENGTH.size
+    return frame[LENGTH.size :]
+
+
+def test_jobs_survive() -> None:
+    jobs = [
+        (1, SqlJob("query", "/a/b.sqlite", "SELECT 'ü\n'", 30)),
+        (2**40, SqlJob("tables", "/c.sqlite")),
+    ]
+    assert decode_jobs(body(encode_jobs(jobs))) == jobs
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1, -(2**63), 2**63 - 1),
+        (1.0, 2.5, -0.0),
+        ("ü\0\n", "", None),
+        (b"\0\xff", b""),
+        (math.inf, -math.inf, b"x", "{}"),
+    ],
+)
+def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
+    result = SqlResult(["a"] * len(row), [row], True, None, None, 5000, ["t"], 3)  # type: ignore[list-item]
+    [(number, read)] = decode_results(body(encode_results([(7, result)])))
+    assert (number, read) == (7, result)
+    assert [type(cell) for cell in read.rows[0]] == [type(cell) for cell in row]
+
+
+def test_errors_survive() -> None:
+    result = SqlResult(error="no such column: x", error_code="sql_error", vm_steps=1000)
+    assert decode_results(body(encode_results([(1, result), (2, SqlResult())]))) == [
+        (1, result),
+        (2, SqlResult()),
+    ]
+
+
+def test_the_sqlite_version_is_pinned() -> None:
+    """Steps, plans and messages depend on it."""
+    root = Path(__file__).parents[3]
+    server = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]["server"]
+    pin = next(requirement for requirement in server if requirement.startswith("apsw"))
+    assert pin in (root / "constraints.txt").read_text().splitlines()
+    assert pin == f"apsw=={apsw.apsw_version()}"
+    assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
+
+
+def test_every_limit_has_its_reason() -> None:
+    """On its line, or above it without a blank line between."""
+    source = inspect.getsource(SqlPolicy)
+    for group in source.split("\n\n"):
+        lines = group.splitlines()
+        for number, line in enumerate(lines):
+            if re.match(r"    \w+: (int|float) = ", line):
+                assert "#" in line or any(
+                    above.lstrip().startswith("#") for above in lines[:number]
+                ), line
+
+
+def test_the_policys_digest_is_of_what_decides_results() -> None:
+    assert SqlPolicy().digest() == SqlPolicy(kill_after_s=1.0, open_connections=2).digest()
+    assert SqlPolicy().digest() != SqlPolicy(max_vm_steps=1).digest()
+    assert SqlPolicy().digest() != SqlPolicy(functions=("abs",)).digest()
+    assert "random" not in SqlPolicy().functions

@@ -1,0 +1,338 @@
+"""Worker processes: batches, warm connections, kills, losses, and an orderly end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlPool, SqlResult
+from env_server.sql import process as process_module
+from shared.errors import InternalError, NotReady
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+NO_LIMITS = {"max_vm_steps": 10**12, "max_cpu_s": 1e9}
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def shop(tiny_data: Path) -> str:
+    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
+
+
+def in_pool(
+    body: Callable[[SqlPool], Coroutine[Any, Any, None]], workers: int = 1, **policy: Any
+) -> None:
+    async def main() -> None:
+        async with SqlPool(workers, SqlPolicy(**policy)) as pool:
+            await body(pool)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def count(path: str) -> SqlJob:
+    return SqlJob(JobKind.QUERY, path, "SELECT count(*) FROM orders")
+
+
+def slow(path: str, rows: int = 6_000_000) -> SqlJob:
+    """A second or so of work."""
+    sql = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows}) SELECT max(i) FROM n"
+    return SqlJob(JobKind.QUERY, path, sql)
+
+
+def at_work(pool: SqlPool) -> bool:
+    """Whether the only worker runs a job."""
+    return pool._workers[0].running_s() > 0
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> None:
+    from env_server.sql import SqlRunner
+
+    jobs = [
+        SqlJob(JobKind.QUERY, shop, "SELECT 9e999, x'00ff', NULL, 2.0, 'Zoë', * FROM orders"),
+        SqlJob(JobKind.QUERY, shop, "SELECT nam FROM orders"),
+        SqlJob(JobKind.TABLES, shop),
+        SqlJob(JobKind.DESCRIBE, shop, "orders"),
+        SqlJob(JobKind.SAMPLE, str(tiny_data / "databases" / "zoo" / "zoo.sqlite"), "animals"),
+        SqlJob(JobKind.GOLD, shop, "SELECT avg(price) FROM products"),
+    ]
+
+    async def body(pool: SqlPool) -> None:
+        with SqlRunner() as runner:
+            expected = [runner.run(job) for job in jobs]
+        assert await asyncio.gather(*map(pool.run, jobs)) == expected
+        assert (
+            await pool.run(SqlJob(JobKind.QUERY, shop, "SELECT '\ud800'"))
+        ).error_code == "sql_error"
+
+    in_pool(body, workers=2)
+
+
+def test_jobs_of_one_tick_share_a_frame(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames: list[int] = []
+    encode = process_module.encode_jobs
+    monkeypatch.setattr(
+        process_module, "encode_jobs", lambda jobs: (frames.append(len(jobs)), encode(jobs))[1]
+    )
+
+    async def body(pool: SqlPool) -> None:
+        results = await asyncio.gather(*(pool.run(count(shop)) for _ in range(50)))
+        assert [result.rows for result in results] == [[(6,)]] * 50
+        assert frames == [50]
+
+    in_pool(body)
+
+
+def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        blocked = asyncio.create_task(pool.run(slow(shop)))
+        await asyncio.sleep(0.15)
+        await asyncio.wait_for(pool.run(count(shop)), 0.5)
+        assert not blocked.done()
+        assert (await blocked).rows == [(6_000_000,)]
+
+    in_pool(body, workers=2, **NO_LIMITS)
+
+
+def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str) -> None:
+    """Also those of the same frame. The worker that they were sent to first leaves them out."""
+
+    async def body(pool: SqlPool) -> None:
+        half = SqlJob(JobKind.QUERY, shop, slow(shop).sql.replace("6000000", "3000000"))
+        results = await asyncio.gather(*map(pool.run, (half, half, count(shop))))
+        assert [result.rows for result in results] == [[(3_000_000,)], [(3_000_000,)], [(6,)]]
+        assert pool.counts["moved"] >= 2
+        # both workers are done with what they had
+        await asyncio.gather(*(pool.run(count(shop)) for _ in range(40)))
+        mine, others = (cpu_s(pid) for pid in pool.pids)
+        assert max(mine, others) < 1.7 * min(mine, others)
+
+    in_pool(body, workers=2, **NO_LIMITS)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        jobs = [count(shop), SqlJob(JobKind.QUERY, shop, ENDLESS), *[count(shop)] * 5]
+        before = pool.pids
+        first, killed, *others = await asyncio.gather(*map(pool.run, jobs))
+        assert (killed.error_code, killed.rows) == ("sql_killed", [])
+        assert first.rows == [(6,)]
+        assert [other.rows for other in others] == [[(6,)]] * 5
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.counts["kills"] == pool.counts["losses"] == 2
+        assert pool.counts["killed_jobs"] == 1
+        assert not any(map(alive, before))
+
+    in_pool(body, kill_after_cpu_s=0.3, **NO_LIMITS)
+
+
+def test_a_stopped_worker_is_replaced(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        assert (await pool.run(count(shop))).rows == [(6,)]
+
+    in_pool(body, kill_after_s=0.5)
+
+
+def test_further_jobs_do_not_keep_a_stopped_worker_alive(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        jobs = [asyncio.create_task(pool.run(count(shop)))]
+        async with asyncio.timeout(20):
+            while not jobs[0].done():
+                await asyncio.sleep(0.05)
+                jobs.append(asyncio.create_task(pool.run(count(shop))))
+        assert [result.rows for result in await asyncio.gather(*jobs)] == [[(6,)]] * len(jobs)
+        assert pool.counts["losses"] == 1
+
+    in_pool(body, kill_after_s=0.5)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int) -> None:
+    async def body(pool: SqlPool) -> None:
+        running = asyncio.create_task(pool.run(slow(shop, 1_000_000)))
+        for losses in range(times):
+            await until(lambda losses=losses: pool.counts["losses"] == losses and at_work(pool))  # type: ignore[misc]
+            os.kill(pool.pids[0], signal.SIGSTOP)
+        await until(lambda: pool.counts["losses"] == times)
+        if times < 2:
+            assert (await running).rows == [(1_000_000,)]
+        else:
+            with pytest.raises(InternalError, match="got no CPU time"):
+                await running
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.counts["killed_jobs"] == 0
+
+    in_pool(body, kill_after_s=3.0, **NO_LIMITS)
+
+
+def test_a_worker_lost_by_accident_costs_nobody_anything(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        running = [
+            asyncio.create_task(pool.run(job)) for job in (slow(shop), count(shop), count(shop))
+        ]
+        await asyncio.sleep(0.1)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        results = await asyncio.gather(*running)
+        assert [result.rows for result in results] == [[(6_000_000,)], [(6,)], [(6,)]]
+        os.kill(pool.pids[0], signal.SIGKILL)  # this one idle
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.counts["killed_jobs"] == 0
+        await until(lambda: pool.ready)
+
+    in_pool(body, **NO_LIMITS)
+
+
+def test_a_cancelled_caller_leaves_the_others_alone(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        gone = asyncio.create_task(pool.run(slow(shop)))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        assert (await pool.run(count(shop))).rows == [(6,)]
+
+    in_pool(body, **NO_LIMITS)
+
+
+def test_a_fault_of_this_package_is_no_error_of_the_agents(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        with pytest.raises(InternalError, match="nonsense"):
+            await pool.run(SqlJob("nonsense", shop))
+        assert (await pool.run(count(shop))).rows == [(6,)]
+
+    in_pool(body)
+
+
+def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
+    async def main() -> None:
+        pool = SqlPool(2, SqlPolicy(**NO_LIMITS))  # type: ignore[arg-type]
+        with pytest.raises(NotReady):
+            await pool.run(count(shop))
+        await pool.start()
+        pids = pool.pids
+        assert len(pids) == 2
+        waiting = [
+            asyncio.create_task(pool.run(job))
+            for job in (SqlJob(JobKind.QUERY, shop, ENDLESS), count(shop))
+        ]
+        await asyncio.sleep(0.1)
+        await pool.close()
+        assert not any(map(alive, pids))
+        assert not pool.ready
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(results[0], NotReady)
+        assert isinstance(results[1], NotReady | SqlResult)
+        await pool.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_workers_end_when_the_parent_is_killed() -> None:
+    script = (
+        "import asyncio\n"
+        "from env_server.sql import SqlPool\n"
+        "async def main():\n"
+        "    async with SqlPool(2) as pool:\n"
+        "        print(*pool.pids, flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(alive, pids))
+
+
+def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    async def main() -> None:
+        with pytest.raises(NotReady, match="worker"):
+            await SqlPool(1).start()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_worker_has_nothing_of_the_parents_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+
+    async def body(pool: SqlPool) -> None:
+        assert b"hunter2" not in Path(f"/proc/{pool.pids[0]}/environ").read_bytes()
+
+    in_pool(body)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
+def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        lines = Path(f"/proc/{pool.pids[0]}/limits").read_text().splitlines()
+        hard = {line[:26].strip(): line[26:].split()[1] for line in lines[1:]}
+        policy = pool.policy
+        assert hard["Max file size"] == hard["Max core file size"] == "0"
+        assert hard["Max open files"] == str(policy.max_open_files)
+        growth = policy.max_address_space_growth_bytes
+        assert growth < int(hard["Max address space"]) < growth + 100 * 1024 * 1024
+
+    in_pool(body)
+
+
+def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop: str) -> None:
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)"
+    sort = SqlJob(
+        JobKind.QUERY,
+        shop,
+        f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x",
+    )
+
+    async def body(pool: SqlPool) -> None:
+        before = pool.pids
+        assert (await pool.run(sort)).error_code == "sql_budget"
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.pids == before
+
+    in_pool(body, max_heap_bytes=2**32, max_address_space_growth_bytes=48 * 1024 * 1024)
+
+
+def test_a_worker_imports_no_web_framework() -> None:
+    script = (
+        "import env_server.sql.worker, sys; "
+        "print([m for m in ('fastapi', 'pydantic', 'asyncio', 'sqlglot', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

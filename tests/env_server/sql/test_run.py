@@ -1,0 +1,326 @@
+"""One statement on one connection: what is read, what is refused, what is cut, and that it is
+always the same."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from tests.conftest import make_database
+
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
+
+ENDLESS = f"{NUMBERS} SELECT max(i) FROM n"
+CROSS_JOIN = "SELECT count(*) FROM " + ", ".join(f"customers c{i}" for i in range(14))
+SORT_IN_MEMORY = f"{NUMBERS} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x"
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SqlRunner]:
+    with SqlRunner(SqlPolicy(max_vm_steps=2_000_000, max_cpu_s=1.0)) as runner:
+        yield runner
+
+
+@pytest.fixture
+def shop(tiny_data: Path) -> str:
+    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
+
+
+def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = None) -> SqlResult:
+    return runner.run(SqlJob(JobKind.QUERY, str(path), sql, max_rows))
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT name FROM customers WHERE city = 'Oslo' ORDER BY name", [("Ann",), ("Zoë",)]),
+        ("SELECT 1;", [(1,)]),
+        ("  ;; SELECT 1 ; -- done", [(1,)]),
+        ("SELECT 1 /* unfinished", [(1,)]),
+        ("VALUES (1, 'a')", [(1, "a")]),
+        ('SELECT count(*) FROM orders WHERE note = "gift"', [(2,)]),
+        ("WITH t AS (SELECT 1 UNION SELECT 2) SELECT count(*) FROM t", [(2,)]),
+        ("SELECT main.customers.city FROM main.customers LIMIT 1", [("Oslo",)]),
+        ("SELECT rowid FROM products LIMIT 1", [(1,)]),
+        ("SELECT 9e999, x'0041', NULL, 2.0, -9223372036854775808", [(float("inf"), b"\0A", None, 2.0, -(2**63))]),
+        ("SELECT rank() OVER (ORDER BY price) FROM products LIMIT 1", [(1,)]),
+        ("SELECT upper(title), round(price), substr(title, 2) FROM products LIMIT 1", [("LAMP", 25.0, "amp")]),
+        ("SELECT date('now'), datetime(), CURRENT_TIMESTAMP", [("2024-01-01", *["2024-01-01 00:00:00"] * 2)]),
+        ("SELECT strftime('%s', 'no' || 'w'), julianday('now')", [("1704067200", 2460310.5)]),
+    ],
+)  # fmt: skip
+def test_a_plain_statement_is_answered(
+    runner: SqlRunner, shop: str, sql: str, rows: list[object]
+) -> None:
+    result = query(runner, shop, sql)
+    assert (result.error, result.rows) == (None, rows)
+
+
+def test_text_that_is_not_unicode_is_no_statement(runner: SqlRunner, shop: str) -> None:
+    assert query(runner, shop, "SELECT '\ud800'").error_code == "sql_error"
+
+
+def test_errors_say_what_to_do(runner: SqlRunner, shop: str) -> None:
+    missing = query(runner, shop, "SELECT * FROM customer")
+    assert missing.error == "no such table: customer; the tables are customers, products, orders"
+    assert missing.error_code == "no_such_table"
+    assert query(runner, shop, "SELECT nam FROM customers").error == "no such column: nam"
+    assert "DESCRIBE" in str(query(runner, shop, "SELECT * FROM sqlite_master").error)
+    assert "random()" in str(query(runner, shop, "SELECT random()").error)
+    assert "one SELECT" in str(query(runner, shop, "SELECT 1; SELECT 2").error)
+
+
+def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
+    twenty_five = "SELECT a.name FROM customers a, customers b"
+    result = query(runner, shop, twenty_five)
+    assert (len(result.rows), result.truncated) == (20, True)
+    assert not query(runner, shop, twenty_five + " LIMIT 20").truncated
+    assert not query(runner, shop, twenty_five, 25).truncated
+    assert query(runner, shop, twenty_five, 24).truncated
+
+
+def test_a_result_is_cut_where_its_text_is_too_long(runner: SqlRunner, shop: str) -> None:
+    result = query(
+        runner,
+        shop,
+        "SELECT printf('%.*c', 49000, 'x') FROM customers a, customers b, customers c",
+        100,
+    )
+    assert result.truncated
+    assert 19 <= len(result.rows) <= 21  # of 49 kB each, under 1 MB
+
+
+def test_the_tables_that_a_statement_reads_are_named(runner: SqlRunner, shop: str) -> None:
+    assert query(runner, shop, "SELECT 1").tables_read == []
+    assert query(runner, shop, "WITH t AS (SELECT 1) SELECT count(*) FROM t").tables_read == []
+    assert query(runner, shop, "SELECT count(*) FROM ORDERS").tables_read == ["orders"]
+    joined = query(runner, shop, "SELECT count(*) FROM orders JOIN Products USING (product_id)")
+    assert joined.tables_read == ["orders", "products"]
+
+
+def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
+    sql = "SELECT count(*) FROM customers a, customers b, customers c, customers d, customers e, customers f"
+    with SqlRunner() as first, SqlRunner() as second:
+        query(second, shop, "SELECT * FROM orders")
+        query(second, shop, CROSS_JOIN)
+        once, again, elsewhere = (
+            query(first, shop, sql),
+            query(first, shop, sql),
+            query(second, shop, sql),
+        )
+    assert once == again == elsewhere
+    assert once.vm_steps > 10_000
+
+
+def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
+    with SqlRunner(SqlPolicy(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
+        by_time = query(runner, shop, ENDLESS)
+    with SqlRunner(SqlPolicy(max_vm_steps=1_000_000)) as runner:
+        by_steps = query(runner, shop, ENDLESS)
+    assert by_time.error_code == by_steps.error_code == "sql_budget"
+    assert by_time.error == by_steps.error  # which of the two it was depends on the machine
+
+
+def long_loop(policy_length: int, expression: str) -> str:
+    """`expression` of `x`, a text of most of `policy_length`, and `y`, one that begins like it, a
+    million times."""
+    return (
+        "WITH RECURSIVE n(i) AS MATERIALIZED (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000), "
+        f"v AS MATERIALIZED (SELECT printf('%.*c', {policy_length - 1000}, '1') AS x), "
+        f"w AS MATERIALIZED (SELECT printf('%.*c', {policy_length // 2}, '1') || 'b' AS y) "
+        f"SELECT sum({expression}) FROM n CROSS JOIN v CROSS JOIN w"
+    )
+
+
+@pytest.mark.parametrize(
+    "expression", ["instr(x || (i * 0), y)", "x + i", "length(upper(x || i))", "y LIKE x || '%'"]
+)
+def test_dear_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
+    """Each takes minutes within the steps; a thousand of them, as far as the steps are counted at
+    once, seconds."""
+    with SqlRunner(SqlPolicy(max_cpu_s=0.2)) as runner:
+        began = time.thread_time()
+        result = query(runner, shop, long_loop(SqlPolicy().max_length_bytes, expression))
+        assert time.thread_time() - began < 1.0
+        assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
+    assert result.error_code == "sql_budget"
+
+
+def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
+    """4,096 calls of 7 ms in a row, which no interrupt would end."""
+    sql = "(SELECT instr(x, y) AS f FROM v, w)"
+    for _ in range(12):
+        sql = f"(SELECT f + f AS f FROM {sql})"
+    sql = long_loop(50_000, "f").replace("FROM n CROSS JOIN v CROSS JOIN w", f"FROM {sql}")
+    most = SqlPolicy().max_dear_calls
+    with SqlRunner() as runner:
+        began = time.thread_time()
+        assert query(runner, shop, sql).error_code == "sql_budget"
+        assert time.thread_time() - began < 1.0
+        like = (
+            "SELECT "
+            + " + ".join(["(city LIKE '%o%')"] * most)
+            + " FROM customers WHERE city = 'Oslo'"
+        )
+        assert query(runner, shop, like).rows == [(most,), (most,)]
+        assert (
+            query(runner, shop, like.replace(" FROM", " + (name LIKE '%a%') FROM")).error_code
+            == "sql_budget"
+        )
+        # Counting them costs no steps, and looks like no statement of its own.
+        assert query(
+            runner, shop, "SELECT count(*) FROM orders WHERE note LIKE '%gift%'"
+        ).tables_read == ["orders"]
+        longest = f"SELECT 'a' LIKE '{'a' * 99}'"
+        longest += " " * (SqlPolicy().max_sql_bytes - len(longest))
+        assert query(runner, shop, longest).rows == [(0,)]
+        assert query(runner, shop, longest + " ").error_code == "sql_budget"
+
+
+def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
+    """Other databases' caches must not make a query fail that succeeds on a fresh worker."""
+    paths = [
+        make_database(
+            tmp_path / f"{i}.sqlite",
+            "CREATE TABLE t (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1500) "
+            "INSERT INTO t SELECT printf('%.*c', 1000, 'x') || i FROM n",
+        )
+        for i in range(8)
+    ]
+    policy = SqlPolicy(max_heap_bytes=10 * 1024 * 1024)
+    sort = "SELECT length(group_concat(x)) FROM (SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3)"
+    try:
+        with SqlRunner(policy) as fresh:
+            alone = query(fresh, paths[0], sort)
+        with SqlRunner(policy) as busy:
+            for path in paths:
+                query(busy, path, "SELECT count(x || 'y') FROM t")
+            among_others = query(busy, paths[0], sort)
+        assert alone == among_others
+    finally:
+        apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+
+
+def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
+    with SqlRunner(SqlPolicy(max_heap_bytes=16 * 1024 * 1024)) as runner:
+        result = query(runner, shop, SORT_IN_MEMORY)
+        assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)
+        assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
+    apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+
+
+def test_an_agent_cannot_disturb_a_gold_query(runner: SqlRunner, shop: str) -> None:
+    query(runner, shop, "CREATE TEMP VIEW customers AS SELECT 1 AS name")
+    query(runner, shop, "PRAGMA writable_schema = 1")
+    gold = runner.run(SqlJob(JobKind.GOLD, shop, "SELECT name FROM customers ORDER BY 1"))
+    assert gold.rows == [("Ann",), ("Ann",), ("Bob",), ("Müller",), ("Zoë",)]
+
+
+def test_a_gold_query_is_jailed_too_and_returns_more_rows(runner: SqlRunner, shop: str) -> None:
+    assert runner.run(SqlJob(JobKind.GOLD, shop, "DELETE FROM orders")).error_code == "sql_denied"
+    gold = runner.run(
+        SqlJob(JobKind.GOLD, shop, "SELECT 1 FROM customers a, customers b, customers c")
+    )
+    assert (len(gold.rows), gold.truncated) == (125, False)
+
+
+def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(
+    runner: SqlRunner, tmp_path: Path
+) -> None:
+    path = make_database(
+        tmp_path / "broken.sqlite",
+        "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, CAST(x'4DFC6C' AS TEXT)), (2.5, x'FF00'), (NULL, 'plain');",
+    )
+    result = query(runner, path, "SELECT a, b FROM t -- all")
+    assert result.columns == ["a", "b"]
+    assert result.rows == [(1, "M\ufffdl"), (2.5, b"\xff\0"), (None, "plain")]
+    assert query(runner, path, "SELECT b FROM t ORDER BY a DESC LIMIT 1;").rows == [(b"\xff\0",)]
+    assert runner.run(SqlJob(JobKind.SAMPLE, str(path), "t")).rows == result.rows
+    assert query(runner, path, "SELECT a, b FROM t /* all").rows == result.rows
+
+
+def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "view.sqlite",
+        "CREATE TABLE t (secret); CREATE VIEW v AS SELECT sql FROM sqlite_schema;",
+    )
+    assert query(runner, path, "SELECT * FROM v").error_code == "sql_denied"
+    sample = runner.run(SqlJob(JobKind.SAMPLE, str(path), "v"))
+    assert (sample.rows, sample.error_code) == ([], "sql_denied")
+
+
+def test_text_that_is_not_utf8_is_shown_from_a_table_of_any_name(
+    runner: SqlRunner, tmp_path: Path
+) -> None:
+    path = make_database(
+        tmp_path / "q.sqlite", "CREATE TABLE q (a); INSERT INTO q VALUES (CAST(x'4DFC6C' AS TEXT));"
+    )
+    assert query(runner, path, "SELECT a FROM q").rows == [("M\ufffdl",)]
+
+
+def test_names_are_safe_whatever_they_hold(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "odd.sqlite",
+        """CREATE TABLE "we""ird; DROP TABLE x --" ("a b" TEXT, 'select' INT);
+        INSERT INTO "we""ird; DROP TABLE x --" VALUES ('x', 1); CREATE TABLE "it's" (x);""",
+    )
+    names = [name for (name,) in runner.run(SqlJob(JobKind.TABLES, str(path))).rows]
+    assert names == ['we"ird; DROP TABLE x --', "it's"]
+    for name in names:
+        assert runner.run(SqlJob(JobKind.DESCRIBE, str(path), str(name))).error is None
+        assert runner.run(SqlJob(JobKind.SAMPLE, str(path), str(name))).error is None
+
+
+def test_describe_gives_columns_types_keys_and_rows(runner: SqlRunner, shop: str) -> None:
+    result = runner.run(SqlJob(JobKind.DESCRIBE, shop, "orders"))
+    assert result.row_count == 6
+    assert result.rows == [
+        ("order_id", "INTEGER", 1, None),
+        ("customer_id", "INTEGER", 0, "customers.customer_id"),
+        ("product_id", "INTEGER", 0, "products.product_id"),  # its REFERENCES names no column
+        ("quantity", "INTEGER", 0, None),
+        ("note", "", 0, None),
+    ]
+    assert runner.run(SqlJob(JobKind.DESCRIBE, shop, "nope")).error_code == "no_such_table"
+
+
+def test_a_sample_is_in_stored_order(runner: SqlRunner, tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "indexed.sqlite",
+        "CREATE TABLE t (x); CREATE INDEX by_x ON t (x); INSERT INTO t VALUES (3), (1), (2), (9), (8), (7); ANALYZE;",
+    )
+    sample = runner.run(SqlJob(JobKind.SAMPLE, str(path), "t"))
+    assert (sample.rows, sample.truncated) == ([(3,), (1,), (2,), (9,), (8,)], False)
+    # ANALYZE made sqlite_stat1, which is no table of the data.
+    assert runner.run(SqlJob(JobKind.TABLES, str(path))).rows == [("t",)]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 100, None])
+def test_a_broken_file_is_the_datas_fault(
+    runner: SqlRunner, tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "broken.sqlite"
+    if content is not None:
+        path.write_bytes(content)
+    result = query(runner, path, "SELECT * FROM customers")
+    assert result.error_code == (
+        "no_such_table" if content == b"" else "db_error"
+    )  # an empty file is an empty database
+    assert str(tmp_path) not in str(result.error)
+
+
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    with SqlRunner(SqlPolicy(open_connections=3)) as runner:
+        for i in range(6):
+            path = make_database(tmp_path / f"{i}.sqlite", f"CREATE TABLE t AS SELECT {i} AS x")
+            assert query(runner, path, "SELECT x FROM t").rows == [(i,)]
+        assert len(runner._open) == 3
+        assert query(runner, tmp_path / "0.sqlite", "SELECT x FROM t").rows == [(0,)]
+
+
+def test_an_unknown_kind_of_job_is_a_callers_mistake(runner: SqlRunner, shop: str) -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        runner.run(SqlJob("nonsense", shop, "SELECT 1"))

@@ -1,0 +1,175 @@
+"""A request has so long. What of it is not done goes on, so that sending it again costs nobody
+anything."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from env_server.sql import SqlJob, SqlPool, SqlResult
+from shared.dataset import Question
+from shared.errors import TimedOut, from_wire, is_retryable
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """Holds up the SQL that agents write, and fails it with `fault`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.jobs = 0
+        self.fault: Exception | None = None
+        run = SqlPool.run
+
+        async def held(pool: SqlPool, job: SqlJob) -> SqlResult:
+            if job.kind == "query":
+                self.jobs += 1
+                await self.open.wait()
+                if self.fault is not None:
+                    raise self.fault
+            return await run(pool, job)
+
+        monkeypatch.setattr(SqlPool, "run", held)
+
+
+@pytest.fixture
+async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@pytest.fixture
+async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, body_timeout_s=0.2))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://env"
+    ) as client:
+        yield client
+
+
+def limit(app: FastAPI, request_timeout_s: float) -> None:
+    """From now on; what comes before has the default's time, however busy the machine is."""
+    service = app.state.service
+    service.settings = service.settings.model_copy(update={"request_timeout_s": request_timeout_s})
+
+
+async def until_idle(app: FastAPI) -> None:
+    while app.state.service._tasks:
+        await asyncio.sleep(0.01)
+
+
+def step(name: str, action: str = "QUERY: SELECT 1") -> dict[str, Any]:
+    return {"episode_id": name, "action": action, "step": 0}
+
+
+async def test_a_step_that_is_late_is_taken_once(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate, question: Question
+) -> None:
+    await http.post("/reset", json={"episode_id": "e", "question_id": question.question_id})
+    limit(app, 0.1)
+    for _ in range(2):
+        reply = await http.post("/step", json=step("e"))
+        error = from_wire(reply.json(), reply.status_code)
+        assert (reply.status_code, type(error), is_retryable(error)) == (503, TimedOut, True)
+        assert reply.headers["retry-after"] == "1"
+    gate.open.set()
+    limit(app, 60)
+    reply = await http.post("/step", json=step("e"))
+    assert reply.json()["observation"]["step_count"] == 1
+    assert gate.jobs == 1, "the repeats waited for the first"
+
+
+async def test_in_a_batch_the_late_fail_alone(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
+    limit(app, 2)  # the others' time too
+    body = {"steps": [step("a"), step("b", "ANSWER: x"), step("nobody")]}
+    results = (await http.post("/step_batch", json=body)).json()["results"]
+    codes = [result["error"]["code"] if "error" in result else "ok" for result in results]
+    assert codes == ["timeout", "ok", "unknown_episode"]
+    gate.open.set()
+    limit(app, 60)
+    again = (await http.post("/step_batch", json=body)).json()["results"]
+    assert "error" not in again[0]
+    assert again[1:] == results[1:]
+
+
+async def test_a_body_that_is_slow_to_arrive_is_refused(app: FastAPI) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/reset",
+        "headers": [],
+        "query_string": b"",
+        "app": app,
+    }
+    await app(scope | {"scheme": "http", "server": ("e", 80), "root_path": ""}, receive, send)
+    assert sent[0]["status"] == 408
+    assert b'"code":"request_timeout"' in sent[1]["body"]
+    assert (b"connection", b"close") in sent[0]["headers"], (
+        "the rest of the body must not be read as a request"
+    )
+
+
+async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.AsyncClient) -> None:
+    def reset(**options: Any) -> Any:
+        return http.post("/reset", **options)
+
+    minted = {"X-Episode-Id": "5b1f3a52-4d64-4b5f-9f3c-0a6f3c9f1a11"}
+    assert (await reset(headers=minted)).json()["episode_id"] == minted["X-Episode-Id"]
+    assert (await reset(headers=minted, json={"episode_id": "mine"})).json()["episode_id"] == "mine"
+    plain = await reset(json={"episode_id": minted["X-Episode-Id"]})
+    assert plain.content == (await reset(headers=minted)).content, (
+        "the id picks the question, however it comes"
+    )
+    bad = await reset(headers={"X-Episode-Id": "two words"})
+    assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_request")
+
+
+async def test_what_fails_after_its_time_is_no_noise_and_a_fault_is_logged(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task that nobody asks for its exception makes asyncio log it, as an error, with its
+    traceback."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
+    limit(app, 0.1)
+    assert (await http.post("/step", json=step("a"))).status_code == 503
+    assert (await http.post("/step", json=step("a", "QUERY: SELECT 2"))).status_code == 503, (
+        "it waits behind the first"
+    )
+    gate.open.set()
+    await until_idle(app)
+    gate.fault = RuntimeError("a bug")
+    gate.open.clear()
+    assert (await http.post("/step", json=step("b"))).status_code == 503
+    gate.open.set()
+    await until_idle(app)
+    gc.collect()
+    assert unheard == []
+    record = next(record for record in caplog.records if record.levelname == "ERROR")
+    assert (record.exc_info[1], record.episode_id) == (gate.fault, "b")

@@ -1,0 +1,185 @@
+"""notebooks/train_grpo.ipynb: its cells are linear, its committed outputs whole; slow, it runs from
+top to bottom."""
+
+import ast
+import builtins
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.config import PRESETS
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "train_grpo.ipynb"
+PARTS = (
+    "Setup",
+    "Configuration",
+    "Smoke test",
+    "Baseline",
+    "Training",
+    "Summary",
+    "Transcripts",
+    "mean",
+    "left",
+)
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Any]:
+    return dict(json.loads(NOTEBOOK.read_text(encoding="utf-8")))
+
+
+def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def bound(tree: ast.AST) -> Iterator[str]:
+    """Every name that the cell gives a meaning to, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((one.asname or one.name).split(".")[0] for one in node.names)
+        elif isinstance(node, ast.FunctionDef):
+            yield node.name
+            yield from (one.arg for one in node.args.args)
+
+
+def test_a_cell_uses_only_what_it_or_a_cell_above_made(committed: dict[str, Any]) -> None:
+    known = set(dir(builtins))
+    for cell in code_cells(committed):
+        tree = ast.parse(source(cell))
+        known |= set(bound(tree))
+        used = {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        assert used <= known, f"{sorted(used - known)} in:\n{source(cell)}"
+
+
+def test_every_part_is_there_and_explained(committed: dict[str, Any]) -> None:
+    headings = [
+        source(cell).splitlines()[0]
+        for cell in committed["cells"]
+        if source(cell).startswith("## ")
+    ]
+    assert [heading.split(".")[0] for heading in headings] == [
+        f"## {number}" for number in range(1, len(PARTS) + 1)
+    ]
+    assert all(part in heading for part, heading in zip(PARTS, headings, strict=True))
+    walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
+    assert all(heading in walkthrough for heading in headings)
+    code = "\n".join(source(cell) for cell in code_cells(committed))
+    assert all(preset in code for preset in PRESETS)
+
+
+def check_outputs(notebook: dict[str, Any]) -> None:
+    """What a reader must find below the cells: texts, plots, transcripts, and nothing that failed."""
+    outputs = {index: cell["outputs"] for index, cell in enumerate(code_cells(notebook))}
+    texts = {
+        index: "".join(
+            "".join(one.get("text", one.get("data", {}).get("text/plain", ""))) for one in found
+        )
+        for index, found in outputs.items()
+    }
+    assert not [one for found in outputs.values() for one in found if one["output_type"] == "error"]
+    everything = "\n".join(texts.values())
+    assert "Loaded " in everything
+    assert " questions: " in everything
+    assert "DESCRIBE: " in everything
+    assert "Smoke test passed" in everything
+    assert "the live view failed 0 times" in everything
+    assert "right before" in everything
+    assert "python -m env_server verify" in everything
+
+    def having(kind: str) -> list[int]:
+        return [
+            index
+            for index, found in outputs.items()
+            for one in found
+            if kind in one.get("data", {})
+        ]
+
+    training = next(
+        index for index, cell in enumerate(code_cells(notebook)) if "build_trainer" in source(cell)
+    )
+    pictures = having("image/png")
+    assert pictures.count(training) == 1  # redrawn in place: one picture, however many steps
+    assert len(pictures) == 2
+    assert [index for index in having("text/markdown") if index > training]  # transcripts
+    page = "".join(
+        "".join(one["data"]["text/markdown"]) for found in outputs.values() for one in found
+        if "text/markdown" in one.get("data", {})
+    )  # fmt: skip
+    assert "| random | before | after |" in page
+
+
+def test_it_is_committed_with_the_outputs_of_a_whole_run(committed: dict[str, Any]) -> None:
+    assert [cell["execution_count"] for cell in code_cells(committed)] == list(
+        range(1, len(code_cells(committed)) + 1)
+    )
+    check_outputs(committed)
+    assert NOTEBOOK.stat().st_size < 500_000
+
+
+def test_it_says_how_to_get_the_project_where_it_is_alone(
+    committed: dict[str, Any], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", source(code_cells(committed)[0])],
+        cwd=tmp_path,
+        env={
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("SQLENV_SOURCE", "PYTHONPATH")
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "set SOURCE" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    monkeypatch.setenv("SQLENV_NOTEBOOK_STEPS", "2")
+    monkeypatch.setenv("SQLENV_NOTEBOOK_QUESTIONS", "4")
+    monkeypatch.setenv("SQLENV_NOTEBOOK_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    notebook = nbformat.read(NOTEBOOK, 4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=800,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(NOTEBOOK.parent)}},
+    )
+    client.execute()
+    check_outputs(notebook)
+    (run,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["train_steps"] == 2
+    assert summary["eval_success_after"]["greedy"]["overall"]["n"] == 4
+    verified = subprocess.run(
+        [sys.executable, "-m", "env_server", "verify", str(run)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr

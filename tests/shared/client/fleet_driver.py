@@ -1,0 +1,62 @@
+"""Three fake servers and a client of them, and what the tests of several servers do with them."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shared.client import SQLEnvClient
+from shared.client.fleet import pick_url
+from shared.errors import SQLEnvError
+from shared.models import StepResult
+from tests.shared.client.fake_server import FakeServer, Routes
+
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+URLS = [f"http://{host}:8000" for host in HOSTS]
+IDS = [f"episode-{i}" for i in range(60)]
+QUICK: dict[str, Any] = {
+    "backoff_s": 0.001,
+    "longest_wait_s": 0.01,
+    "timeout_s": 5.0,
+    "stall_s": 0.05,
+    "max_attempts": 4,
+}
+
+
+def fleet(count: int = 3, **options: Any) -> tuple[dict[str, FakeServer], SQLEnvClient]:
+    servers = {host: FakeServer() for host in HOSTS[:count]}
+    return servers, SQLEnvClient(URLS[:count], transport=Routes(servers), **(QUICK | options))
+
+
+def placed_on(url: str, urls: list[str] = URLS) -> list[str]:
+    return [name for name in IDS if pick_url(urls, name) == url]
+
+
+def held(servers: dict[str, FakeServer]) -> dict[str, set[str]]:
+    """Host -> the episodes that it holds."""
+    return {host: set(server.episodes) for host, server in servers.items()}
+
+
+async def begin(client: SQLEnvClient, ids: list[str] = IDS) -> None:
+    for reply in await client.reset_many(
+        [{"episode_id": name, "question_id": f"q-{name}"} for name in ids]
+    ):
+        assert not isinstance(reply, SQLEnvError), reply
+
+
+async def turn(client: SQLEnvClient, number: int, ids: list[str] = IDS) -> None:
+    """A step of each, which must be answered as on one server that never fails."""
+    for name, reply in zip(
+        ids, await client.step_many((n, f"QUERY: {number}") for n in ids), strict=True
+    ):
+        assert isinstance(reply, StepResult), reply
+        assert reply.observation.action_history == [f"QUERY: {k}" for k in range(number + 1)]
+        assert reply.observation.result == f"played QUERY: {number}"
+        assert reply.info.question_id == f"q-{name}"
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,152 @@
+"""The client with the real server: in this process, and as a process of its own that dies in
+mid-episode."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import SQLEnvClient, in_process
+from shared.errors import CapacityReached, Conflict, InvalidAction, SQLEnvError, UnknownQuestion
+from shared.models import ResetResult, StepResult
+from tests.servers import running_server
+from tests.shared.client.fake_server import drive
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def app(data_dir: Path, **settings: Any) -> Any:
+    return create_app(Settings(data_dir=data_dir, sql_workers=1, **settings))
+
+
+def actions_for(reset: ResetResult, i: int) -> list[str]:
+    """Five actions that differ between episodes; some fail, and the last ends the episode."""
+    tables = reset.observation.schema_info.removeprefix("Tables: ").split(", ")
+    table = tables[i % len(tables)]
+    queries = [
+        f"SELECT count(*) FROM {table}",
+        "SELECT nothing FROM nowhere",
+        f"SELECT * FROM {table} LIMIT {i % 7}",
+    ]
+    return [
+        f"DESCRIBE: {table}",
+        f"QUERY: {queries[i % 3]}",
+        f"SAMPLE: {table}",
+        "QUERY: SELECT 1",
+        f"ANSWER: {i}",
+    ]
+
+
+async def play(client: SQLEnvClient, i: int) -> list[StepResult]:
+    reset = await client.reset(split="train", seed=i, step_budget=6)
+    replies: list[StepResult] = [reset]
+    for action in actions_for(reset, i):
+        replies.append(await client.step(reset.episode_id, action))
+    return replies
+
+
+def contents(replies: list[StepResult]) -> list[str]:
+    # the ids differ
+    return [StepResult.model_validate(reply.model_dump()).model_dump_json() for reply in replies]
+
+
+def test_200_episodes_at_once_are_what_they_are_one_at_a_time(tiny_data: Path) -> None:
+    async def main() -> None:
+        async with in_process(app(tiny_data)) as client:
+            together = await asyncio.gather(*(play(client, i) for i in range(200)))
+            assert client.stats.steps == 1000
+            assert client.stats.batches <= 20
+            assert client.open_episodes == []
+            for i in range(0, 200, 10):
+                assert contents(await play(client, i)) == contents(together[i])
+
+    drive(main(), timeout_s=60)
+
+
+def test_a_notebooks_cells(tiny_data: Path) -> None:
+    with in_process(app(tiny_data)).sync() as client:
+        client.wait_ready(30)
+        assert client.health() == {"http://in-process": "healthy"}
+        assert client.metadata().databases >= 1
+        first = client.reset(split="train", seed=1)
+        for action in actions_for(first, 0):
+            last = client.step(first.episode_id, action)
+        assert last.done
+        assert last.info.outcome is not None
+        assert client.state(first.episode_id).done
+
+
+def test_verdicts_are_asked_for_by_people(tiny_data: Path) -> None:
+    with in_process(app(tiny_data)).sync() as client:
+        first = client.reset(question_id="shop-4", answer_form="sql")
+        with pytest.raises(Conflict, match="not over"):
+            client.verdicts(first.episode_id)
+        client.step(
+            first.episode_id,
+            "ANSWER: SELECT name FROM customers WHERE city = 'Oslo' ORDER BY 1 DESC",
+        )
+        seen = client.verdicts(first.episode_id)
+        assert (seen.answer_form, seen.verdicts) == (
+            "sql",
+            {"strict": True, "spider": True, "bird": True},
+        )
+
+
+def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:
+    with in_process(app(tiny_data, capacity=2), max_attempts=1).sync() as client:
+        with pytest.raises(UnknownQuestion, match="no such thing"):
+            client.reset(question_id="no such thing")
+        replies = client.reset_many([{"seed": 1}, {"seed": 2}, {"seed": 3}])
+        assert [type(reply) for reply in replies] == [ResetResult, ResetResult, CapacityReached]
+        episode_id = client.open_episodes[0]
+        with pytest.raises(InvalidAction, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
+            client.step(episode_id, "let me think")
+        assert client.step(episode_id, "QUERY: SELECT 1").observation.step_count == 1
+        client.close_episode(episode_id)
+        assert isinstance(client.reset(seed=3), ResetResult)
+
+
+def test_a_batch_over_the_servers_limits_arrives_in_parts(tiny_data: Path) -> None:
+    with in_process(app(tiny_data, max_batch=8, max_body_bytes=2048)).sync() as client:
+        replies = client.reset_many([{"seed": i} for i in range(50)])
+        ids = [reply.episode_id for reply in replies if isinstance(reply, ResetResult)]
+        assert len(set(ids)) == 50
+        steps = client.step_many((name, f"QUERY: SELECT {'1' * 500}") for name in ids)
+        assert not [step for step in steps if isinstance(step, SQLEnvError)]
+
+
+def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) -> None:
+    async def main() -> None:
+        with running_server(tiny_data) as server:
+            port = server.port
+            async with SQLEnvClient(
+                server.url, backoff_s=0.05, max_attempts=30, longest_wait_s=1.0
+            ) as client:
+                reference = [await play(client, i) for i in range(8)]
+                resets = [
+                    await client.reset(split="train", seed=i, step_budget=6) for i in range(8)
+                ]
+                actions = [actions_for(reset, i) for i, reset in enumerate(resets)]
+
+                async def turn(k: int) -> list[StepResult]:
+                    steps = [(reset.episode_id, actions[i][k]) for i, reset in enumerate(resets)]
+                    replies = await client.step_many(steps)
+                    return [reply for reply in replies if isinstance(reply, StepResult)]
+
+                played = [await turn(0), await turn(1)]
+                server.stop(signal.SIGKILL)
+                waiting = asyncio.ensure_future(turn(2))  # the server is down
+                await asyncio.sleep(0.2)
+                with running_server(tiny_data, port=port):
+                    played += [await waiting, await turn(3), await turn(4)]
+                assert client.stats.rebuilds == 8
+                assert client.stats.retries >= 1
+        for i in range(8):
+            mine = [resets[i], *(replies[i] for replies in played)]
+            assert contents(mine) == contents(reference[i])
+
+    drive(main(), timeout_s=120)

@@ -1,0 +1,70 @@
+"""From a service's name to its replicas."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from shared.client.resolver import Address, addresses_of, is_name, system_addresses
+
+
+def answer(*addresses: str) -> Any:
+    async def getaddrinfo(host: str, port: int, **options: Any) -> list[Any]:
+        families = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [(families[":" in one], socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+
+    return getaddrinfo
+
+
+@pytest.mark.parametrize(
+    ("answered", "taken"),
+    [
+        (["10.0.0.3", "10.0.0.2", "10.0.0.3"], ["10.0.0.2", "10.0.0.3"]),
+        # each replica has both
+        (["fd00::2", "10.0.0.2", "fd00::3", "10.0.0.3"], ["10.0.0.2", "10.0.0.3"]),
+        (["fd00::3", "fd00::2"], ["fd00::2", "fd00::3"]),
+        ([], []),
+    ],
+)
+def test_each_replica_counts_once(answered: list[str], taken: list[str]) -> None:
+    async def main() -> list[str]:
+        asyncio.get_running_loop().getaddrinfo = answer(*answered)  # type: ignore[method-assign]
+        return await system_addresses("env-server", 8000)
+
+    assert asyncio.run(main()) == taken
+
+
+def test_the_systems_own_resolver_is_asked() -> None:
+    assert asyncio.run(system_addresses("127.0.0.1", 80)) == ["127.0.0.1"]
+    with pytest.raises(OSError, match=r".+"):
+        asyncio.run(system_addresses("no.such.host.invalid", 80))
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("http://env-server:8000", "http://10.0.0.2:8000"),
+        ("http://env-server", "http://10.0.0.2:80"),
+        ("http://env-server:8000/sql/", "http://10.0.0.2:8000/sql"),
+    ],
+)
+def test_a_replicas_url_is_the_services_with_its_address(url: str, found: str) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        assert host == "env-server"
+        return ["10.0.0.2", "fd00::2"]
+
+    addresses = asyncio.run(addresses_of(url, resolve))
+    host = url.removeprefix("http://").partition("/")[0]
+    assert addresses == [
+        Address(found, host),
+        Address(found.replace("10.0.0.2", "[fd00::2]"), host),
+    ]
+    assert str(addresses[0]) == f"{found} (of {host})"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://env-server:8000", "http://env.namespace.svc.cluster.local"]
+)
+def test_names(url: str) -> None:
+    assert is_name(url)

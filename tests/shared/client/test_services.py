@@ -1,0 +1,241 @@
+"""A service's name that stands for several servers, which come and go; and a gateway's one URL."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.client import SQLEnvClient
+from shared.client.fleet import pick_url
+from shared.errors import ServerUnreachable, SQLEnvError
+from tests.shared.client.fake_server import FakeServer, Routes, drive
+from tests.shared.client.fleet_driver import (
+    HOSTS,
+    IDS,
+    QUICK,
+    URLS,
+    begin,
+    held,
+    placed_on,
+    turn,
+    until,
+)
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+# -- names
+# ---------------------------------------------------------------------------------------------------------
+
+
+class NameServer:
+    """Answers with `hosts`, or not at all."""
+
+    def __init__(self, hosts: list[str]) -> None:
+        self.hosts, self.asked, self.broken = hosts, 0, False
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        assert (host, port) == ("env-server", 8000)
+        self.asked += 1
+        if self.broken:
+            raise OSError("no such name")
+        return self.hosts
+
+    async def seen(self) -> None:
+        """Until it was asked twice more: what it said before is in force."""
+        before = self.asked
+        await until(lambda: self.asked >= before + 2)
+
+
+def service(hosts: int, **options: Any) -> tuple[dict[str, FakeServer], NameServer, SQLEnvClient]:
+    servers, names = {host: FakeServer() for host in HOSTS}, NameServer(list(HOSTS[:hosts]))
+    options = {"resolve": names, "refresh_s": 0.5} | QUICK | options
+    return (
+        servers,
+        names,
+        SQLEnvClient("http://env-server:8000", transport=Routes(servers), **options),
+    )
+
+
+def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        asked, answer, before = asyncio.Event(), asyncio.Event(), asyncio.all_tasks()
+
+        async def slow(host: str, port: int) -> list[str]:
+            asked.set()
+            await answer.wait()
+            return list(HOSTS)
+
+        client = SQLEnvClient("http://env-server:8000", transport=Routes({}), resolve=slow, **QUICK)
+        async with client:
+            reset = asyncio.create_task(client.reset(seed=1))
+            await asked.wait()
+        answer.set()
+        with pytest.raises(ServerUnreachable, match="this client was closed"):
+            await reset
+        assert asyncio.all_tasks() == before
+
+    drive(main())
+
+
+def test_a_services_name_stands_for_its_replicas() -> None:
+    async def main() -> None:
+        servers, _, client = service(3)
+        async with client:
+            await begin(client)
+            await turn(client, 0)
+            assert client.urls == URLS
+            assert held(servers) == {
+                host: set(placed_on(url)) for host, url in zip(HOSTS, URLS, strict=True)
+            }
+            assert {headers["host"] for headers in servers[HOSTS[0]].headers} == {"env-server:8000"}
+
+    drive(main())
+
+
+def test_a_replica_that_is_added_gets_its_share_of_new_episodes_and_moves_none() -> None:
+    async def main() -> None:
+        servers, names, client = service(2)
+        async with client:
+            await begin(client)
+            names.hosts = list(HOSTS)
+            await names.seen()
+            await turn(client, 0)
+            assert servers[HOSTS[2]].episodes == {}
+            assert client.stats.rebuilds == 0
+            await begin(client, [f"later-{i}" for i in range(30)])
+            assert {
+                f"later-{i}" for i in range(30) if pick_url(URLS, f"later-{i}") == URLS[2]
+            } == set(servers[HOSTS[2]].episodes)
+
+    drive(main())
+
+
+def test_a_replica_that_is_removed_finishes_what_it_can_and_the_rest_moves() -> None:
+    async def main() -> None:
+        servers, names, client = service(3)
+        async with client:
+            await begin(client)
+            names.hosts = list(HOSTS[:2])
+            await names.seen()
+            await turn(client, 0)  # it still serves
+            assert client.stats.rebuilds == 0
+            await begin(client, [f"later-{i}" for i in range(30)])
+            assert set(servers[HOSTS[2]].episodes) == set(placed_on(URLS[2]))
+            servers[HOSTS[2]].down = True
+            await turn(client, 1)
+            assert client.stats.moves == client.stats.rebuilds == len(placed_on(URLS[2]))
+            servers[HOSTS[2]].down = False
+            await asyncio.sleep(0.2)
+            assert ("/ready", 1) not in servers[HOSTS[2]].requests, "it is gone: nobody asks for it"
+
+    drive(main())
+
+
+def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None:
+    async def main() -> None:
+        servers, names, client = service(1, refresh_s=60.0, patience_s=10.0)
+        async with client:
+            await begin(client)
+            servers[HOSTS[0]].down = True
+            names.hosts = [HOSTS[1]]
+            await turn(client, 0)
+            assert held(servers)[HOSTS[1]] == set(IDS)
+            assert client.urls == [URLS[1]]
+
+    drive(main())
+
+
+@pytest.mark.parametrize("fault", ["broken", "empty"])
+def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
+    async def main() -> None:
+        _, names, client = service(3)
+        async with client:
+            await begin(client)
+            names.broken, names.hosts = fault == "broken", []
+            await names.seen()
+            await turn(client, 0)
+            assert client.urls == URLS
+            assert client.stats.rebuilds == 0
+
+    drive(main())
+
+
+def test_a_name_that_no_name_server_knows_is_tried_as_it_is() -> None:
+    async def main() -> None:
+        servers, names, client = service(0)
+        servers["env-server"] = FakeServer()
+        names.broken = True
+        async with client:
+            await begin(client)
+            assert set(servers["env-server"].episodes) == set(IDS)
+
+    drive(main())
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:1", "https://service"]
+)
+def test_what_is_no_services_name_is_left_alone(url: str) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        raise AssertionError("nobody asks")
+
+    async def main() -> None:
+        async with SQLEnvClient(
+            url, resolve=resolve, transport=Routes({}), **QUICK | {"max_attempts": 1}
+        ) as client:
+            with pytest.raises(SQLEnvError):
+                await client.health()
+            assert client.urls == [url]
+
+    drive(main())
+
+
+# -- a gateway
+# -----------------------------------------------------------------------------------------------------
+
+
+def test_a_gateways_lanes_share_batches_and_keep_their_episodes_together() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        server.lanes = 4
+        async with server.client() as client:
+            await begin(client)
+            for number in range(3):
+                await turn(client, number)
+            await client.state(IDS[0])
+            await client.close_episode(IDS[0])
+            paths = [path for path, _ in server.requests]
+            assert len(server.sent("/reset_batch")) == 4
+            assert len(server.sent("/step_batch")) == 12
+            lanes = [headers.get("x-affinity") for headers in server.headers]
+            assert (
+                len(
+                    {
+                        lane
+                        for lane, path in zip(lanes, paths, strict=True)
+                        if path.endswith("_batch")
+                    }
+                )
+                == 4
+            )
+            assert (
+                lanes[paths.index("/state")]
+                == lanes[paths.index(f"/episodes/{IDS[0]}")]
+                is not None
+            )
+
+    drive(main())
+
+
+@pytest.mark.parametrize(("stated", "requests"), [(None, 1), (0, 1), (1, 1), (1000, 40)])
+def test_how_many_lanes_a_gateway_may_have(stated: int | None, requests: int) -> None:
+    async def main() -> None:
+        server = FakeServer()
+        server.lanes = stated
+        async with server.client() as client:
+            await begin(client)
+            sent = len(server.sent("/reset_batch"))
+            assert sent == 1 if requests == 1 else requests <= sent <= 64
+
+    drive(main())

@@ -1,0 +1,272 @@
+"""A random tiny Qwen3, a tokenizer trained on the spot, and a server that is a Python object."""
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from shared.actions import SQLAction, parse_action, render_action
+from shared.client.replica import ClientStats
+from shared.errors import SQLEnvError
+from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
+from tests.trainer.small_data import make_data
+from trainer.config import GRPOConfig
+
+pytest.register_assert_rewrite("tests.trainer.small_job")
+# test processes share the cores: more threads than cores wait for each other
+torch.set_num_threads(1)
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CORPUS = [
+    "DESCRIBE: orders",
+    "SAMPLE: customers",
+    "QUERY: SELECT COUNT(*) FROM orders WHERE total > 100",
+    "ANSWER: 42",
+    "Question: How many orders are there?\nTables: orders, customers\nSteps left: 10",
+    "orders: 12 rows\norder_id INTEGER primary key\ntotal REAL\nname | total\nAnn | 12.5\nError: no such column",
+]
+
+
+def make_tokenizer(chat_template: str = CHATML) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with ChatML's control tokens, and Qwen3's thinking ones as added but not
+    special tokens."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(CORPUS * 20, trainer)
+    bpe.add_tokens(["<think>", "</think>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=chat_template,
+    )
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return make_tokenizer()
+
+
+@pytest.fixture
+def model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=128,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.1,  # wide enough that the distributions are far from uniform
+    )
+    built = Qwen3ForCausalLM(config).eval()
+    # further ids that end a turn, as Qwen3 has, so that turns of a random model have uneven lengths
+    built.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 140)]
+    return built
+
+
+@pytest.fixture
+def config() -> GRPOConfig:
+    return GRPOConfig(
+        device="cpu",
+        dtype="float32",
+        system_prompt="short",
+        max_new_tokens=12,
+        max_context_tokens=768,
+        step_budget=6,
+        num_generations=4,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+    )
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return make_data(tmp_path / "data")
+
+
+@pytest.fixture
+def small(
+    config: GRPOConfig, data_dir: Path, tmp_path: Path, model: Any, tokenizer: Any
+) -> GRPOConfig:
+    """Settings of a run of seconds, with the tiny model saved where they name it."""
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    return config.override(
+        data_dir=data_dir,
+        model_name=str(tmp_path / "base"),
+        max_steps=3,
+        logging_steps=1,
+        learning_rate=1e-3,
+        step_budget=3,
+        max_new_tokens=6,
+        # its episodes would be among those that tests count; tests/trainer/grpo/live has its own
+        live_view="off",
+    )
+
+
+def observation(
+    count: int, budget: int, *, result: str = "", error: str | None = None, **changes: Any
+) -> SQLObservation:
+    values = {
+        "question": "How many orders are there?",
+        "schema_info": "Tables: orders, customers",
+        "result": result,
+        "error": error,
+        "step_count": count,
+        "budget_remaining": budget,
+        "action_history": [],
+        "done": False,
+    }
+    return SQLObservation(**{**values, **changes})
+
+
+class FakeClient:
+    """Plays the server: every action is answered by text whose length follows from the action,
+    `ANSWER: 42` is right.
+
+    An episode whose question is in `failing` is lost at the step given there (0 is the reset).
+    `after`: steps after which a question's episodes end, so that batches have uneven lengths.
+    """
+
+    def __init__(
+        self, failing: Mapping[str, int] | None = None, after: Mapping[str, int] | None = None
+    ) -> None:
+        self.failing, self.after = failing or {}, after or {}
+        self.episodes: dict[str, tuple[str, int, list[str]]] = {}
+        self.closed: list[str] = []
+        self.stats = ClientStats()
+        self.error: type[SQLEnvError] | None = None
+
+    def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]:
+        replies: list[ResetResult | SQLEnvError] = []
+        for request in requests:
+            question_id, budget = request["question_id"], request["step_budget"]
+            if self.failing.get(question_id) == 0:
+                replies.append(self._failure())
+                continue
+            episode_id = str(uuid.uuid4())
+            self.episodes[episode_id] = (question_id, budget, [])
+            info = self._info(question_id, 0.0, 0, None)
+            replies.append(
+                ResetResult(
+                    observation=observation(0, budget),
+                    reward=None,
+                    done=False,
+                    info=info,
+                    episode_id=episode_id,
+                )
+            )
+        return replies
+
+    def step_many(
+        self, steps: Iterable[tuple[str, SQLAction | str]]
+    ) -> list[StepResult | SQLEnvError]:
+        return [self._step(episode_id, action) for episode_id, action in steps]
+
+    def close_episode(self, episode_id: str) -> None:
+        self.closed.append(episode_id)
+
+    def _failure(self) -> SQLEnvError:
+        from shared.errors import ServerUnreachable
+
+        return (self.error or ServerUnreachable)("http://127.0.0.1:1 does not answer")
+
+    def _step(self, episode_id: str, action: SQLAction | str) -> StepResult | SQLEnvError:
+        question_id, budget, history = self.episodes[episode_id]
+        action = parse_action(action) if isinstance(action, str) else action
+        if self.failing.get(question_id) == len(history) + 1:
+            return self._failure()
+        history.append(render_action(action))
+        count = len(history)
+        answered = action.action_type == "ANSWER"
+        done = answered or count >= min(budget, self.after.get(question_id, budget))
+        outcome = None
+        if done:
+            right = answered and action.argument == "42"
+            outcome = Outcome.CORRECT if right else Outcome.WRONG if answered else Outcome.BUDGET
+        bad = action.action_type == "QUERY" and not action.argument.upper().startswith("SELECT")
+        result = (
+            ""
+            if answered or bad
+            else "total | name\n" + "\n".join(f"{n} | Ann" for n in range(len(action.argument) % 7))
+        )
+        return StepResult(
+            observation=observation(
+                count,
+                budget - count,
+                result=result,
+                error="near there: syntax error" if bad else None,
+                action_history=list(history),
+                done=done,
+            ),
+            reward=0.0,
+            done=done,
+            info=self._info(
+                question_id,
+                1.0 if outcome is Outcome.CORRECT else 0.0,
+                sum(map(len, history)),  # no two episodes of a group earn the same
+                outcome,
+                "sql_error" if bad else None,
+            ),
+        )
+
+    @staticmethod
+    def _info(
+        question_id: str,
+        correctness: float,
+        letters: int,
+        outcome: Outcome | None,
+        error_code: str | None = None,
+    ) -> StepInfo:
+        operational, potential = max(-0.25, -0.0005 * letters), 0.5 if letters else 0.0
+        total = operational + 0.15 * potential + correctness
+        ledger = RewardLedger(
+            step={},
+            operational=operational,
+            progress=0.15 * potential,
+            correctness=correctness,
+            potential=potential,
+            total=total,
+        )
+        return StepInfo(
+            question_id=question_id,
+            reward_version="fake",
+            ledger=ledger,
+            outcome=outcome,
+            error_code=error_code,
+        )
+
+
+class InterruptedClient(FakeClient):
+    """Calls `event` in the given reset_many call (1 is the first)."""
+
+    def __init__(self, at: int, event: Callable[[], object]) -> None:
+        super().__init__()
+        self.at, self.event, self.calls = at, event, 0
+
+    def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]:
+        self.calls += 1
+        if self.calls == self.at:
+            self.event()
+        return super().reset_many(requests)

@@ -1,0 +1,390 @@
+"""`python -m trainer evaluate` over a server that is a Python object: what is kept, gone on with,
+counted, compared."""
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shared.models import ServerMetadata
+from shared.run_stats import wilson_interval
+from tests.trainer.chat_server import ChatServer, Fault, served
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import StoppingClient
+from tests.trainer.small_job import served as metadata_of
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
+from trainer.evaluation.evaluate import evaluate
+from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
+from trainer.evaluation.measure import EVAL_SEED, Connection, model_play, random_play
+from trainer.evaluation.play import batches
+from trainer.evaluation.run import run_evaluation
+from trainer.evaluation.settings import EvaluationSettings
+from trainer.run.folder import read_lines
+from trainer.run.statistics import pass_at_k
+from trainer.runtime.interrupt import Interrupted
+
+RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
+
+
+class Gambler(ChatServer):
+    """Answers at once, rightly once in three, by the request's seed: an episode's success follows
+    from its stream."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda messages: RIGHT)
+
+    def complete(self, body: dict[str, Any]) -> Fault:
+        self.answer = lambda messages: RIGHT if body.get("seed", 0) % 3 == 0 else WRONG
+        with self.lock:  # `answer` is one for all
+            return super().complete(body)
+
+
+@pytest.fixture
+def chat() -> Iterator[ChatServer]:
+    with served(Gambler()) as server:
+        yield server
+
+
+class Bench:
+    """Evaluations of one data directory, played on a `FakeClient`; `shown` is all that they
+    printed."""
+
+    def __init__(self, config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.config, self.client = config, FakeClient()
+        self.console = Console(file=io.StringIO(), width=100)
+        self.digest = "server-digest"
+        monkeypatch.setattr("trainer.evaluation.run.connected", self.connected)
+
+    @contextmanager
+    def connected(
+        self, config: GRPOConfig, servers: Any, inputs: Inputs, log_path: Path
+    ) -> Iterator[Connection]:
+        metadata: ServerMetadata = metadata_of(inputs, self.digest)
+        yield Connection(config, self.client, metadata)
+
+    def run(self, out: Path | None = None, **settings: Any) -> dict[str, Any]:
+        settings = {"config": self.config, "policy": "random", "out": out, **settings}
+        return run_evaluation(EvaluationSettings(**settings), self.console)
+
+    @property
+    def shown(self) -> str:
+        file = self.console.file
+        assert isinstance(file, io.StringIO)
+        return " ".join(file.getvalue().split())
+
+
+@pytest.fixture
+def bench(small: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(small, monkeypatch)
+
+
+def api(chat: ChatServer, **settings: Any) -> dict[str, Any]:
+    return {"policy": "openai", "base_url": chat.url, "concurrency": 2, **settings}
+
+
+@pytest.fixture
+def fake(bench: Bench) -> GRPOConfig:
+    """The configuration that names the chat server's model."""
+    bench.config = bench.config.override(model_name="fake")
+    return bench.config
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return list(read_lines(out / "episodes.jsonl"))
+
+
+def test_samples_give_success_and_unbiased_pass_at_k_by_group(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    result = bench.run(tmp_path / "out", **api(chat, samples=4, ks=(1, 2, 4)))
+    played = lines(tmp_path / "out")
+    assert len(played) == result["episodes"] == 12 * 4
+    assert {one["sample"] for one in played} == {0, 1, 2, 3}
+    tries: dict[str, list[bool]] = {}
+    for one in played:
+        tries.setdefault(one["question_id"], []).append(one["outcome"] == "correct")
+    assert len({sum(right) for right in tries.values()}) > 2  # the samples of a question differ
+    groups = result["success"]
+    for k in (1, 2, 4):
+        expected = sum(pass_at_k(4, sum(right), k) for right in tries.values()) / 12
+        assert groups["overall"]["pass_at"][str(k)]["rate"] == pytest.approx(expected)
+    assert groups["overall"]["pass_at"]["1"] == groups["overall"]["success"]
+    farm = [sum(right) / 4 for name, right in tries.items() if "farm" in name]
+    assert groups["unseen"]["success"]["rate"] == pytest.approx(sum(farm) / 4)
+    assert groups["unseen"]["success"]["n"] == groups["by_database"]["farm"]["success"]["n"] == 4
+    assert groups["seen"]["success"]["n"] == 8
+    assert list(groups["by_difficulty"]) == ["easy", "medium"]
+    overall = groups["overall"]
+    assert overall["success"]["ci95"] == pytest.approx(
+        wilson_interval(12 * overall["success"]["rate"], 12)
+    )
+    assert overall["actions"] == {"DESCRIBE": 0, "SAMPLE": 0, "QUERY": 0, "ANSWER": 1}
+    assert (overall["answered"], overall["sampled_tokens"]) == (1.0, 2)
+    assert result["model_server"]["requests"] == 48
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == result
+
+
+def test_an_interrupted_evaluation_goes_on_and_ends_as_a_whole_one(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
+    bench.client = StoppingClient(at=4, error=Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert "12 episodes are kept in" in bench.shown
+    first = lines(tmp_path / "out")
+    assert len(first) == 12
+    path = tmp_path / "out" / "episodes.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])  # and the machine went down in the middle of a line
+    bench.client = FakeClient()
+    asked = len(chat.requests)
+    result = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert len(chat.requests) - asked == 36 - 11  # what was kept is not played again
+    assert lines(tmp_path / "out")[:11] == first[:11]
+    by_key = {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "whole")}
+    assert {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "out")} == by_key
+    assert without_times(result) == without_times(whole)
+    again = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert len(chat.requests) - asked == 36 - 11
+    assert again == result
+
+
+def without_times(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name not in ("wall_s", "model_server")}
+
+
+def test_more_samples_are_added_to_those_that_are_there(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    bench.run(tmp_path / "out", **api(chat, samples=1))
+    result = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert len(chat.requests) == 36
+    assert without_times(result) == without_times(
+        bench.run(tmp_path / "whole", **api(chat, samples=3))
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 5}, "seed was 1000003 and is 5"),
+        ({"temperature": 0.5}, "temperature was 1.0 and is 0.5"),
+        ({"split": "train"}, "split was 'eval' and is 'train'"),
+        ({"limit": 3}, "limit was 0 and is 3; questions was 12 and is 3"),
+        ({"policy": "random", "base_url": ""}, "policy was 'openai' and is 'random'"),
+    ],
+)
+def test_another_measurement_is_refused_in_its_folder(
+    bench: Bench,
+    fake: GRPOConfig,
+    chat: ChatServer,
+    tmp_path: Path,
+    change: dict[str, Any],
+    named: str,
+) -> None:
+    bench.run(tmp_path / "out", **api(chat))
+    before = lines(tmp_path / "out")
+    with pytest.raises(RunError, match="holds another evaluation") as caught:
+        bench.run(tmp_path / "out", **{**api(chat), **change})
+    assert named in caught.value.message
+    assert lines(tmp_path / "out") == before
+
+
+def test_other_rules_another_model_and_a_folder_of_something_else_are_refused(
+    bench: Bench, small: GRPOConfig, tmp_path: Path, model: Any
+) -> None:
+    settings = {"policy": "model", "temperature": None, "limit": 2}
+    bench.run(tmp_path / "out", **settings)
+    bench.digest = "others"
+    with pytest.raises(RunError, match="server_digest was 'server-digest' and is 'others'"):
+        bench.run(tmp_path / "out", **settings)
+    bench.digest = "server-digest"
+    for parameter in model.parameters():
+        parameter.data *= 1.5
+    model.save_pretrained(small.model_name)
+    with pytest.raises(RunError, match="model_digest was"):
+        bench.run(tmp_path / "out", **settings)
+    with pytest.raises(RunError, match="is not empty, and holds no evaluation"):
+        bench.run(tmp_path)
+
+
+def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:
+    bench.run(tmp_path / "out", limit=4)
+    path = tmp_path / "out" / "episodes.jsonl"
+    path.write_text(path.read_text().replace('"steps": ', '"steps": 1', 1))
+    with pytest.raises(RunError, match=r"episodes\.jsonl line 1 is not as it was written"):
+        bench.run(tmp_path / "out", limit=4)
+
+
+def test_lost_episodes_are_played_when_it_goes_on(bench: Bench, tmp_path: Path) -> None:
+    bench.config = bench.config.override(max_lost_fraction=0.1)
+    bench.client = FakeClient(failing={"eval-shop-0": 0})
+    result = bench.run(tmp_path / "out")
+    assert (result["episodes"], result["episodes_missing"]) == (11, 1)
+    assert "1 episodes were lost to infrastructure" in bench.shown
+    assert result["success"]["overall"]["success"]["n"] == 11
+    bench.client = FakeClient()
+    result = bench.run(tmp_path / "out")
+    assert (result["episodes"], result["episodes_missing"]) == (12, 0)
+    bench.client = FakeClient(failing={"eval-shop-0": 0, "eval-shop-1": 1})
+    with pytest.raises(RolloutError, match=r"2 of 12 .* give the same command again"):
+        bench.run(tmp_path / "other")
+    assert len(lines(tmp_path / "other")) == 10
+
+
+def test_a_model_server_that_refuses_is_named_before_anything_is_played(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer
+) -> None:
+    chat.key = "another"
+    with pytest.raises(ModelServerError, match="refuses the API key"):
+        bench.run(**api(chat))
+    assert bench.client.episodes == {}
+
+
+def test_one_sample_plays_what_a_training_job_measures(
+    bench: Bench, small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = load_inputs(small, JobOptions(), training=False)
+    client: Any = FakeClient()
+    for name, settings, play in [
+        ("random", {}, random_play(small, client)),
+        (
+            "greedy",
+            {"temperature": None},
+            model_play(inputs.model, inputs.tokenizer, small, client, "greedy"),
+        ),
+        ("sampled", {}, model_play(inputs.model, inputs.tokenizer, small, client, "sampled")),
+    ]:
+        expected = evaluate(play, inputs.evaluation, inputs.book, mode="sampled").episodes
+        bench.run(tmp_path / name, policy="random" if name == "random" else "model", **settings)
+        played = {one["question_id"]: one for one in lines(tmp_path / name)}
+        assert len(played) == len(expected)
+        for one in expected:
+            line = one.as_line("eval", "greedy" if name == "greedy" else "sampled", 0)
+            found = played[one.question_id]
+            assert {key: found[key] for key in line if key != "sha256"} == {
+                key: value for key, value in line.items() if key != "sha256"
+            }
+        tokens = [one["sampled_tokens"] for one in played.values()]
+        assert (min(tokens) > 0) == (name != "random")
+    assert EvaluationSettings(config=small).seed == EVAL_SEED
+
+
+def test_questions_are_chosen_by_database_part_and_difficulty(bench: Bench) -> None:
+    groups = bench.run(databases=("farm", "shop"))["success"]
+    assert list(groups["by_database"]) == ["farm", "shop"]
+    assert list(bench.run(part="unseen")["success"]["by_database"]) == ["farm"]
+    assert bench.run(part="seen", limit=5)["questions"] == 5
+    bench.config = bench.config.override(difficulty_filter="hard")
+    assert list(bench.run()["success"]["by_difficulty"]) == ["hard"]
+    with pytest.raises(ConfigError, match="no eval question of database 'ship'"):
+        bench.run(databases=("ship",))
+
+
+def test_two_evaluations_are_compared_in_pairs(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    before = bench.run(tmp_path / "before", **api(chat))
+    chat.complete = lambda body: ChatServer.complete(chat, body)  # type: ignore[method-assign]
+    chat.answer = lambda messages: RIGHT
+    result = bench.run(tmp_path / "after", **api(chat, seed=9), against=tmp_path / "before")
+    paired, wrong = (
+        result["paired"],
+        12 - round(12 * before["success"]["overall"]["success"]["rate"]),
+    )
+    assert 0 < wrong < 12
+    assert (paired["overall"]["gained"], paired["overall"]["lost"], paired["overall"]["n"]) == (
+        wrong,
+        0,
+        12,
+    )
+    assert paired["overall"]["p_value"] == pytest.approx(min(1.0, 2 * 0.5**wrong))
+    assert paired["seen"]["n"] + paired["unseen"]["n"] == 12
+    assert paired["overall"]["difference"] == pytest.approx(wrong / 12)
+    assert paired["differs"] == {"seed": {"before": EVAL_SEED, "after": 9}}
+    assert "question by question" in bench.shown
+    same = bench.run(
+        tmp_path / "after", **api(chat, seed=9), against=tmp_path / "after" / "evaluation.json"
+    )
+    assert same["paired"]["overall"]["p_value"] == 1.0
+    assert same["paired"]["differs"] == {}
+
+
+def test_what_does_not_compare_is_refused_before_anything_is_played(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.run(tmp_path / "farm", databases=("farm",))
+    with pytest.raises(RunError, match="has none of these questions"):
+        bench.run(tmp_path / "out", databases=("shop",), against=tmp_path / "farm")
+    path = tmp_path / "farm" / "config.json"
+    digest = json.loads(path.read_text())["data_digest"]
+    path.write_text(path.read_text().replace(digest, "0" * 64))
+    with pytest.raises(RunError, match="was measured on other data"):
+        bench.run(tmp_path / "out", against=tmp_path / "farm")
+    assert not (tmp_path / "out" / "episodes.jsonl").exists()
+    (tmp_path / "farm" / "episodes.jsonl").unlink()
+    with pytest.raises(RunError, match="no finished episode"):
+        bench.run(tmp_path / "out", against=tmp_path / "farm")
+
+
+def test_a_run_is_compared_with_by_its_measurement_before_training(
+    bench: Bench, small: GRPOConfig, tmp_path: Path
+) -> None:
+    settings = {"policy": "model", "temperature": None}
+    bench.run(tmp_path / "out", **settings)
+    run = tmp_path / "run"
+    run.mkdir()
+    digest = json.loads((tmp_path / "out" / "config.json").read_text())["data_digest"]
+    found = {"preset": "offline", "config": {"step_budget": 9}, "data_digest": digest}
+    (run / "config.json").write_text(json.dumps(found))
+    inputs = load_inputs(small, JobOptions(), training=False)
+    client: Any = FakeClient()
+    measured = evaluate(
+        random_play(small, client), inputs.evaluation, inputs.book, mode="greedy"
+    ).episodes
+    kept = [
+        replace(one, outcome="correct" if phase == "before" else "wrong").as_line(phase, mode, 0)
+        for phase, mode in [("before", "greedy"), ("before", "sampled"), ("after", "greedy")]
+        for one in measured
+    ]
+    (run / "episodes.jsonl").write_text(
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+    )
+    result = bench.run(tmp_path / "out", **settings, against=run)
+    assert result["paired"]["against"].endswith("before training, greedy")
+    assert (result["paired"]["overall"]["before"], result["paired"]["overall"]["n"]) == (1.0, 12)
+    assert result["paired"]["overall"]["lost"] == 12
+    assert result["paired"]["differs"] == {"step_budget": {"before": 9, "after": 3}}
+
+
+def test_a_questions_samples_in_one_batch_follow_on_each_other() -> None:
+    """So that `before` and the place in the batch give a sample's number, also where some are
+    played already."""
+    rows = [{"question_id": name} for name in "abc"]
+    missing = [
+        (sample, row)
+        for sample in range(4)
+        for row in rows
+        if (row["question_id"], sample) not in {("a", 1)}
+    ]
+    for size in (1, 2, 3, 5, 100):
+        parts = list(batches(missing, size))
+        assert [task for part in parts for task in part] == missing
+        assert all(0 < len(part) <= size for part in parts)
+        for part in parts:
+            for name in "abc":
+                samples = [sample for sample, row in part if row["question_id"] == name]
+                assert (
+                    samples == list(range(samples[0], samples[0] + len(samples)))
+                    if samples
+                    else True
+                )
+    assert len(list(batches(missing, 100))) == 2
+    assert list(batches([], 3)) == []

@@ -1,0 +1,249 @@
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shared.dataset import load_questions
+from shared.errors import QuestionLoadError
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_data import make_data
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.errors import RolloutError
+from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
+from trainer.evaluation.inputs import JobOptions, load_inputs
+from trainer.evaluation.measure import batch_of, cache_rows, free_memory_bytes, random_play
+from trainer.rollout.dataset import load_question_prompts, question_id_of
+from trainer.run.records import Book
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return make_data(tmp_path)
+
+
+@pytest.fixture
+def book(data_dir: Path) -> Book:
+    train, other = (
+        load_questions(data_dir / "questions" / f"questions_{split}.json")
+        for split in ("train", "eval")
+    )
+    return Book(train, other, REWARD_WEIGHTS)
+
+
+@pytest.fixture
+def prompts(data_dir: Path) -> list[dict[str, Any]]:
+    return load_question_prompts(GRPOConfig().override(data_dir=data_dir), "eval")
+
+
+def row(question_id: str, outcome: str) -> dict[str, Any]:
+    """A rollout's row, as `play_episodes` gives it."""
+    lost, right = outcome == "infra_failed", outcome == "correct"
+    return {
+        "question_id": question_id,
+        "outcome": outcome,
+        "correctness": None if lost else float(right),
+        "progress": None if lost else 0.5,
+        "operational": None if lost else -0.1,
+        "steps": 2,
+        "parse_failures": 1,
+        "env_errors": ["sql_error"],
+        "context_overflow": False,
+        "transcript": [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "ANSWER: 1"},
+        ],
+        "actions": ["ANSWER: 1"],
+        "rewards": [0.0],
+        "observations": ["0" * 16, "1" * 16],
+    }
+
+
+def player(outcomes: Mapping[str, str], calls: list[int] | None = None) -> Any:
+    def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
+        if calls is not None:
+            calls.append(len(prompts))
+        ids = [question_id_of(prompt) for prompt in prompts]
+        return [row(one, outcomes.get(one, "wrong")) for one in ids]
+
+    return play
+
+
+def test_success_is_counted_overall_and_by_what_training_saw(
+    book: Book, prompts: list[dict[str, Any]]
+) -> None:
+    outcomes = {
+        "eval-shop-0": "correct",
+        "eval-shop-1": "correct",
+        "eval-farm-0": "correct",
+        "eval-farm-1": "infra_failed",
+    }
+    result = evaluate(player(outcomes), prompts, book, mode="greedy", max_lost_fraction=0.1)
+    found = result.summary()
+    # one of 12 was lost
+    assert (found["overall"]["n"], found["seen"]["n"], found["unseen"]["n"]) == (11, 8, 3)
+    assert found["overall"]["rate"] == pytest.approx(3 / 11)
+    assert found["seen"]["rate"] == pytest.approx(2 / 8)
+    assert found["unseen"]["rate"] == pytest.approx(1 / 3)
+    assert found["episodes_lost"] == 1
+    assert found["outcomes"] == {"correct": 3, "infra_failed": 1, "wrong": 8}
+    assert found["by_difficulty"]["easy"]["n"] + found["by_difficulty"]["medium"]["n"] == 11
+    assert found["mean_reward"] == pytest.approx((3 * 1.0 + 11 * (0.15 * 0.5 - 0.1)) / 11)
+    assert found["parse_failures"] == 12
+
+
+def test_behaviour_stands_beside_success_for_every_part(
+    book: Book, prompts: list[dict[str, Any]]
+) -> None:
+    outcomes = {
+        "eval-shop-0": "correct",
+        "eval-shop-1": "budget",
+        "eval-farm-0": "budget",
+        "eval-farm-1": "infra_failed",
+    }
+    found = evaluate(
+        player(outcomes), prompts, book, mode="greedy", max_lost_fraction=0.1
+    ).summary()["behaviour"]
+    assert {part: (one["n"], one["n_answered"]) for part, one in found.items()} == {
+        "overall": (11, 9),
+        "seen": (8, 7),
+        "unseen": (3, 2),
+    }
+    assert found["overall"]["answered"] == pytest.approx(9 / 11)
+    assert found["overall"]["accuracy_when_answered"] == pytest.approx(1 / 9)
+    assert found["unseen"]["accuracy_when_answered"] == 0.0
+    assert found["seen"]["errors"] == 1.0
+
+
+def test_batches_are_bounded_and_heard_of(book: Book, prompts: list[dict[str, Any]]) -> None:
+    calls: list[int] = []
+    heard: list[int] = []
+    evaluate(
+        player({}, calls),
+        prompts,
+        book,
+        mode="sampled",
+        batch=5,
+        on_batch=lambda batch: heard.append(len(batch)),
+    )
+    assert calls == heard == [5, 5, 2]
+
+
+def test_a_result_is_read_back_as_it_was(
+    tmp_path: Path, book: Book, prompts: list[dict[str, Any]]
+) -> None:
+    result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="sampled")
+    result.write(tmp_path / "before.json")
+    again = EvalResult.read(tmp_path / "before.json")
+    assert again.episodes == result.episodes
+    assert again.mode == "sampled"
+    assert json.dumps(again.summary()["seen"]) == json.dumps(result.summary()["seen"])
+
+
+def test_a_subset_measures_the_same_episodes(book: Book, prompts: list[dict[str, Any]]) -> None:
+    result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="greedy")
+    few = result.subset({"eval-shop-0", "eval-shop-1"})
+    assert few.rate().as_dict()["n"] == 2
+    assert few.rate().rate == 0.5
+
+
+def test_lost_episodes_are_judged_over_the_whole_evaluation(
+    config: GRPOConfig, book: Book, prompts: Any
+) -> None:
+    """One lost episode is a fifth of a small batch, and a twelfth of the twelve that count."""
+    client = FakeClient(failing={"eval-shop-0": 0})
+    play = random_play(config, client)
+    assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
+    heard: list[int] = []
+    with pytest.raises(
+        RolloutError, match=r"1 of 12 .* more than 5%.*127\.0\.0\.1:1 does not answer"
+    ) as caught:
+        evaluate(
+            play,
+            prompts,
+            book,
+            mode="sampled",
+            batch=5,
+            on_batch=lambda batch: heard.append(len(batch)),
+        )
+    assert caught.value.details == {"lost": 1, "episodes": 12}
+    assert heard == []  # the first batch has decided it
+
+
+def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(row[name] for name in names) for row in rows)
+
+
+@pytest.mark.parametrize("limit", [8, 32, 48, 100])
+def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
+    """A file in the shipped order: a database after another, and in each the easy questions before
+    the medium ones."""
+    sizes = {f"seen{number}": (8, 11) for number in range(8)} | {
+        f"unseen{number}": (24, 27) for number in range(5)
+    }
+    rows = [
+        {
+            "question_id": f"{database}-{level}-{number}",
+            "database_name": database,
+            "difficulty": level,
+        }
+        for database, counts in sizes.items()
+        for level, count in zip(("easy", "medium"), counts, strict=True)
+        for number in range(count)
+    ]
+    chosen = choose(rows, limit)
+    assert len(chosen) == limit
+    assert chosen == [row for row in rows if row in chosen]  # in the file's order, none twice
+    assert chosen == choose(rows, limit)
+    for names in (("difficulty",), ("database_name",), ("difficulty", "database_name")):
+        found = cells(chosen, *names)
+        for cell, size in cells(rows, *names).items():
+            assert abs(found[cell] - limit * size / len(rows)) <= 1, cell
+    seen = sum(str(row["database_name"]).startswith("seen") for row in chosen)
+    assert abs(seen - limit * 8 * 19 / len(rows)) <= 2
+
+
+def test_choose_takes_all_or_as_many_as_there_are(prompts: list[dict[str, Any]]) -> None:
+    assert choose(prompts, 0) == choose(prompts, 12) == choose(prompts, 99) == prompts
+    assert [len(choose(prompts, limit)) for limit in range(1, 12)] == list(range(1, 12))
+
+
+def test_as_many_episodes_at_once_as_their_caches_fit(model: Any) -> None:
+    """The tiny model: 2 layers x 2 heads x 16 x (key, value) x 4 bytes is 512 bytes a token."""
+    config = GRPOConfig(device="cpu", dtype="float32", max_context_tokens=1024)
+    full = 512 * 1024
+    assert cache_rows(model, config, 2 * 10 * full) == 10
+    assert cache_rows(model, config, 2 * 10 * full - 1) == 9
+    assert cache_rows(model, config, 0) == 1
+    assert cache_rows(model, config, 10**12) == BATCH
+    assert batch_of(model, config) >= 1
+
+
+def test_memory_that_torch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 9000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5000)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2000)
+    assert free_memory_bytes("cuda") == 4000
+
+
+def test_what_is_only_measured_needs_no_training_question_of_its_difficulty(
+    small: GRPOConfig,
+) -> None:
+    path = Path(small.questions_path)
+    path.write_text(
+        json.dumps([one for one in json.loads(path.read_text()) if one["difficulty"] != "hard"])
+    )
+    hard = small.override(difficulty_filter="hard")
+    inputs = load_inputs(hard, JobOptions(), training=False)
+    assert {row["difficulty"] for row in inputs.evaluation} == {"hard"}
+    assert inputs.book.part("shop") == "seen"
+    assert inputs.train == []
+    with pytest.raises(QuestionLoadError, match="no question of difficulty hard"):
+        load_inputs(hard, JobOptions())
+
+
+def test_difficulties_outside_the_filter_are_not_measured(prompts: list[dict[str, Any]]) -> None:
+    assert {one["difficulty"] for one in prompts} == {"easy", "medium"}

@@ -1,0 +1,196 @@
+"""The live view in whole, small jobs: what it leaves, and that nothing else notices it."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import StoppingClient, begin, comparable, latest
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
+from trainer.grpo.callbacks import LiveVisualizationCallback
+from trainer.grpo.live.callback import interval
+from trainer.run.folder import Run, open_run, read_json, read_lines
+from trainer.runtime.interrupt import Interrupted
+
+
+@pytest.fixture
+def live(small: GRPOConfig) -> GRPOConfig:
+    """As `small`, with pictures in files; its intervals of 10, 50 and 100 become 1 in 3 steps."""
+    return replace(small, live_view="files", live_episodes=2)
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[str, Any]:
+    return {}
+
+
+def unwatched(small: GRPOConfig, tmp_path: Path, kept: dict[str, Any]) -> dict[str, Any]:
+    """What the same run says without a live view."""
+    if not kept:
+        begin(small, tmp_path / "off", FakeClient()).run()
+        assert not latest(tmp_path / "off").live.exists()
+        kept |= comparable(latest(tmp_path / "off"))
+    return kept
+
+
+def measured(run: Run) -> list[dict[str, Any]]:
+    return list(read_lines(run.live / "measured.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "expected"),
+    [
+        (10, 1000, 10),
+        (50, 500, 50),
+        (100, 499, 99),
+        (100, 70, 14),
+        (50, 70, 7),
+        (10, 70, 1),
+        (100, 3, 1),
+        (0, 70, 0),
+    ],
+)
+def test_intervals_shrink_with_the_run_and_never_below_1(
+    every: int, steps: int, expected: int
+) -> None:
+    assert interval(every, steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("live_view", "window"), ("live_trace_every", -1), ("live_episodes", 0)]
+)
+def test_bad_settings_are_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=field):
+        GRPOConfig(**{field: value})
+
+
+def test_a_watched_run_trains_and_measures_what_an_unwatched_one_does(
+    small: GRPOConfig, live: GRPOConfig, tmp_path: Path, kept: dict[str, Any]
+) -> None:
+    begin(live, tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    assert comparable(run) == unwatched(small, tmp_path, kept)  # weights, rates, metrics, episodes
+    assert read_json(run.summary)["live_failures"] == 0
+
+    points = [row for row in measured(run) if "train" in row]
+    assert [row["step"] for row in points] == [0, 1, 2, 3]
+    assert all(row[split]["n"] == 2 for row in points for split in ("train", "eval"))
+    traces = [row for row in measured(run) if "trace" in row]
+    assert [row["step"] for row in traces] == [0, 1, 2, 3]
+    # the eval questions take turns
+    assert len({row["trace"]["question_id"] for row in traces}) == 2
+    assert all(row["trace"]["question_id"].startswith("eval-") for row in traces)
+    for name in ("reward.png", "success.png"):
+        assert (run.live / name).read_bytes().startswith(b"\x89PNG")
+    page = (run.live / "traces.md").read_text()
+    assert page.count("\n## After ") == 4
+    for row in traces:
+        assert all(
+            line in page for turn in row["trace"]["turns"] for line in turn["action"].splitlines()
+        )
+
+
+def test_a_view_that_fails_ends_nothing_is_told_once_and_counted(
+    small: GRPOConfig,
+    live: GRPOConfig,
+    tmp_path: Path,
+    kept: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*args: Any) -> bytes:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr("trainer.grpo.live.views.picture", fail)
+    with caplog.at_level(logging.WARNING, "trainer.grpo.live"):
+        begin(live, tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    assert comparable(run) == unwatched(small, tmp_path, kept)
+    assert [record.levelname for record in caplog.records if "no font" in record.getMessage()] == [
+        "WARNING"
+    ]
+    failed = [row for row in measured(run) if "failed" in row]
+    assert [row["step"] for row in failed] == [0, 1, 2, 3]
+    assert read_json(run.summary)["live_failures"] == 4
+
+
+def test_a_measurement_that_fails_ends_nothing(
+    small: GRPOConfig,
+    live: GRPOConfig,
+    tmp_path: Path,
+    kept: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr("trainer.grpo.live.callback.evaluate", fail)
+    begin(live, tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    assert comparable(run) == unwatched(small, tmp_path, kept)
+    assert read_json(run.summary)["live_failures"] == 4
+    assert (run.live / "reward.png").exists()  # what can be drawn is
+
+
+def test_lost_episodes_are_in_no_rate(live: GRPOConfig, tmp_path: Path) -> None:
+    lost = FakeClient(failing={"eval-shop-0": 1})
+    begin(replace(live, max_lost_fraction=0.5, live_episodes=12), tmp_path, lost).run()
+    first = next(row for row in measured(latest(tmp_path)) if "train" in row)
+    assert (first["train"]["n"], first["eval"]["n"], first["lost"]) == (8, 11, 1)
+
+
+# reset_many calls: 1 random, 2 and 3 before, 4 the view's at step 0, then a step's rollout, small
+# eval and view
+@pytest.mark.parametrize(
+    "at", [6, *(pytest.param(other, marks=pytest.mark.slow) for other in (4, 5, 7, 8, 9, 10))]
+)
+def test_a_stopped_run_goes_on_with_the_same_view(
+    small: GRPOConfig, live: GRPOConfig, tmp_path: Path, kept: dict[str, Any], at: int
+) -> None:
+    with pytest.raises(Interrupted):
+        begin(live, tmp_path, StoppingClient(at, Interrupted())).run()
+    begin(live, tmp_path, FakeClient(), resume=open_run(tmp_path / "runs" / "latest")).run()
+    run = latest(tmp_path)
+    assert comparable(run) == unwatched(small, tmp_path, kept)
+    for part in ("train", "trace"):
+        assert [row["step"] for row in measured(run) if part in row] == [0, 1, 2, 3]
+    # those of the first session with them
+    assert (run.live / "traces.md").read_text().count("\n## After ") == 4
+
+
+def test_a_record_that_can_not_be_read_ends_nothing(live: GRPOConfig, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        begin(live, tmp_path, StoppingClient(9, Interrupted())).run()
+    run = latest(tmp_path)
+    (run.live / "measured.jsonl").write_text("not JSON\n")
+    begin(live, tmp_path, FakeClient(), resume=run).run()
+    summary = read_json(run.summary)
+    assert (summary["train_steps"], summary["live_failures"]) == (3, 1)
+    assert (run.live / "measured.damaged").read_text() == "not JSON\n"  # nothing is lost
+
+
+def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path: Path) -> None:
+    """Without a job around it, it draws from trl's own log, into the output folder."""
+    from trainer.evaluation.inputs import JobOptions, load_inputs
+    from trainer.evaluation.measure import model_play
+    from trainer.grpo.train import build_trainer, run_training_with_metrics
+
+    config = replace(live, output_dir=str(tmp_path / "grpo"), max_steps=2)
+    inputs, client = load_inputs(config, JobOptions()), FakeClient()
+    play = model_play(inputs.model, inputs.tokenizer, config, client, "greedy")
+    callback = LiveVisualizationCallback(config, inputs, play)
+    trainer = build_trainer(
+        inputs.model, inputs.tokenizer, config, inputs.train, client=client, callbacks=[callback]
+    )
+    run_training_with_metrics(trainer)
+    assert callback.failures == 0
+    assert sorted(path.name for path in (tmp_path / "grpo" / "live").iterdir()) == [
+        "measured.jsonl",
+        "reward.png",
+        "success.png",
+        "traces.md",
+    ]

@@ -1,0 +1,219 @@
+"""The whole job, with a random tiny model: against a server that is a Python object, and against a
+real one."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from env_server.audit.verify import verify_run
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import begin, check_costs, check_summary, latest
+from trainer.__main__ import app
+from trainer.config import GRPOConfig
+from trainer.evaluation.inputs import JobOptions, load_inputs
+from trainer.run.folder import Run, read_json, read_lines
+
+
+def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:
+    summary = begin(small, tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    assert json.loads(run.summary.read_text()) == json.loads(json.dumps(summary))
+    check_summary(summary, run, steps=3, questions=12)
+
+    lines = list(read_lines(run.episodes))
+    phases = {(line["phase"], line["mode"], line["step"]) for line in lines}
+    assert {("random", "sampled", 0), ("before", "greedy", 0), ("after", "sampled", 3)} <= phases
+    assert {step for phase, _, step in phases if phase == "train"} == {1, 2, 3}
+    assert {step for phase, _, step in phases if phase == "eval"} == {1, 2}
+    assert all(line["actions"] and line["outcome"] and line["reward"] is not None for line in lines)
+    assert not any("gold" in key for line in lines for key in line)
+
+    metrics = list(read_lines(run.metrics))
+    steps = [row for row in metrics if "success" in row]
+    assert [row["step"] for row in steps] == [1, 2, 3]
+    for row in steps:
+        assert {
+            "loss",
+            "reward",
+            "reward_std",
+            "entropy",
+            "grad_norm",
+            "learning_rate",
+            "rewards/reward_correctness/mean",
+        } <= (row.keys())
+    points = [row for row in metrics if "eval_greedy_success" in row]
+    assert [row["step"] for row in points] == [0, 1, 2, 3]
+    check_costs(summary, steps, points)
+
+    assert run.curve.read_bytes().startswith(b"\x89PNG")
+    page = run.transcripts.read_text()
+    assert "| random | before | after |" in page
+    shown = (tmp_path / "out.txt").read_text()
+    assert "random" in shown
+    assert "learning_curve.png" in shown
+    assert "What changed in behaviour" in shown
+    assert "CPU-seconds an episode" in shown
+
+
+def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:
+    client = FakeClient(failing={"eval-shop-0": 2})
+    summary = begin(replace(small, max_lost_fraction=0.5), tmp_path, client).run()
+    greedy = summary["eval_success_before"]["greedy"]
+    assert greedy["overall"]["n"] == 11  # 12 questions, one lost
+    lost = [
+        line for line in read_lines(latest(tmp_path).episodes) if line["outcome"] == "infra_failed"
+    ]
+    assert summary["episodes_lost"] == len(lost) > 0
+    assert all(line["reward"] is None for line in lost)
+
+
+def test_eval_limit_keeps_every_database(small: GRPOConfig, tmp_path: Path) -> None:
+    summary = begin(small, tmp_path, FakeClient(), eval_limit=6).run()
+    rates = summary["eval_success_after"]["greedy"]
+    assert (rates["overall"]["n"], rates["seen"]["n"], rates["unseen"]["n"]) == (6, 4, 2)
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def command(*arguments: str) -> "subprocess.Popen[str]":
+    """`python -m trainer train ...` as its own process, from another folder than the sources'."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer", "train", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> list[str]:
+    settings = {
+        "max_new_tokens": 6,
+        "step_budget": 3,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-3,
+    }
+    return [
+        *("--model", small.model_name, "--data", str(data_dir), "--out", str(tmp_path / "runs")),
+        *("--steps", str(steps), "--seed", "7", "--eval-every", "1", "--eval-points", "3"),
+        *(text for key, value in settings.items() for text in ("--set", f"{key}={value}")),
+    ]
+
+
+def check_audit(run: Run) -> None:
+    """Every episode replays to the byte, and a byte that changes is found and its line named."""
+    report = asyncio.run(verify_run(run.path, workers=1))
+    assert report.problems == []
+    assert report.notes == []
+    lines = list(read_lines(run.episodes))
+    assert sum(report.episodes.values()) == len(lines)
+    assert sum(report.observations.values()) == sum(line["steps"] + 1 for line in lines)
+    assert report.metrics_rows == len(list(read_lines(run.metrics)))
+    whole = run.episodes.read_bytes()
+    place = len(whole) // 2
+    run.episodes.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    told = {
+        (problem.file, problem.line)
+        for problem in asyncio.run(verify_run(run.path, workers=1)).problems
+    }
+    run.episodes.write_bytes(whole)
+    assert ("episodes.jsonl", whole[:place].count(b"\n") + 1) in told
+
+
+def test_the_command_runs_over_http_to_the_end(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    process = command(*arguments(small, tmp_path, data_dir, 2))
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    run = latest(tmp_path)
+    summary = read_json(run.summary)
+    check_summary(summary, run, steps=2, questions=12)
+    assert summary["seed"] == 7
+    assert summary["digests"]["data"] == load_inputs(small, JobOptions()).data_digest
+    assert "after greedy" in output
+    # a short run's server may not have used one clock tick
+    assert summary["cost"]["server_cpu_s"] >= 0.0
+    assert summary["cost"]["server_cpu_s_per_episode"] is not None
+    url = read_json(run.config)["config"]["server_urls"][0]
+    assert "serves" in run.server_log.read_text()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+
+    check_audit(run)
+
+    # a finished run has nothing left to do, and loses nothing by being asked
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    asked = CliRunner().invoke(app, ["train", "--resume", str(run.path)])
+    assert asked.exit_code == 0, asked.output
+    assert "is finished" in asked.output
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+    # the model that was saved is the model that was measured
+    options = ["--model", str(run.model), "--data", str(data_dir), "--against", str(run.path)]
+    settings = ["--set", "max_new_tokens=6", "--set", "step_budget=3"]
+    for mode in ("greedy", "sampled"):
+        out = tmp_path / mode
+        greedy = ["--greedy"] if mode == "greedy" else []
+        found = CliRunner().invoke(
+            app, ["evaluate", *options, *settings, *greedy, "--out", str(out)]
+        )
+        assert found.exit_code == 0, found.output
+        again = read_json(out / "evaluation.json")
+        for part, rate in summary["eval_success_after"][mode].items():
+            assert again["success"][part]["success"] == rate
+        assert again["paired"]["overall"]["n"] == 12
+        assert list(again["paired"]["differs"]) == ["model_digest"]
+
+        def actions(path: Path, phase: str, mode: str = mode) -> set[tuple[str, ...]]:
+            lines = (
+                one for one in read_lines(path) if (one["phase"], one["mode"]) == (phase, mode)
+            )
+            return {(one["question_id"], *one["actions"]) for one in lines}
+
+        assert actions(out / "episodes.jsonl", "eval") == actions(run.episodes, "after")
+        assert len(actions(run.episodes, "after")) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path, number: signal.Signals
+) -> None:
+    process = command(*arguments(small, tmp_path, data_dir, 400))
+    deadline = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(
+            "success" in row for row in read_lines(tmp_path / "runs" / "latest" / "metrics.jsonl")
+        ):
+            break
+        time.sleep(0.1)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "--resume" in output
+    assert "Traceback" not in output
+    run = latest(tmp_path)
+    assert run.last_checkpoint() is not None
+    url = read_json(run.config)["config"]["server_urls"][0]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+    steps = max(row["step"] for row in read_lines(run.metrics)) + 1
+    resumed = command("--resume", str(run.path), "--steps", str(steps))
+    output, _ = resumed.communicate(timeout=200)
+    assert resumed.returncode == 0, output
+    assert read_json(run.summary)["train_steps"] == steps
+    assert "before (greedy)" not in output  # kept, not measured again
+    check_audit(run)

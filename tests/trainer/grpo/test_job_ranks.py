@@ -1,0 +1,307 @@
+"""The whole job in several processes, as `accelerate launch` and `--processes` start them, over a
+real server."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from tests.trainer.grpo.test_job import ROOT, arguments, check_audit
+from tests.trainer.small_job import check_summary, latest
+from trainer.__main__ import app
+from trainer.config import GRPOConfig
+from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
+from trainer.runtime.server import ServerProcess
+
+FILES = ROOT / "trainer" / "runtime" / "accelerate"
+TIMEOUT_S = 280
+
+
+def start(*command: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
+    )
+
+
+def launched(file: str, *options: str, job: list[str]) -> "subprocess.Popen[str]":
+    """`accelerate launch`, as a user types it."""
+    configured = ("--config_file", str(FILES / file), *options)
+    return start("accelerate.commands.launch", *configured, "-m", "trainer", "train", *job)
+
+
+def alone(job: list[str]) -> None:
+    """The same job by one process: this one."""
+    played = CliRunner().invoke(app, ["train", *job])
+    assert played.exit_code == 0, played.output
+
+
+def check_same(run: Run, other: Run) -> None:
+    """Two runs that played the same episodes, in the same order, and learnt the same from them, to
+    rounding."""
+    assert run.episodes.read_bytes() == other.episodes.read_bytes()
+    weights, others = (load_file(one.model / "model.safetensors") for one in (run, other))
+    for name, value in weights.items():
+        torch.testing.assert_close(value, others[name], atol=1e-5, rtol=0)
+    names = (
+        "step",
+        "reward",
+        "success",
+        "episodes",
+        "rewards/reward_operational/mean",
+        "eval_n",
+        "loss",
+        "grad_norm",
+    )
+    curves = [
+        [{name: row[name] for name in names if name in row} for row in read_lines(one.metrics)]
+        for one in (run, other)
+    ]
+    assert len(curves[0]) == len(curves[1]) > 0
+    for row, theirs in zip(*curves, strict=True):
+        assert row == pytest.approx(theirs, rel=1e-3, abs=1e-6)
+
+
+def test_two_processes_train_to_the_end_and_as_one_does(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    """Each drives its own episodes, over gloo's gradients; one folder holds it all, and an auditor
+    passes it."""
+    (tmp_path / "two").mkdir()
+    (tmp_path / "one").mkdir()
+    process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
+    alone(arguments(small, tmp_path / "one", data_dir, 2))
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    run, single = latest(tmp_path / "two"), latest(tmp_path / "one")
+    summary = read_json(run.summary)
+    check_summary(summary, run, steps=2, questions=12)
+    assert summary["processes"] == 2
+    assert output.count("after (sampled): 12/12") == 1  # one of them speaks
+    assert sorted(path.name for path in run.path.parent.iterdir()) == sorted([run.id, "latest"])
+    steps = [row for row in read_lines(run.metrics) if "success" in row]
+    assert [row["episodes"] for row in steps] == [32, 32]
+    assert summary["rank_wait_s"] == pytest.approx(
+        sum(row["rank_wait_s"] for row in steps), abs=1e-3
+    )
+    assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
+    assert summary["live_failures"] == 0
+    assert [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row] == [
+        0,
+        1,
+        2,
+    ]
+    names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
+    check_audit(run)
+    check_same(run, single)
+
+
+def until(process: "subprocess.Popen[str]", run: Path, steps: int = 1) -> None:
+    """Wait until a run has logged `steps` steps."""
+    deadline = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < deadline:
+        if sum("success" in row for row in read_lines(run / "metrics.jsonl")) >= steps:
+            return
+        time.sleep(0.05)
+
+
+def trainers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
+    """The launcher's processes, by rank."""
+    found = [one for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
+    return sorted(found, key=lambda one: int(one.environ()["RANK"]))
+
+
+def interrupt(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+def terminate_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
+    ranks[1].terminate()
+
+
+def kill_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
+    ranks[1].kill()
+
+
+def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
+    """The one that writes the checkpoints, and started the server."""
+    ranks[0].kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "stop", "code", "said", "resumed_by"),
+    [
+        (2, interrupt, 130, "--processes 2", 2),
+        (1, interrupt, 130, "--resume", 2),
+        (2, terminate_one, 130, "--resume", 1),
+        (2, kill_one, 137, "process 1 of 2 was ended by SIGKILL", 1),
+        (2, kill_first, 137, "process 0 of 2 was ended by SIGKILL", 2),
+    ],
+)
+def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
+    small: GRPOConfig,
+    tmp_path: Path,
+    data_dir: Path,
+    processes: int,
+    stop: Callable[[Any, Any], None],
+    code: int,
+    said: str,
+    resumed_by: int,
+) -> None:
+    """All processes end, and what goes on from the last checkpoint is the run that nobody stopped.
+
+    That is of the last whole step, unless the process that writes it is the one that was killed.
+    """
+    every = ["--set", f"save_steps={1 if stop is kill_first else 1000}"]
+    process = start(
+        "trainer",
+        "train",
+        "--processes",
+        str(processes),
+        *arguments(small, tmp_path, data_dir, 400),
+        *every,
+    )
+    until(process, tmp_path / "runs" / "latest", steps=2)
+    ranks = trainers(process)
+    assert len(ranks) == (processes if processes > 1 else 0)
+    stop(process, ranks)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == code, output
+    assert said in output
+    assert "Traceback" not in output
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in ranks)
+    run = latest(tmp_path)
+    check_no_server(run)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    steps = checkpoint_step(checkpoint) + 1
+    resumed = start(
+        "trainer",
+        "train",
+        "--resume",
+        str(run.path),
+        "--steps",
+        str(steps),
+        "--processes",
+        str(resumed_by),
+    )
+    output, _ = resumed.communicate(timeout=TIMEOUT_S)
+    assert resumed.returncode == 0, output
+    summary = read_json(run.summary)
+    assert (summary["train_steps"], summary["processes"]) == (steps, resumed_by)
+    check_audit(run)
+    (tmp_path / "whole").mkdir()
+    alone([*arguments(small, tmp_path / "whole", data_dir, steps), *every])
+    whole = latest(tmp_path / "whole")
+    lines, theirs = (sorted(one.episodes.read_text().splitlines()) for one in (run, whole))
+    assert lines == theirs
+
+
+def check_no_server(run: Run) -> None:
+    """The server that the run started goes, also where its trainer was killed."""
+    url, deadline = read_json(run.config)["config"]["server_urls"][0], time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"{url}/health")
+        except httpx.ConnectError:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"a server still answers at {url}")
+
+
+@pytest.mark.slow
+def test_machines_share_a_run_and_a_server_that_all_reach(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    """Two launchers, as on two machines."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def machines(*more: str) -> list[tuple[int, str]]:
+        job = [*arguments(small, tmp_path, data_dir, 2), *more]
+        options = ("--num_processes", "2", "--main_process_port", str(port), "--machine_rank")
+        started = [launched("machines.yaml", *options, str(rank), job=job) for rank in (0, 1)]
+        said = [process.communicate(timeout=TIMEOUT_S)[0] for process in started]
+        return [(process.returncode, output) for process, output in zip(started, said, strict=True)]
+
+    ended = machines()
+    assert [code for code, _ in ended] == [1, 1]
+    assert "python -m env_server --host 0.0.0.0" in ended[0][1]  # the first machine says it
+    assert not (tmp_path / "runs").exists()
+
+    with ServerProcess(data_dir, tmp_path / "server.log") as server:
+        ended = machines("--server", server.url)
+    assert [code for code, _ in ended] == [0, 0], ended
+    run = latest(tmp_path)
+    check_summary(read_json(run.summary), run, steps=2, questions=12)
+    check_audit(run)
+
+
+@pytest.mark.slow
+def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    job = arguments(small, tmp_path, data_dir, 2)
+    (data_dir / "databases" / "farm" / "farm.sqlite").unlink()
+    process = start("trainer", "train", "--processes", "2", *job)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert output.count("farm.sqlite") == 1, output  # said once
+    assert "Traceback" not in output
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_the_offline_model_trains_in_two_processes(tmp_path: Path) -> None:
+    """`make train PROCESSES=2` on the shipped data and model, for two steps."""
+    options = [
+        "--out",
+        str(tmp_path / "runs"),
+        "--seed",
+        "5",
+        "--steps",
+        "2",
+        "--eval-limit",
+        "16",
+        "--eval-every",
+        "0",
+    ]
+    shipped = ["--model", str(ROOT / "data/models/sqlenv-tiny"), "--data", str(ROOT / "data")]
+    process = start("trainer", "train", "--processes", "2", *options, *shipped)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    run = latest(tmp_path)
+    check_summary(read_json(run.summary), run, steps=2, questions=16)
+    assert [row["episodes"] for row in read_lines(run.metrics) if "success" in row] == [64, 64]
+    check_audit(run)
+
+
+def test_processes_that_can_not_share_a_step_are_refused_before_they_begin(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    asked = CliRunner().invoke(
+        app, ["train", *arguments(small, tmp_path, data_dir, 2), "--processes", "3"]
+    )
+    assert asked.exit_code == 1
+    assert "gradient_accumulation_steps (8) can't be shared by 3 processes" in " ".join(
+        asked.output.split()
+    )
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,286 @@
+"""Jobs that were stopped, or ended, and go on."""
+
+import json
+import math
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import (
+    StoppingClient,
+    begin,
+    check_costs,
+    comparable,
+    latest,
+    run_here,
+    served,
+)
+from trainer.config import GRPOConfig
+from trainer.errors import RolloutError, RunError, TrainingDiverged
+from trainer.evaluation.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.run.folder import open_run, read_json, read_lines, write_json
+from trainer.runtime.interrupt import Interrupted
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Filled by the first test that needs it: the same run, never stopped."""
+    return {}
+
+
+def uninterrupted(small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]) -> dict[str, Any]:
+    if not whole:
+        begin(small, tmp_path / "whole", FakeClient()).run()
+        whole |= comparable(latest(tmp_path / "whole"))
+    return whole
+
+
+# reset_many calls of this run: 1 random, 2 and 3 before, 4 to 10 training with its small evals, 11
+# and 12 after
+@pytest.mark.parametrize(
+    "at",
+    [
+        3,
+        6,
+        7,
+        12,
+        *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5, 8, 9, 10, 11)),
+    ],
+)
+def test_a_stopped_run_goes_on_to_the_same_result(
+    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], at: int
+) -> None:
+    with pytest.raises(Interrupted):
+        begin(small, tmp_path, StoppingClient(at, Interrupted())).run()
+    run = latest(tmp_path)
+    assert not run.summary.exists()
+    config, _ = resumed_settings(run, (), {})
+    assert config == small
+    client = StoppingClient(0, Interrupted())
+    begin(config, tmp_path, client, resume=open_run(tmp_path / "runs" / "latest")).run()
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+    metrics = sorted(read_lines(run.metrics), key=lambda row: int(row["step"]))
+    steps, points = ([row for row in metrics if key in row] for key in ("success", "eval_n"))
+    check_costs(read_json(run.summary), steps, points)  # the clock of training goes on
+    assert client.resets < 12 or at == 1  # what was measured before is read back
+    assert read_json(run.summary)["sessions"] == 2
+
+
+def test_lost_servers_stop_the_run_with_a_checkpoint(
+    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    error = RolloutError("8 of 8 episodes were lost to infrastructure")
+    with pytest.raises(RolloutError, match="lost to infrastructure"):
+        begin(small, tmp_path, StoppingClient(6, error)).run()
+    run = latest(tmp_path)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-1"
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
+    small: GRPOConfig,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    value: float,
+) -> None:
+    compute, calls = LengthSortedGRPOTrainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        loss = compute(*arguments)
+        # two micro-batches a step: the second of step 2
+        return loss * value if len(calls) == 4 else loss
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):
+        begin(small, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    run = latest(tmp_path)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-1"
+    weights = load_file(checkpoint / "model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == uninterrupted(small, tmp_path, whole)
+
+
+def test_a_step_that_broke_off_is_in_no_row(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 3 breaks off in its update while step 2 waits for its log event: its episodes are played
+    and told once."""
+    seldom, compute, calls = (
+        replace(small, logging_steps=10),
+        LengthSortedGRPOTrainer._compute_loss,
+        [],
+    )
+
+    def poisoned(*arguments: Any) -> Any:
+        calls.append(1)
+        return compute(*arguments) * (math.nan if len(calls) == 6 else 1.0)
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    with pytest.raises(TrainingDiverged, match="step 3"):
+        begin(seldom, tmp_path, FakeClient()).run()
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    run = latest(tmp_path)
+    begin(seldom, tmp_path, FakeClient(), resume=run).run()
+    rows = [row for row in read_lines(run.metrics) if "success" in row]
+    assert [(row["step"], row["episodes"]) for row in rows] == [(2, 16), (3, 8)]
+    lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
+    for row, steps in zip(rows, ((1, 2), (3,)), strict=True):
+        rewards = [line["reward"] for line in lines if line["step"] in steps]
+        assert len(rewards) == row["episodes"]
+        assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
+
+
+def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
+    begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    config, _ = resumed_settings(run, (), {"max_steps": "4"})
+    assert run.checksums.exists()
+    with pytest.raises(Interrupted):
+        begin(config, tmp_path, StoppingClient(2, Interrupted()), resume=run).run()
+    assert not run.checksums.exists()  # they were those of the shorter run
+    assert begin(config, tmp_path, FakeClient(), resume=run).run()["train_steps"] == 4
+    steps = [line["step"] for line in read_lines(run.metrics) if "success" in line]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_a_resumed_run_keeps_its_settings_and_its_data(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    with pytest.raises(RunError, match="seed can't change"):
+        resumed_settings(run, (), {"seed": "3"})
+    path = data_dir / "questions" / "questions_eval.json"
+    path.write_text(path.read_text().replace("How many", "Count the"))
+    config, options = resumed_settings(run, (), {})
+    assert options.eval_every == 1
+    saved = read_json(run.config)
+    saved["options"]["eval_every"] = None  # by the run's length
+    run.config.write_text(json.dumps(saved))
+    assert resumed_settings(run, (), {})[1].eval_every is None
+    with pytest.raises(RunError, match="has changed since"):
+        check_resumed_data(run, load_inputs(config, options), config)
+
+
+def test_a_resumed_run_keeps_its_model_and_its_server(
+    small: GRPOConfig, tmp_path: Path, model: Any
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    inputs = load_inputs(small, JobOptions())
+    check_resumed_data(run, inputs, small, served(inputs))
+    with pytest.raises(RunError, match=r"environment server at .* has changed since"):
+        check_resumed_data(run, inputs, small, served(inputs, "another"))
+    next(model.parameters()).data.add_(1.0)
+    model.save_pretrained(small.model_name)
+    with pytest.raises(RunError, match=f"the model {small.model_name} has changed since"):
+        check_resumed_data(run, load_inputs(small, JobOptions()), small)
+
+    saved = read_json(run.config)
+    del saved["model_digest"], saved["server_digest"]  # as a run without them, which must go on
+    write_json(run.config, saved)
+    begin(small, tmp_path, FakeClient(), resume=run)
+    # what it began with is not known
+    assert not {"model_digest", "server_digest"} & read_json(run.config).keys()
+
+
+def test_the_resume_command_can_be_typed_as_it_is_shown(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
+    options = JobOptions("offline", tmp_path / "[red]my runs", urls, eval_every=0, eval_points=4)
+    early = run_here(small, options, FakeClient(), monkeypatch, error=Interrupted())
+    assert "--resume" not in early  # nothing is there yet that could go on
+    shown = run_here(small, options, StoppingClient(2, Interrupted()), monkeypatch)
+    run = open_run(options.out / "latest")
+    typed = shlex.split(shown.partition("Go on with:")[2])
+    assert typed[:4] == ["python", "-m", "trainer", "train"]
+    assert typed[4:] == ["--resume", str(run.path), "--server", urls[0], "--server", urls[1]]
+
+
+def test_a_changed_server_is_refused_before_anything_is_played(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = JobOptions("offline", tmp_path / "runs", eval_every=0, eval_points=4)
+    run_here(small, options, StoppingClient(1, Interrupted()), monkeypatch)
+    run, client = latest(tmp_path), FakeClient()
+    with pytest.raises(RunError, match="environment server"):
+        run_here(small, options, client, monkeypatch, resume=run, digest="another")
+    assert not client.episodes
+    assert read_json(run.config)["server_digest"] == "server-digest"
+
+
+def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    """A checkpoint after step 2, a stop in the rollout of step 4, and never a step on which a log
+    event is due."""
+    seldom = replace(small, logging_steps=10, save_steps=2, max_steps=5)
+    # 1 random, 2 and 3 before, 4 the first rollout, then two small ones and a rollout
+    with pytest.raises(Interrupted):
+        begin(seldom, tmp_path, StoppingClient(13, Interrupted())).run()
+    run = latest(tmp_path)
+    begin(seldom, tmp_path, FakeClient(), resume=run).run()
+    rows = [row for row in read_lines(run.metrics) if "success" in row]
+    assert [(row["step"], row["episodes"]) for row in rows] == [(2, 16), (3, 8), (4, 8), (5, 8)]
+    summary = read_json(run.summary)
+    assert summary["cost"]["train_s"] == rows[-1]["train_s"]
+    assert summary["cost"]["train_s"] == pytest.approx(
+        summary["rollout_s"] + summary["update_s"], abs=1e-2
+    )
+
+
+def test_a_result_is_no_longer_there_once_training_goes_on_past_it(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    begin(replace(small, max_steps=1), tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    assert run.summary.exists()
+    with pytest.raises(Interrupted):
+        begin(small, tmp_path, StoppingClient(1, Interrupted()), resume=run).run()
+    assert not run.summary.exists()
+    assert not run.transcripts.exists()
+
+
+def test_a_result_without_checkpoints_is_left_alone(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = JobOptions("offline", tmp_path / "runs", eval_every=0, eval_points=4)
+    one = replace(small, max_steps=1)
+    run_here(one, options, FakeClient(), monkeypatch)
+    run = latest(tmp_path)
+    shutil.rmtree(run.checkpoints)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="checkpoints/ is gone"):
+        run_here(one, options, FakeClient(), monkeypatch, resume=run)
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def test_server_restarts_are_those_of_all_sessions(small: GRPOConfig, tmp_path: Path) -> None:
+    def server(restarts: int) -> Any:
+        return SimpleNamespace(restarts=restarts, cpu_s=lambda: 0.0)
+
+    with pytest.raises(Interrupted):
+        begin(small, tmp_path, StoppingClient(6, Interrupted()), own=server(2)).run()
+    run = latest(tmp_path)
+    begin(replace(small, max_steps=1), tmp_path, FakeClient(), resume=run, own=server(1)).run()
+    summary = read_json(run.summary)
+    assert (summary["server_restarts"], summary["sessions"]) == (3, 2)

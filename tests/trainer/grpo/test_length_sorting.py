@@ -1,0 +1,121 @@
+"""Micro-batches by length: the same gradient as trl's own, with less padding."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen3ForCausalLM, TrainerCallback
+from trl import GRPOTrainer
+
+from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_train import prompts
+from trainer.config import GRPOConfig
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, sort_by_length, trim
+from trainer.grpo.train import build_trainer, run_training_with_metrics
+
+
+def batch() -> dict[str, Any]:
+    """Three rows: prompts padded on the left, completions on the right, as trl makes them."""
+    return {
+        "prompt_ids": torch.tensor([[0, 0, 7], [0, 5, 6], [0, 0, 8]]),
+        "prompt_mask": torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]),
+        "completion_ids": torch.tensor([[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 6, 0]]),
+        "completion_mask": torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]),
+        "tool_mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 1, 1]]),
+        "advantages": torch.tensor([0.1, 0.2, 0.3]),
+        "num_items_in_batch": torch.tensor(5),
+        "ref_per_token_logps": None,
+    }
+
+
+def test_rows_stay_together_when_they_are_sorted() -> None:
+    found = sort_by_length(batch())
+    assert found["advantages"].tolist() == pytest.approx([0.2, 0.3, 0.1])  # 4, 4 and 2 tokens
+    assert found["completion_ids"].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [1, 0, 0, 0]]
+    assert found["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
+    assert found["num_items_in_batch"] == 5
+    assert found["ref_per_token_logps"] is None
+
+
+def test_only_padding_is_cut() -> None:
+    found = trim(batch())
+    assert found["prompt_ids"].tolist() == [[0, 7], [5, 6], [0, 8]]
+    assert found["prompt_mask"].tolist() == [[0, 1], [1, 1], [0, 1]]
+    assert found["completion_ids"].tolist() == [[1, 0, 0], [2, 3, 0], [4, 5, 6]]
+    assert found["tool_mask"].tolist() == [[1, 1, 1], [1, 0, 1], [1, 0, 1]]
+    assert found["advantages"].tolist() == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_rows_without_a_token_keep_one_column() -> None:
+    empty = batch() | {"completion_mask": torch.zeros(3, 4, dtype=torch.long)}
+    assert trim(empty)["completion_ids"].shape == (3, 1)
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_the_update_is_trls(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, loss_type: str, beta: float
+) -> None:
+    """One step of both trainers from the same weights and episodes: the same gradients, to
+    rounding."""
+    model.save_pretrained(tmp_path / "base")  # beta's reference model is loaded from there
+    settings = config.override(
+        max_steps=1,
+        logging_steps=1,
+        step_budget=4,
+        max_new_tokens=6,
+        output_dir=tmp_path,
+        loss_type=loss_type,
+        beta=beta,
+        gradient_accumulation_steps=4,
+        per_device_train_batch_size=2,
+    )
+    client = FakeClient(after={"q0": 1, "q1": 3})  # uneven lengths
+    theirs, ours = (
+        step_of(kind, settings, tokenizer, client)
+        for kind in (GRPOTrainer, LengthSortedGRPOTrainer)
+    )
+    assert ours.row["reward"] == theirs.row["reward"]
+    assert ours.row["grad_norm"] == pytest.approx(theirs.row["grad_norm"], rel=1e-4)
+    for name, gradient in theirs.gradients.items():
+        torch.testing.assert_close(ours.gradients[name], gradient, atol=1e-6, rtol=1e-3)
+    assert ours.cells < theirs.cells
+
+
+@dataclass
+class Step:
+    row: dict[str, Any]
+    gradients: dict[str, torch.Tensor]
+    cells: int  # completion ids that went through the model, padding with them
+
+
+def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any, client: FakeClient) -> Step:
+    gradients: dict[str, torch.Tensor] = {}
+    sizes: list[int] = []
+
+    class Capture(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
+            gradients.update({name: one.grad.clone() for name, one in model.named_parameters()})
+
+    base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
+    trainer = build_trainer(
+        base,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=client,
+        callbacks=[Capture()],
+        max_grad_norm=1e9,
+    )
+    trainer.__class__ = kind
+    compute = trainer._compute_loss
+
+    def measured(own: Any, inputs: Any) -> Any:
+        sizes.append(inputs["completion_ids"].numel())
+        return compute(own, inputs)
+
+    trainer._compute_loss = measured
+    _, rows = run_training_with_metrics(trainer)
+    return Step(next(row for row in rows if "grad_norm" in row), gradients, sum(sizes))

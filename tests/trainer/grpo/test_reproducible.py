@@ -1,0 +1,120 @@
+"""The same seed gives the same run to the last digit: in another process, under load, with more SQL
+workers, killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import trainer.run.summary
+from tests.trainer.grpo.test_job import ROOT, arguments
+from tests.trainer.small_job import comparable, latest
+from trainer.config import GRPOConfig
+from trainer.run.folder import read_json, read_lines
+from trainer.run.summary import git_state
+
+STEPS = 3
+
+
+def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subprocess.Popen[str]":
+    """`python -m trainer train` with a server of its own."""
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": str(hash_seed),
+        "SQLENV_SQL_WORKERS": str(sql_workers),
+    }
+    out.mkdir(exist_ok=True)
+    with (out / "output.txt").open("a") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainer", "train", *options],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment,
+        )
+
+
+def done(process: "subprocess.Popen[str]", out: Path) -> None:
+    assert process.wait(timeout=500) == 0, (out / "output.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_give_the_same_digits(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    first = started(one, *arguments(small, one, data_dir, 2), hash_seed=1, sql_workers=1)
+    # each is the other's load
+    second = started(two, *arguments(small, two, data_dir, 2), hash_seed=2, sql_workers=2)
+    done(first, one)
+    done(second, two)
+    assert comparable(latest(one)) == comparable(latest(two))
+    assert len(comparable(latest(one))["rows"]) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_was_killed_goes_on_to_the_same_digits(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    """SIGKILL leaves no time for a checkpoint: it goes on from the last of `save_steps`."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    saving = ("--set", "save_steps=1")
+    whole = started(
+        one, *arguments(small, one, data_dir, STEPS), *saving, hash_seed=1, sql_workers=1
+    )
+    done(whole, one)
+    killed = started(
+        two, *arguments(small, two, data_dir, STEPS), *saving, hash_seed=2, sql_workers=2
+    )
+    metrics = two / "runs" / "latest" / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while not any("success" in row and row["step"] == 2 for row in read_lines(metrics)):
+        assert killed.poll() is None, (two / "output.txt").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    killed.kill()
+    assert killed.wait(timeout=30) == -signal.SIGKILL
+    run = latest(two)
+    assert not run.summary.exists()
+    assert run.last_checkpoint() is not None
+    resumed = started(two, "--resume", str(run.path), hash_seed=3, sql_workers=1)
+    done(resumed, two)
+    assert comparable(run) == comparable(latest(one))
+    assert read_json(run.summary)["sessions"] == 2
+
+
+def repository(root: Path) -> Path:
+    """A git repository with one committed file; the file."""
+    file = root / "code.py"
+    file.write_text("1\n")
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    for command in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", str(root), *command], check=True)
+    return file
+
+
+def test_the_state_of_the_code_is_gits_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = repository(tmp_path)
+    monkeypatch.setattr(trainer.run.summary, "__file__", str(file))
+    head = subprocess.run(
+        ["git", "-C", str(tmp_path), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert git_state() == {"commit": head.stdout.strip(), "dirty": False}
+    file.write_text("2\n")
+    assert git_state() == {"commit": head.stdout.strip(), "dirty": True}
+    other = tmp_path / "installed.py"  # a package inside a repository that is not its own
+    other.write_text("")
+    monkeypatch.setattr(trainer.run.summary, "__file__", str(other))
+    assert git_state() is None
+    monkeypatch.setenv("PATH", "")  # no git
+    assert git_state() is None

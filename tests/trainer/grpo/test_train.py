@@ -1,0 +1,238 @@
+"""trl's trainer over our rollouts, with a server that is a Python object."""
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.conftest import FakeClient, InterruptedClient
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError, TrainingDiverged
+from trainer.grpo.callbacks import Guard
+from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
+from trainer.rollout.dataset import prompt_of
+from trainer.runtime.interrupt import Interrupted, Interrupts
+from trainer.runtime.ranks import Ranks
+
+
+def prompts(config: GRPOConfig, count: int = 4) -> list[dict[str, Any]]:
+    return [
+        {"prompt": prompt_of(f"q{number}", "How many orders?", config)} for number in range(count)
+    ]
+
+
+@pytest.fixture
+def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
+    return config.override(
+        max_steps=2,
+        logging_steps=1,
+        step_budget=2,
+        max_new_tokens=4,
+        output_dir=tmp_path,
+        learning_rate=1e-3,
+    )
+
+
+def test_training_changes_the_weights_and_logs_every_step(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen: list[int] = []
+    trainer = build_trainer(
+        model,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=FakeClient(),
+        on_rows=lambda rows, trainer: seen.append(len(rows)),
+    )
+    output, rows = run_training_with_metrics(trainer)
+    assert output.global_step == 2
+    assert seen == [8, 8]  # one generation batch a step
+    assert any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    steps = [row for row in rows if "reward" in row]
+    assert [row["step"] for row in steps] == [1, 2]
+    assert all(math.isfinite(row["loss"]) and row["entropy"] > 0 for row in steps)
+    assert (Path(settings.output_dir) / "checkpoint-2" / "trainer_state.json").is_file()
+
+
+def test_too_few_questions_for_a_step_are_refused(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    with pytest.raises(ConfigError, match=r"a step takes 2 questions.*only 1"):
+        build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
+
+
+def test_a_published_development_split_is_refused(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    rows = [
+        *prompts(settings),
+        {"prompt": prompt_of("spider-dev-0001", "How many orders?", settings)},
+    ]
+    with pytest.raises(ConfigError, match="allow_dev_questions"):
+        build_trainer(model, tokenizer, settings, rows, client=FakeClient())
+
+
+def test_a_gradient_that_is_no_number_stops_before_the_update(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    compute, calls = trainer._compute_loss, []
+
+    def poisoned(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        loss: torch.Tensor = compute(*arguments)
+        # two micro-batches a step: from the second step on
+        return loss * math.nan if len(calls) > 2 else loss
+
+    trainer._compute_loss = poisoned
+    with pytest.raises(
+        TrainingDiverged, match=r"step 2 is not a number.*--set learning_rate=0\.0003"
+    ):
+        run_training_with_metrics(trainer)
+    assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+    assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
+
+
+def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    with Interrupts() as interrupts:
+        trainer = build_trainer(
+            model,
+            tokenizer,
+            settings,
+            prompts(settings),
+            client=InterruptedClient(2, lambda: os.kill(os.getpid(), signal.SIGINT)),
+            ranks=Ranks(interrupts),
+        )
+        with pytest.raises(Interrupted):
+            run_training_with_metrics(trainer)
+    assert trainer.state.global_step == 1
+    assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
+
+
+def test_a_signal_in_an_update_waits_for_the_steps_end(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    with Interrupts() as interrupts:
+        trainer = build_trainer(
+            model,
+            tokenizer,
+            settings,
+            prompts(settings),
+            client=FakeClient(),
+            ranks=Ranks(interrupts),
+        )
+        compute = trainer._compute_loss
+
+        def interrupted(*arguments: Any) -> Any:
+            if not interrupts.requested:
+                os.kill(os.getpid(), signal.SIGINT)
+            return compute(*arguments)
+
+        trainer._compute_loss = interrupted
+        with pytest.raises(Interrupted):
+            run_training_with_metrics(trainer)
+    assert trainer.state.global_step == 1
+    checkpoint = Path(settings.output_dir) / "checkpoint-1"
+    assert (checkpoint / "trainer_state.json").is_file()
+    assert not finished(checkpoint, 2)
+    assert finished(checkpoint, 1)
+    assert not finished(checkpoint, -1)  # two steps were planned
+    assert not finished(None, 1)
+
+
+def test_the_second_signal_does_not_wait() -> None:
+    with Interrupts() as interrupts, interrupts.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.requested
+        with pytest.raises(Interrupted) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not stop.value.clean
+        with pytest.raises(Interrupted), interrupts.interruptible():
+            pytest.fail("a part that may be broken off does not begin")
+
+
+def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            with Interrupts():
+                pass
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert not errors  # a notebook may train in a thread
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_questions_come_in_the_same_order_after_a_resume(
+    settings: GRPOConfig, model: Any, tokenizer: Any, stop: int
+) -> None:
+    """Two steps an epoch: a resumed run is in the epoch that its checkpoint was in, in that epoch's
+    own order."""
+    config = settings.override(max_steps=5, save_steps=1)
+
+    def asked(resume_from: Path | None = None, steps: int = 5) -> list[tuple[int, str]]:
+        seen: list[tuple[int, str]] = []
+        trainer = build_trainer(
+            model,
+            tokenizer,
+            config.override(max_steps=steps, output_dir=f"{settings.output_dir}/{steps}"),
+            prompts(settings),
+            client=FakeClient(),
+            on_rows=lambda rows, trainer: seen.extend(
+                (trainer.state.global_step, row["question_id"]) for row in rows
+            ),
+        )
+        run_training_with_metrics(trainer, resume_from=resume_from)
+        return seen
+
+    whole = asked()
+    orders = {tuple(name for step, name in whole if step // 2 == epoch) for epoch in (0, 1)}
+    assert len(orders) == 2  # shuffled anew
+    asked(steps=stop)
+    checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
+    assert asked(checkpoint) == [one for one in whole if one[0] >= stop]
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(
+    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    with pytest.raises(RunError, match="not a whole checkpoint"):
+        run_training_with_metrics(trainer, resume_from=tmp_path)
+
+
+def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.full((2,), math.inf)
+    module = torch.nn.Module()
+    module.register_parameter("weight", parameter)
+
+    class State:
+        global_step = 3
+
+    class Settings:
+        fp16, learning_rate = True, 1e-3
+
+    guard = Guard(Ranks())
+    guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
+    Settings.fp16 = False
+    with pytest.raises(TrainingDiverged, match="step 4"):
+        guard.on_pre_optimizer_step(Settings(), State(), None, model=module)

@@ -1,0 +1,217 @@
+"""A run's folder as a training job leaves it, in seconds: real episodes on the real server,
+policies for a model.
+
+Its questions, queries and answers hold markup, so that a page which does not escape them shows it.
+"""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import in_process
+from shared.dataset import Question, load_splits
+from tests.trainer.small_data import make_data
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.evaluation.evaluate import EvalResult, Mode
+from trainer.rollout.dataset import load_question_prompts
+from trainer.rollout.generators.base import View
+from trainer.rollout.generators.policies import RandomPolicy
+from trainer.rollout.loop import play_episodes
+from trainer.run.cost import Spent
+from trainer.run.folder import Run, append_lines, write_json
+from trainer.run.records import Book, Episode
+from trainer.run.summary import build_summary
+
+STEPS, GROUP, BUDGET = 4, 4, 5
+HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+HOSTILE_SQL = 'SELECT \'</script><script>document.title="taken"</script>\' AS "<b>bold</b>", price FROM orders'
+
+
+class Able(RandomPolicy):
+    """Right as often as `skill` says, by the question's id and its repeat; else random or untidy
+    actions."""
+
+    def __init__(self, questions: dict[str, Question], skill: float) -> None:
+        super().__init__()
+        self._questions, self._skill = questions, skill
+
+    def act(self, views: Sequence[View]) -> list[str | None]:
+        return [self._one(view) for view in views]
+
+    def _one(self, view: View) -> str | None:
+        question, turn = self._questions[view.question_id], len(view.actions)
+        number = int(question.question_id.rpartition("-")[2])
+        if (number * 3 + view.repeat) % 6 < 6 * self._skill:
+            answer = question.gold_answer
+            script = [
+                f"DESCRIBE: {question.tables_involved[0]}",
+                f"QUERY: {question.gold_sql}",
+                f"ANSWER: {answer}",
+            ]
+            return script[turn]
+        if number % 3 == 0:
+            untidy = [
+                "what now? " + HOSTILE,
+                f"QUERY: {HOSTILE_SQL}",
+                "QUERY: select  nothing",
+                "query: SELECT nothing",
+            ]
+            return [*untidy, f"ANSWER: {HOSTILE}"][turn]
+        return self._act(view)
+
+
+def record_run(
+    folder: Path, *, until: str = "end", processes: int = 1, steps: int = STEPS, curve: bool = True
+) -> Path:
+    """A run in `folder`/run on the data in `folder`/data. `until`: where it was stopped: before,
+    train or end."""
+    data_dir = make_data(folder / "data")
+    _make_hostile(data_dir)
+    config = GRPOConfig.preset(
+        "offline",
+        data_dir=data_dir,
+        step_budget=BUDGET,
+        num_generations=GROUP,
+        max_steps=steps,
+        seed=7,
+    )
+    splits = load_splits(data_dir)
+    book = Book(splits["train"], splits["eval"], REWARD_WEIGHTS)
+    questions = {one.question_id: one for split in splits.values() for one in split}
+    train, evaluation = (load_question_prompts(config, split) for split in ("train", "eval"))
+    run = Run(folder / "run")
+    results: dict[str, dict[str, EvalResult]] = {}
+    spent = Spent()
+    with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
+        metadata = client.metadata()
+        digests = {
+            "data": metadata.data_digest,
+            "server": metadata.digest,
+            "model": "aa" * 32,
+            "trained_model": "bb" * 32,
+        }
+        settings = {"eval_limit": 0, "eval_every": None, "eval_points": 4}
+        begun = {"preset": "offline", "config": asdict(config), "options": settings}
+        kept = {f"{name}_digest": digests[name] for name in ("data", "server", "model")}
+        write_json(run.config, {**begun, "reward_version": metadata.reward_version, **kept})
+
+        def play(rows: Sequence[Any], skill: float, seed: int) -> list[Episode]:
+            policy = Able(questions, skill) if skill >= 0 else RandomPolicy()
+            prompts = [row["prompt"] for row in rows]
+            played = play_episodes(
+                prompts, None, None, config, client=client, policy=policy, seed=seed
+            )
+            return [book.episode(row) for row in played]
+
+        def measure(phase: str, mode: Mode, step: int, skill: float, seed: int) -> None:
+            result = EvalResult(mode, tuple(play(evaluation, skill, seed)), 1.5)
+            append_lines(run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
+            result.write(run.evaluation(phase, mode))
+            results.setdefault(phase, {})[mode] = result
+
+        def curve_point(step: int, skill: float) -> None:
+            few = {mode: play(evaluation[:4], skill, 5) for mode in ("greedy", "sampled")}
+            row: dict[str, Any] = {
+                "step": step,
+                "eval_n": 4,
+                "train_s": spent.train_s,
+                "eval_s": 0.5,
+            }
+            for mode, episodes in few.items():
+                append_lines(run.episodes, (one.as_line("eval", mode, step) for one in episodes))
+                row[f"eval_{mode}_success"] = sum(one.correct for one in episodes) / 4
+                row[f"eval_{mode}_reward"] = sum(one.reward or 0.0 for one in episodes) / 4
+            append_lines(run.metrics, [row])
+
+        measure("random", "sampled", 0, -1, 1)
+        measure("before", "greedy", 0, 0.2, 2)
+        measure("before", "sampled", 0, 0.2, 3)
+        for step in range(1, steps + 1) if until != "before" else ():
+            rows = [row for row in train[:4] for _ in range(GROUP)]
+            episodes = play(rows, step / (steps + 1), 10 + step)
+            append_lines(run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
+            spent.add(
+                train_s=6.0,
+                rollout_s=4.0,
+                generate_s=3.0,
+                env_wait_s=0.5,
+                cpu_s=9.0,
+                server_cpu_s=0.5,
+            )
+            append_lines(run.metrics, [_logged(step, episodes, processes)])
+            if curve and step < steps:
+                curve_point(step, step / (steps + 1))
+        if until == "end":
+            measure("after", "greedy", steps, 0.7, 2)
+            measure("after", "sampled", steps, 0.7, 3)
+    if until == "end":
+        summary = build_summary(
+            run,
+            evaluations={
+                phase: {mode: one.summary() for mode, one in modes.items()}
+                for phase, modes in results.items()
+            },
+            train_steps=steps,
+            spent=spent,
+            wall_s=60.0,
+            seed=7,
+            versions={"python": "3.11", "torch": "2.13"},
+            digests=digests,
+            sessions=1,
+            server_restarts=0,
+            processes=processes,
+        )
+        write_json(run.summary, summary)
+        run.seal()
+    return run.path
+
+
+def _make_hostile(data_dir: Path) -> None:
+    """Markup in the words of every third question."""
+    for path in (data_dir / "questions").glob("*.json"):
+        questions = json.loads(path.read_text())
+        for question in questions[::3]:
+            question["question_text"] += f" {HOSTILE}"
+        path.write_text(json.dumps(questions))
+
+
+def _logged(step: int, episodes: Sequence[Episode], processes: int) -> dict[str, Any]:
+    """A row of metrics.jsonl as trl and `MetricsCallback` write it."""
+    rewards = [one.reward or 0.0 for one in episodes]
+    n = len(episodes)
+    return {
+        "step": step,
+        "loss": 0.1 / step,
+        "grad_norm": 0.3,
+        "learning_rate": 3e-4,
+        "entropy": 0.5 / step,
+        "completions/mean_length": 80.0,
+        "completions/min_length": 10.0,
+        "completions/max_length": 200.0,
+        "completions/clipped_ratio": 0.0,
+        "reward": statistics.fmean(rewards),
+        "reward_std": statistics.stdev(rewards),
+        **{
+            f"rewards/reward_{name}/mean": statistics.fmean(
+                getattr(one, name) or 0.0 for one in episodes
+            )
+            for name in ("correctness", "progress", "operational")
+        },
+        "episodes": n,
+        "episodes_lost": 0,
+        "success": sum(one.correct for one in episodes) / n,
+        "steps_per_episode": sum(one.steps for one in episodes) / n,
+        "parse_failures": sum(one.parse_failures for one in episodes),
+        "env_errors": sum(one.env_errors for one in episodes),
+        "rebuilds": 0,
+        "rollout_s": 4.0,
+        "generate_s": 3.0,
+        "env_wait_s": 0.5,
+        "update_s": 2.0,
+        **({"rank_wait_s": 0.25} if processes > 1 else {}),
+    }

@@ -1,0 +1,39 @@
+"""Imitation shared by processes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.trainer.pretraining.test_imitation import SMALL, rows, tokenizer
+from trainer.pretraining.data_parallel import imitate
+from trainer.pretraining.imitation import PretrainConfig, Row, build_model, collate, imitation_loss
+
+TOKENIZER = tokenizer()
+
+
+def learnt(given: list[Row], processes: int, config: PretrainConfig = SMALL):
+    model, lines = build_model(config, TOKENIZER), []
+    return model, imitate(model, TOKENIZER, given, config, processes, lines.append), lines
+
+
+@pytest.mark.slow
+def test_two_processes_learn_as_one_does_and_report():
+    given = [Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True) for _ in range(40)]
+    config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
+    models = []
+    for processes in (1, 2):
+        model, figures, lines = learnt(given, processes, config)
+        assert figures["tokens"] == 20 * 40 * 6
+        assert lines[-1]["tokens"] == figures["tokens"]
+        models.append(model)
+    ids, learn = collate(given[:1], 0, torch.device("cpu"))
+    one, two = (imitation_loss(model, ids, learn).item() for model in models)
+    assert one == pytest.approx(two, abs=0.02)
+    assert two < 0.5
+
+
+@pytest.mark.slow
+def test_an_error_of_a_process_is_raised():
+    with pytest.raises(Exception, match="no batch has a row for each of 2"):
+        learnt(rows(1), 2)

@@ -1,0 +1,114 @@
+"""Imitation: what is learnt from, in what order, and that it is learnt."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from trainer.pretraining.imitation import (
+    PretrainConfig,
+    Row,
+    batches,
+    build_model,
+    collate,
+    fit,
+    imitation_loss,
+    lr_factor,
+    plan_passes,
+)
+from trainer.pretraining.tokenizer import train_tokenizer
+
+SMALL = PretrainConfig(
+    hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, batch_tokens=128
+)
+
+
+def rows(count: int, seed: int = 0) -> list[Row]:
+    stream = random.Random(seed)
+    made = []
+    for index in range(count):
+        ids = [stream.randrange(3, 200) for _ in range(stream.randint(5, 40))]
+        made.append(Row(ids, [0] * 3 + [1] * (len(ids) - 3), easy=index % 2 == 0))
+    return made
+
+
+def tokenizer():
+    return train_tokenizer(["some words to learn from"], vocab_size=300, max_length=64)
+
+
+def test_batches_hold_every_row_once_within_the_token_limit():
+    given = rows(50)
+    made = batches(given, 128, random.Random(0))
+    assert sorted(id(row) for batch in made for row in batch) == sorted(map(id, given))
+    assert all(len(batch) * max(len(row.ids) for row in batch) <= 128 for batch in made)
+
+
+def test_a_pass_holds_every_row_once_and_starts_easy():
+    given = rows(60)
+    plan = plan_passes(given, SMALL)
+    assert sorted(id(row) for batch in plan for row in batch) == sorted(map(id, given))
+    first = plan[: int(0.2 * len(plan))]
+    assert all(row.easy for batch in first for row in batch)
+
+
+def test_passes_follow_one_another():
+    given = rows(60)
+    plan = plan_passes(given, replace(SMALL, passes=2.0))
+    times = Counter(id(row) for batch in plan for row in batch)
+    assert len(times) == 60
+    assert sum(times.values()) / 60 == pytest.approx(2, abs=0.1)
+
+
+def test_collate_pads_on_the_right_and_never_learns_a_pad():
+    ids, learn = collate(
+        [Row([5, 6, 7], [0, 1, 1], True), Row([8], [0], True)], 0, torch.device("cpu")
+    )
+    assert ids.tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert learn.tolist() == [[False, True, True], [False, False, False]]
+
+
+def test_loss_depends_on_marked_tokens_alone():
+    model = build_model(SMALL, tokenizer())
+    ids = torch.tensor([[5, 6, 7, 8]])
+    learn = torch.tensor([[False, False, True, False]])
+    other = ids.clone()
+    other[0, 3] = 9
+    assert imitation_loss(model, ids, learn).item() == imitation_loss(model, other, learn).item()
+    other[0, 2] = 10
+    assert imitation_loss(model, ids, learn).item() != imitation_loss(model, other, learn).item()
+
+
+def test_rate_warms_up_and_decays_to_nearly_zero():
+    factors = [lr_factor(step, 100, SMALL) for step in range(100)]
+    assert factors[0] < factors[2] == 1.0
+    assert factors[-1] < 0.05
+    assert factors[40] == 1.0
+
+
+def test_fit_learns_what_it_is_shown():
+    row = Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True)
+    model = build_model(SMALL, tokenizer())
+    ids, learn = collate([row], 0, torch.device("cpu"))
+    before = imitation_loss(model, ids, learn).item()
+    figures = fit(model, [[row] * 4] * 100, SMALL, 0)
+    assert imitation_loss(model, ids, learn).item() < 0.2 * before
+    assert figures["tokens"] == 100 * 4 * 6
+
+
+def test_fit_learns_and_counts_what_a_row_is_changed_to():
+    row, other = Row([5, 6, 7], [0, 0, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
+    model = build_model(SMALL, tokenizer())
+    figures = fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
+    losses = [
+        imitation_loss(model, *collate([one], 0, torch.device("cpu"))).item()
+        for one in (row, other)
+    ]
+    assert losses[1] < 1 < losses[0]
+    assert figures["tokens"] == 60 * 4 * len(other.ids)
+
+
+def test_too_few_batches_for_the_processes_say_so():
+    with pytest.raises(ValueError, match="no batch has a row"):
+        fit(build_model(SMALL, tokenizer()), [], SMALL, 0)

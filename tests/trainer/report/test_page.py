@@ -1,0 +1,427 @@
+"""The page of a run: what it shows of a finished, an interrupted and a damaged one, none of their
+texts as markup."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.trainer.played_run import GROUP, HOSTILE, STEPS, record_run
+from trainer.__main__ import app
+from trainer.errors import RunError
+from trainer.evaluation.evaluate import EvalResult
+from trainer.report import page as report_page
+from trainer.report.page import report
+from trainer.report.source import read_run
+from trainer.run.folder import Run, read_json, read_lines, write_json
+
+SECTIONS = (
+    "success",
+    "curves",
+    "ledger",
+    "transcripts",
+    "groups",
+    "time",
+    "controls",
+    "counts",
+    "settings",
+)
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+NAMED_BY = ("aria-label", "aria-labelledby", "aria-hidden")
+
+
+class Page(HTMLParser):
+    """The elements of a page in order, its ids, its text by section, and whether its tags are
+    balanced."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.by_section: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self._section = ""
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.elements.append((tag, found))
+        if tag == "section":
+            self._section = found.get("id") or "gaps"
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+        if tag == "section":
+            self._section = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in ("script", "style"):
+            return
+        self.texts.append(data)
+        self.by_section.setdefault(self._section, []).append(data)
+
+    def text(self, section: str | None = None) -> str:
+        texts = self.texts if section is None else self.by_section.get(section, [])
+        return " ".join(" ".join(texts).split())
+
+    def count(self, tag: str, **attributes: str) -> int:
+        wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+        return sum(
+            name == tag
+            and all(value in (found.get(key) or "").split() for key, value in wanted.items())
+            for name, found in self.elements
+        )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_run(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes that was stopped while it trained, without points of the eval curve."""
+    return record_run(tmp_path_factory.mktemp("stopped"), until="train", processes=2, curve=False)
+
+
+@pytest.fixture
+def own(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be damaged."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")
+def whole(finished: Path) -> str:
+    return report(finished)
+
+
+def test_every_section_is_filled(whole: str, finished: Path) -> None:
+    page = Page(whole)
+    assert {found.get("id") for tag, found in page.elements if tag == "section"} == set(SECTIONS)
+    assert page.count("svg", role="img") >= 12  # of the charts all but KL's have something to draw
+    assert "beta is 0" in page.text("curves")
+    assert f"step {STEPS}" in page.text("groups")
+    summary = read_json(Run(finished).summary)
+    rate = summary["eval_success_after"]["greedy"]["unseen"]
+    shown = f"{100 * rate['rate']:.1f} % [{100 * rate['ci95'][0]:.1f}, {100 * rate['ci95'][1]:.1f}]"
+    assert shown in page.text("success")
+    for digest in summary["digests"].values():
+        assert digest in page.text("settings")
+    assert "seed 7 (preset: 42)" in page.text("settings")
+    assert "python -m benchmarks.learning controls --run" in page.text("controls")
+    assert "The run recorded no git state." in page.text("settings")
+    assert "What is missing" not in page.text()
+
+
+def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
+    lines = list(read_lines(Run(finished).episodes))
+    names = ("context_overflow", "context_truncations", "env_errors", "parse_failures")
+    overflows, truncations, errors, fallbacks = (
+        sum(line[name] or 0 for line in lines) for name in names
+    )
+    assert fallbacks > 0
+    page = Page(whole)
+    assert f"all {len(lines)} {overflows} {truncations} {errors} 0 {fallbacks}" in page.text(
+        "counts"
+    )
+    assert "says otherwise" not in page.text("counts")
+
+
+def test_the_page_stands_alone(whole: str) -> None:
+    page = Page(whole)
+    for tag, found in page.elements:
+        assert tag not in ("iframe", "object", "embed", "base", "form", "img")
+        for name, value in found.items():
+            assert not name.startswith("on")
+            assert name != "style"
+            if name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
+                assert str(value).startswith(("#", "data:,"))
+    assert not re.search(
+        r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[a-z]",
+        re.sub(r"http://127\.0\.0\.1:\d+", "", whole),
+    )
+    assert page.count("script") == page.count("style") == 1
+    policy = next(str(found["content"]) for tag, found in page.elements if found.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_markup_in_questions_queries_and_answers_stays_text(whole: str) -> None:
+    page = Page(whole)
+    assert HOSTILE in page.text("transcripts")
+    assert HOSTILE in page.text("groups")
+    assert "<b>bold</b>" in page.text("transcripts")  # of a result's column
+    assert page.count("img") == 0
+    assert page.count("script") == 1
+
+
+def test_everything_has_a_name_for_those_who_cannot_see_it(whole: str) -> None:
+    page = Page(whole)
+    ids = [found["id"] for _, found in page.elements if "id" in found]
+    assert len(ids) == len(set(ids))
+    for tag, found in page.elements:
+        if tag == "svg":
+            assert any(name in found for name in NAMED_BY)
+        for reference in (found.get("aria-labelledby") or "").split():
+            assert reference in ids
+        if tag == "th":
+            assert found.get("scope") in ("col", "row")
+        if "href" in found and tag == "a":
+            assert str(found["href"])[1:] in ids
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(later <= earlier + 1 or later == 4 for earlier, later in pairwise(levels))
+
+
+def test_groups_hold_their_rollouts_with_advantages_that_sum_to_nothing(finished: Path) -> None:
+    page = Page(report(finished))
+    assert page.count("table", class_="group") == STEPS * 4
+    assert page.text("groups").count("rewards agree with the step's log") == STEPS * 4
+    assert f"{STEPS * 4} of {STEPS * 4} groups are on this page" in page.text("groups")
+    assert str(GROUP) in page.text("groups")
+
+
+def test_a_changed_reward_is_told(own: Path) -> None:
+    run = Run(own)
+    lines = list(read_lines(run.episodes))
+    next(line for line in lines if line["phase"] == "train" and line["step"] == 2)["reward"] += 0.5
+    run.episodes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = Page(report(own)).text("groups")
+    assert text.count("rewards do not agree with the step's log") == 4
+    assert text.count("rewards agree with the step's log") == 4 * (STEPS - 1)
+
+
+def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
+    page = Page(report(stopped))
+    missing = page.text("gaps")
+    assert f"after step {STEPS} of {STEPS}" in missing
+    assert f"python -m trainer train --resume {stopped}" in missing
+    assert "no evaluation of the whole eval set: after" in missing
+    assert "no point of the eval curve" in missing
+    assert "Not finished." in page.text()
+    assert "waiting for other processes" in page.text("time")
+    assert "before, greedy" in page.text("success")
+    assert "after, greedy" not in page.text("success")
+    assert "Transcripts need the evaluations before and after" in page.text("transcripts")
+    assert "Versions are written at a run's end." in page.text("settings")
+
+
+def test_a_run_that_only_began_gives_a_page(tmp_path: Path) -> None:
+    began = record_run(tmp_path, until="before", steps=2)
+    shutil.rmtree(Run(began).path / "evaluations")
+    Run(began).episodes.unlink()
+    page = Page(report(began))
+    assert "no training step in metrics.jsonl" in page.text("gaps")
+    assert "random, before, after" in page.text("gaps")
+    for section in SECTIONS:
+        assert page.text(section)
+
+
+@pytest.mark.parametrize(
+    "name", ["summary.json", "evaluations/before_greedy.json", "episodes.jsonl", "metrics.jsonl"]
+)
+def test_a_damaged_file_is_named_and_the_rest_is_shown(own: Path, name: str) -> None:
+    path = own / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    page = Page(report(own))
+    assert path.name in page.text("gaps")
+    assert "can't be read" in page.text("gaps") or "no summary.json" in page.text("gaps")
+    assert page.text("groups")
+
+
+def test_questions_that_are_gone_are_shown_by_their_ids(
+    own: Path, tmp_path: Path, finished: Path
+) -> None:
+    config = read_json(own / "config.json")
+    config["config"]["questions_path"] = str(
+        tmp_path / "moved" / "questions" / "questions_train.json"
+    )
+    write_json(own / "config.json", config)
+    page = Page(report(own))
+    assert "questions are shown by their ids" in page.text("gaps")
+    assert "train-shop-0" in page.text("groups")
+    again = Page(report(own, finished.parent / "data"))
+    assert "questions are shown by their ids" not in again.text()
+    assert "How many orders cost more than" in again.text("groups")
+
+
+def test_other_data_than_the_run_played_is_told(own: Path) -> None:
+    config = read_json(own / "config.json")
+    config["data_digest"] = "cc" * 32
+    write_json(own / "config.json", config)
+    assert "no longer the data that the run played" in Page(report(own)).text("gaps")
+
+
+def test_controls_are_shown_where_they_are_of_this_run(own: Path) -> None:
+    summary = read_json(own / "summary.json")
+    modes = summary["evaluations"]["before"]
+    kept = {
+        "of": {"digests": summary["digests"]},
+        "seconds": 12.0,
+        "notes": {},
+        "policies": {"expert": modes},
+    }
+    write_json(own / "controls" / "expert.json", kept)
+    other = {**kept, "of": {"digests": {"data": "else"}}, "policies": {"shuffled": modes}}
+    write_json(own / "controls" / "shuffled.json", other)
+    page = Page(report(own))
+    assert "expert-only base, no RL" in page.text("controls")
+    assert "Not measured for this run: sft, best_of_8, shuffled" in page.text("controls")
+    assert "the control shuffled was measured for other weights or data" in page.text("gaps")
+
+
+def test_groups_are_shown_as_far_as_their_bytes_go(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_page, "GROUP_BYTES", 20_000)
+    page = Page(report(own))
+    assert 0 < page.count("table", class_="group") < STEPS * 4
+    assert (
+        f"{page.count('table', class_='group')} of {STEPS * 4} groups are on this page"
+        in page.text("groups")
+    )
+
+
+def test_a_long_run_stays_small_and_says_what_it_leaves_out(own: Path) -> None:
+    run = Run(own)
+    row = next(row for row in read_lines(run.metrics) if "loss" in row)
+    line = next(line for line in read_lines(run.episodes) if line["phase"] == "train")
+    line |= {
+        "actions": ["QUERY: SELECT " + "a + 1, " * 3000] * 5,
+        "rewards": [0.0] * 5,
+        "texts": [None] * 5,
+    }
+    with run.metrics.open("a") as file:
+        file.writelines(json.dumps({**row, "step": step}) + "\n" for step in range(STEPS + 1, 3001))
+    with run.episodes.open("a") as file:
+        file.writelines(
+            json.dumps({**line, "step": step, "question_id": f"q{number % 8}"}) + "\n"
+            for step in range(STEPS + 1, 200)
+            for number in range(16)
+        )
+    html = report(own)
+    assert len(html.encode()) < 5_000_000
+    page = Page(html)
+    assert "means of 10 neighbouring steps" in page.text("curves")
+    assert "of 199 training steps" in page.text("groups")
+    assert "more characters" in page.text("groups")
+
+
+def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
+    run = Run(own)
+    lines = list(read_lines(run.episodes))
+    batch = [line for line in lines if line["phase"] == "train" and line["step"] == 1]
+    batch[0] |= {
+        "outcome": "infra_failed",
+        "reward": None,
+        "correctness": None,
+        "progress": None,
+        "operational": None,
+    }
+    batch[1] |= {"context_overflow": True}
+    batch[2] |= {"context_truncations": 2}
+    run.episodes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # of questions of which only some are shown
+    for path in (own / "evaluations").glob("after_*.json"):
+        kept = read_json(path)
+        write_json(
+            path,
+            {**kept, "episodes": [{**one, "context_truncations": 1} for one in kept["episodes"]]},
+        )
+    page = Page(report(own))
+    assert "lost to infrastructure" in page.text("groups")
+    assert "the context window was full" in page.text("groups")
+    assert "trained are the actions before" in page.text("groups")
+    assert "it outgrew the context window 1 time and went on" in page.text("transcripts")
+    assert "times that it was full and the episode went on" in page.text("counts")
+    assert "summary.json says otherwise" in page.text("counts")
+
+
+def test_the_record_has_what_other_versions_add(own: Path) -> None:
+    """A count or a section that a later version writes is shown, not dropped."""
+    summary = read_json(own / "summary.json")
+    summary |= {"truncated_rows": 17, "git": {"commit": "abc123", "dirty": True}}
+    write_json(own / "summary.json", summary)
+    run = Run(own)
+    lines = [{**line, "context_cuts": 2} for line in read_lines(run.episodes)]
+    run.episodes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = Page(report(own))
+    assert "truncated rows 17" in page.text("counts")
+    assert "context cuts" in page.text("counts")
+    assert "abc123" in page.text("settings")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "it has no config.json"), ("[]", "is not a run's settings"), ("{", "is not JSON")],
+)
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RunError, match=said):
+        read_run(tmp_path)
+
+
+def test_the_command_writes_the_page_and_says_what_is_missing(
+    own: Path, tmp_path: Path, stopped: Path
+) -> None:
+    result = CliRunner().invoke(app, ["report", str(own)])
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.output
+    assert (own / "report.html").read_text().startswith("<!DOCTYPE html>")
+    out = tmp_path / "pages" / "stopped.html"
+    result = CliRunner().invoke(app, ["report", str(stopped), "--out", str(out)])
+    assert "missing: the run has no summary.json" in result.output
+    assert out.exists()
+    assert not (stopped / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "no run at nowhere"),
+        (["."], "is not a run"),
+        (["{run}", "--out", "."], "choose"),
+    ],
+)
+def test_bad_input_is_one_line(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    result = CliRunner().invoke(app, ["report", *(one.format(run=own) for one in arguments)])
+    assert result.exit_code == 1
+    assert said in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+def test_a_finished_run_with_its_page_still_passes_its_audit(own: Path, finished: Path) -> None:
+    from shared.run_files import checksums, read_checksums
+
+    (own / "report.html").write_text(report(own))
+    assert read_checksums((own / "SHA256SUMS").read_bytes()) == checksums(own)
+
+
+def test_measurements_without_a_summary_are_summed_up_here(own: Path) -> None:
+    (own / "summary.json").unlink()
+    record = read_run(own)
+    told: dict[str, Any] = dict(record.summaries["after"]["greedy"])
+    assert (
+        told["overall"]
+        == EvalResult.read(Run(own).evaluation("after", "greedy")).summary()["overall"]
+    )

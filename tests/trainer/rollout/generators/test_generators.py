@@ -1,0 +1,280 @@
+"""The decode loop: exact log-probabilities, own random streams, stops; and the policies that write
+text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
+
+from tests.trainer.conftest import observation
+from trainer.errors import ModelLoadError
+from trainer.rollout.generators.base import StopReason, View
+from trainer.rollout.generators.local import LocalGenerator
+from trainer.rollout.generators.policies import (
+    RandomPolicy,
+    ScriptedPolicy,
+    read_cells,
+    read_schema,
+)
+from trainer.rollout.parsing import parse_model_output
+
+STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
+
+
+def recomputed(
+    model: Qwen3ForCausalLM, ids: Sequence[int], temperature: float = 1.0
+) -> torch.Tensor:
+    """Log-probability of each id but the first, by one pass without a cache."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, :-1].float() / temperature
+    return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def play(
+    generator: LocalGenerator,
+    prompts: dict[int, list[int]],
+    streams: list[tuple[int, ...]],
+    turns: int = 4,
+) -> dict[int, tuple[list[int], dict[int, float]]]:
+    """Several turns, uneven chunks; row i leaves after turn i % turns. Gives (ids, position ->
+    logprob) by row."""
+    generator.start(streams)
+    contexts = {row: (list(ids), dict[int, float]()) for row, ids in prompts.items()}
+    appended: dict[int, list[int]] = dict(prompts)
+    for turn in range(turns):
+        if not appended:
+            break
+        for row, sample in generator.sample(appended).items():
+            ids, logprobs = contexts[row]
+            logprobs |= dict(enumerate(sample.logprobs, start=len(ids)))
+            ids += sample.ids
+        appended = {}
+        for row, (ids, _) in contexts.items():
+            if streams[row][-1] % turns > turn:
+                chunk = [
+                    60 + (streams[row][-1] * 7 + n) % 300 for n in range(3 + 11 * (row % 3) + turn)
+                ]
+                appended[row] = chunk
+                ids += chunk
+    return contexts
+
+
+def prompts_of(rows: int) -> dict[int, list[int]]:
+    """Prompts of several lengths; rows 2n and 2n+1 share one."""
+    return {
+        row: [50 + (row // 2 * 13 + n) % 300 for n in range(5 + 9 * (row // 2))]
+        for row in range(rows)
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_one_pass_over_the_row(
+    model: Qwen3ForCausalLM, temperature: float
+) -> None:
+    generator = LocalGenerator(
+        model, STOPS, max_new_tokens=9, max_context_tokens=512, temperature=temperature
+    )
+    contexts = play(generator, prompts_of(8), [(1, row) for row in range(8)])
+    lengths = {len(ids) for ids, _ in contexts.values()}
+    assert len(lengths) > 3
+    for ids, logprobs in contexts.values():
+        expected = recomputed(model, ids, temperature)
+        for position, logprob in logprobs.items():
+            assert abs(expected[position - 1].item() - logprob) < 1e-4
+
+
+def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, STOPS, max_new_tokens=6, max_context_tokens=512, greedy=True)
+    generator.start([(1,), (2,)])
+    samples = generator.sample({0: [60, 61, 62], 1: [60, 61, 62]})
+    assert samples[0].ids == samples[1].ids
+    ids = [60, 61, 62]
+    for sampled in samples[0].ids:
+        with torch.no_grad():
+            assert model(torch.tensor([ids])).logits[0, -1].argmax().item() == sampled
+        ids.append(sampled)
+
+
+def test_an_episode_samples_the_same_in_any_company(model: Qwen3ForCausalLM) -> None:
+    def generator() -> LocalGenerator:
+        return LocalGenerator(model, STOPS, max_new_tokens=9, max_context_tokens=512)
+
+    prompts = prompts_of(6)
+    together = play(generator(), prompts, [(1, row) for row in range(6)])
+    for row in (1, 4, 5):
+        alone = play(generator(), {0: prompts[row]}, [(1, row)])
+        # chunks depend on the row's number modulo 3, so compare the first turn, which every row has
+        # whole
+        length = len(prompts[row])
+        first = next((n for n, i in enumerate(alone[0][0][length:]) if i in STOPS), 8) + 1
+        assert alone[0][0][: length + first] == together[row][0][: length + first]
+
+
+def test_streams_differ_and_repeat(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=12, max_context_tokens=512)
+    generator.start([(1, 0), (1, 1)])
+    first = generator.sample({0: [60, 61], 1: [60, 61]})
+    generator.start([(1, 0), (1, 1)])
+    again = generator.sample({0: [60, 61], 1: [60, 61]})
+    assert first[0].ids == again[0].ids
+    assert first[0].ids != first[1].ids
+
+
+def test_sampling_follows_the_distribution(model: Qwen3ForCausalLM) -> None:
+    rows = 3000
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=1, max_context_tokens=64)
+    generator.start([(3, row) for row in range(rows)])
+    drawn = [
+        sample.ids[0]
+        for sample in generator.sample({row: [60, 70, 80] for row in range(rows)}).values()
+    ]
+    with torch.no_grad():
+        expected = model(torch.tensor([[60, 70, 80]])).logits[0, -1].softmax(-1)
+    counts = torch.bincount(torch.tensor(drawn), minlength=len(expected)) / rows
+    assert (
+        counts - expected
+    ).abs().sum() < 0.5  # total variation x 2 of 400 ids by 3,000 draws; uniform draws give > 1
+    top = expected.topk(3).indices
+    assert torch.allclose(counts[top], expected[top], atol=0.03)
+
+
+def test_stop_reasons(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=5, max_context_tokens=8)
+    generator.start([(1,), (2,)])
+    samples = generator.sample({0: [60], 1: [60, 61, 62, 63, 64]})
+    assert (len(samples[0].ids), samples[0].stop) == (5, StopReason.LENGTH)
+    assert (len(samples[1].ids), samples[1].stop) == (3, StopReason.CONTEXT)
+    assert generator.room(1) == 0
+    ends = LocalGenerator(model, frozenset(range(1000)), max_new_tokens=5, max_context_tokens=8)
+    ends.start([(1,)])
+    only = ends.sample({0: [60]})[0]
+    assert (len(only.ids), only.stop) == (1, StopReason.EOS)
+
+
+def test_the_models_window_bounds_the_context(model: Qwen3ForCausalLM) -> None:
+    assert LocalGenerator(model, STOPS, max_new_tokens=5, max_context_tokens=10**6).limit == 1024
+
+
+def test_a_chunk_that_does_not_fit_is_refused(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, STOPS, max_new_tokens=5, max_context_tokens=8)
+    generator.start([(1,)])
+    with pytest.raises(ValueError, match="do not fit"):
+        generator.sample({0: [60] * 8})
+
+
+def test_a_dropped_row_cannot_come_back(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=2, max_context_tokens=64)
+    generator.start([(1,), (2,)])
+    generator.sample({0: [60], 1: [60]})
+    generator.sample({0: [61]})
+    with pytest.raises(ValueError, match="came back"):
+        generator.sample({0: [61], 1: [61]})
+
+
+def test_bfloat16_weights_and_eager_attention(model: Qwen3ForCausalLM) -> None:
+    for altered, bound in ((model.bfloat16(), 0.1), (_eager(model), 1e-4)):
+        generator = LocalGenerator(altered, STOPS, max_new_tokens=6, max_context_tokens=512)
+        for ids, logprobs in play(
+            generator, prompts_of(4), [(1, row) for row in range(4)]
+        ).values():
+            expected = recomputed(altered, ids)
+            assert all(
+                abs(expected[at - 1].item() - value) < bound for at, value in logprobs.items()
+            )
+
+
+def test_autocast_is_the_models_own(model: Qwen3ForCausalLM) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        generator = LocalGenerator(model, STOPS, max_new_tokens=6, max_context_tokens=512)
+        for ids, logprobs in play(
+            generator, prompts_of(4), [(1, row) for row in range(4)]
+        ).values():
+            expected = recomputed(model, ids)
+            assert all(abs(expected[at - 1].item() - value) < 0.1 for at, value in logprobs.items())
+
+
+def _eager(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
+    config = Qwen3Config(**{**model.config.to_dict(), "attn_implementation": "eager"})
+    other = Qwen3ForCausalLM._from_config(config, attn_implementation="eager").eval()
+    assert other.config._attn_implementation == "eager"
+    return other.float()
+
+
+def test_sliding_window_attention_is_refused() -> None:
+    config = Qwen3Config(
+        vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+        intermediate_size=16, use_sliding_window=True, sliding_window=8, max_window_layers=1,
+    )  # fmt: skip
+    with pytest.raises(ModelLoadError, match="sliding"):
+        LocalGenerator(Qwen3ForCausalLM(config), STOPS, max_new_tokens=2, max_context_tokens=8)
+
+
+def test_another_architecture_works_too() -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=400, n_embd=32, n_layer=2, n_head=2, n_positions=512)
+    ).eval()
+    generator = LocalGenerator(model, STOPS, max_new_tokens=6, max_context_tokens=512)
+    for ids, logprobs in play(generator, prompts_of(4), [(1, row) for row in range(4)]).values():
+        expected = recomputed(model, ids)  # type: ignore[arg-type]
+        assert all(abs(expected[at - 1].item() - value) < 1e-4 for at, value in logprobs.items())
+
+
+def view(question_id: str = "q", **latest: object) -> View:
+    return View(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
+
+
+def test_scripted_policy_plays_its_script_to_the_end() -> None:
+    policy = ScriptedPolicy({"q": ["DESCRIBE: orders", "ANSWER: 1"], "r": ["ANSWER: 2"]})
+    one, other = view("q"), view("r")
+    assert policy.act([one, other]) == ["DESCRIBE: orders", "ANSWER: 2"]
+    one.actions.append("DESCRIBE: orders")
+    other.actions.append("ANSWER: 2")
+    assert policy.act([one, other]) == ["ANSWER: 1", None]
+
+
+def test_random_policy_writes_valid_actions_of_every_kind() -> None:
+    policy = RandomPolicy()
+    seen = view()
+    seen.observations += [
+        observation(
+            1, 5, result="name | total\nAnn | 3\n(first 20 rows; there are more)",
+            schema_info="Tables: orders, customers\norders(order_id, total)", action_history=["SAMPLE: orders"],
+        )
+    ]  # fmt: skip
+    texts = [text for _ in range(200) for text in policy.act([seen])]
+    parsed = [parse_model_output(text or "") for text in texts]
+    assert not any(one.fallback for one in parsed)
+    assert {str(one.action.action_type) for one in parsed} == {
+        "DESCRIBE",
+        "SAMPLE",
+        "QUERY",
+        "ANSWER",
+    }
+    assert {one.action.argument for one in parsed if one.action.action_type == "ANSWER"} == {
+        "Ann",
+        "3",
+    }
+
+
+def test_random_policy_answers_at_its_last_chance() -> None:
+    seen = view()
+    seen.observations[-1] = observation(5, 1)
+    assert RandomPolicy().act([seen]) == ["ANSWER: 1"]
+
+
+def test_read_schema_and_cells() -> None:
+    assert read_schema("Tables: a, b c\na(x, y)\nb c(z)") == (
+        ["a", "b c"],
+        {"a": ["x", "y"], "b c": ["z"]},
+    )
+    shown = observation(
+        1, 5, result="n | m\nAnn | NULL\n(no rows)", action_history=["QUERY: SELECT 1"]
+    )
+    assert read_cells(shown) == ["Ann"]
+    assert (
+        read_cells(observation(1, 5, result="t: 3 rows\nn TEXT", action_history=["DESCRIBE: t"]))
+        == []
+    )

@@ -1,0 +1,328 @@
+"""Playing with a model behind an OpenAI-compatible server: a real socket, the protocol's replies
+and its faults."""
+
+import signal
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from shared.errors import SQLEnvError
+from tests.trainer.chat_server import AT_ONCE, ChatServer, Messages, refusal, served
+from tests.trainer.conftest import FakeClient, observation
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, ModelServerError, RolloutError
+from trainer.rollout.dataset import prompt_of
+from trainer.rollout.generators.base import View
+from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.prompts import format_observation, get_system_prompt
+
+TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
+
+
+def in_turn(messages: Messages) -> str:
+    """The n-th text of TURNS in an episode's n-th turn."""
+    return TURNS[sum(message["role"] == "assistant" for message in messages) % len(TURNS)]
+
+
+@pytest.fixture
+def chat() -> Iterator[ChatServer]:
+    with served(ChatServer(in_turn)) as server:
+        yield server
+
+
+def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
+    return OpenAIPolicy(
+        "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
+    )  # type: ignore[arg-type]
+
+
+def view_of(question_id: str = "q", turns: int = 0) -> View:
+    """An episode that has `turns` behind it."""
+    shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
+    return View(
+        question_id,
+        0,
+        np.random.default_rng(7),
+        shown,
+        [f"SAMPLE: t{number}" for number in range(turns)],
+    )
+
+
+def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
+    chat: ChatServer, config: GRPOConfig
+) -> None:
+    prompts = [prompt_of(name, "?", config) for name in ("a", "b", "a")]
+    with policy_of(chat) as policy:
+        rows = play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
+    assert [row["outcome"] for row in rows] == ["correct"] * 3
+    assert [row["texts"] for row in rows] == [TURNS] * 3
+    assert [row["actions"][1] for row in rows] == ["QUERY: SELECT COUNT(*) FROM orders"] * 3
+    last = [body["messages"] for body in chat.requests if len(body["messages"]) == 6]
+    # system, then three observations with two texts between
+    assert last == [row["transcript"][:6] for row in rows]
+    assert policy.usage.requests == len(chat.requests) == 9
+    assert policy.usage.completion_tokens == 3 * sum(len(text.split()) for text in TURNS)
+    assert policy.usage.prompt_tokens == sum(
+        len(message["content"].split()) for body in chat.requests for message in body["messages"]
+    )
+
+
+def test_the_conversation_is_the_systems_prompt_and_every_turn() -> None:
+    view = view_of(turns=1)
+    assert messages_of(view, "short") == [
+        {"role": "system", "content": get_system_prompt("short")},
+        {"role": "user", "content": format_observation(view.observations[0])},
+        {"role": "assistant", "content": "SAMPLE: t0"},
+        {"role": "user", "content": format_observation(view.observations[1])},
+    ]
+
+
+def test_requests_carry_the_settings_and_the_key(
+    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
+    with policy_of(chat, temperature=0.5, max_tokens=33) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
+    with policy_of(chat, temperature=0, api_key="given") as policy:
+        policy.act([view_of()])
+    sampled, greedy = chat.requests
+    assert (sampled["model"], sampled["temperature"], sampled["max_tokens"]) == ("fake", 0.5, 33)
+    assert isinstance(sampled["seed"], int)
+    assert greedy["temperature"] == 0
+    assert "seed" not in greedy
+    assert chat.keys == ["Bearer from-the-environment", "Bearer given"]
+
+
+def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None:
+    for _ in range(2):
+        view = view_of()
+        with policy_of(chat) as policy:
+            policy.act([view])
+            policy.act([view])
+    first, second, *again = [body["seed"] for body in chat.requests]
+    assert first != second
+    assert again == [first, second]
+
+
+def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: ChatServer) -> None:
+    chat.delay_s = 0.02
+    chat.answer = lambda messages: "ANSWER: " + messages[-1]["content"].split("\n")[0]
+    views = [
+        View(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
+        for n in range(12)
+    ]
+    with policy_of(chat, concurrency=4) as policy:
+        assert policy.act(views) == [f"ANSWER: {n}" for n in range(12)]
+    assert 2 <= chat.most_in_flight <= 4
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
+def test_a_busy_server_is_asked_again_and_given_up_for_one_text_at_last(
+    chat: ChatServer, status: int
+) -> None:
+    chat.faults += [refusal(status, "busy", AT_ONCE)] * 2
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
+        assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
+        chat.faults += [refusal(status, "busy", AT_ONCE)] * 3
+        [error] = policy.act([view_of()])  # not raised: the next request may be answered
+    assert isinstance(error, SQLEnvError)
+    assert "failed 3 times" in error.message
+    assert (len(chat.requests), policy.usage.failed) == (6, 1)
+
+
+def test_a_broken_connection_is_tried_again(chat: ChatServer) -> None:
+    chat.faults.append((0, None, {}))
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
+    assert policy.usage.retries == 1
+
+
+def test_one_request_that_always_fails_loses_its_episode_and_no_other(
+    chat: ChatServer, config: GRPOConfig
+) -> None:
+    chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 3
+    prompts = [prompt_of(name, "?", config) for name in "ab"]
+    with policy_of(chat, concurrency=1) as policy:
+        rows = play_episodes(
+            prompts, None, None, config, client=FakeClient(), policy=policy, check_lost=False
+        )
+        assert [row["outcome"] for row in rows] == ["infra_failed", "correct"]
+        assert "out of memory" in rows[0]["lost"]
+        assert chat.url in rows[0]["lost"]
+        assert rows[0]["correctness"] is None
+        assert policy.usage.failed == 1
+        chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 6
+        with pytest.raises(RolloutError, match="2 of 2"):
+            play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
+
+
+def test_a_request_may_take_so_long(chat: ChatServer) -> None:
+    chat.delay_s = 0.5
+    with policy_of(chat, timeout_s=0.05, max_attempts=1) as policy:
+        [error] = policy.act([view_of()])
+    assert isinstance(error, SQLEnvError)
+    assert "no answer in 0.05 s" in error.message
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        with OpenAIPolicy("fake", url, max_attempts=1) as policy:
+            with pytest.raises(
+                ModelServerError, match=f"no connection to the model server at {url}"
+            ):
+                policy.act([view_of(), view_of()])
+            with pytest.raises(ModelServerError, match="no connection"):
+                policy.check()
+
+
+def test_a_refused_key_names_the_variable(chat: ChatServer) -> None:
+    chat.key = "right"
+    with policy_of(chat, api_key="wrong") as policy:
+        with pytest.raises(
+            ModelServerError, match=r"refuses the API key.*Incorrect API key.*OPENAI_API_KEY"
+        ):
+            policy.act([view_of()])
+        with pytest.raises(ModelServerError, match="refuses the API key"):
+            policy.check()
+    assert len(chat.requests) == 0
+    with policy_of(chat, api_key="right") as policy:
+        policy.check()
+
+
+def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
+    with OpenAIPolicy("other", chat.url) as policy:
+        with pytest.raises(ModelServerError, match=r"has no model 'other'.*/models"):
+            policy.act([view_of()])
+        with pytest.raises(ModelServerError, match=r"no model 'other'; it has fake"):
+            policy.check()
+    assert len(chat.requests) == 1  # not tried again
+
+
+def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(
+    chat: ChatServer,
+) -> None:
+    """The server takes 6 messages: the system prompt, the question and two pairs."""
+    answer = chat.complete
+    full = refusal(400, "too long", code="context_length_exceeded")
+    chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
+    view = view_of(turns=5)
+    whole = messages_of(view, "short")
+    with policy_of(chat) as policy:
+        assert policy.act([view]) == [TURNS[2]]
+    assert [body["messages"] for body in chat.requests] == [
+        whole,
+        whole[:2] + whole[-6:],
+        whole[:2] + whole[-4:],
+    ]
+    assert whole[-4]["content"] == "SAMPLE: t3"
+    assert (policy.usage.truncations, policy.usage.overflows, policy.usage.requests) == (1, 0, 1)
+
+
+def test_a_conversation_beyond_the_context_window_ends_the_episode(
+    chat: ChatServer, config: GRPOConfig
+) -> None:
+    chat.faults += [
+        refusal(400, "too long", code="context_length_exceeded"),
+        refusal(
+            400,
+            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+        ),
+    ]
+    with policy_of(chat) as policy:
+        rows = play_episodes(
+            [prompt_of(name, "?", config) for name in "ab"],
+            None,
+            None,
+            config,
+            client=FakeClient(),
+            policy=policy,
+        )
+    assert [row["outcome"] for row in rows] == ["abandoned"] * 2
+    assert policy.usage.overflows == 2
+
+
+def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServer) -> None:
+    chat.faults += [
+        refusal(400, "Unsupported parameter: use 'max_completion_tokens'", param="max_tokens"),
+        refusal(400, "Unsupported parameter", param="seed"),
+    ]
+    with policy_of(chat, max_tokens=9) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
+        assert policy.act([view_of()]) == [TURNS[0]]
+    assert len(chat.requests) == 4  # learnt once
+    for body in chat.requests[2:]:
+        assert body["max_completion_tokens"] == 9
+        assert not {"max_tokens", "seed"} & body.keys()
+
+
+def test_another_bad_request_is_raised_with_the_servers_words(chat: ChatServer) -> None:
+    chat.faults.append(refusal(400, "temperature must be 1", param="temperature"))
+    with (
+        policy_of(chat) as policy,
+        pytest.raises(ModelServerError, match=r"400: .*temperature must be 1"),
+    ):
+        policy.act([view_of()])
+
+
+@pytest.mark.parametrize("body", ["<html>hello</html>", {"hello": 1}, {"choices": []}])
+def test_what_is_no_completion_is_said(chat: ChatServer, body: object) -> None:
+    chat.faults.append((200, body, {}))
+    with policy_of(chat) as policy, pytest.raises(ModelServerError, match=r"/v1"):
+        policy.act([view_of()])
+
+
+def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
+    chat: ChatServer, config: GRPOConfig
+) -> None:
+    chat.answer, chat.finish_reason = lambda messages: None, "length"
+    config = config.override(step_budget=2)
+    with policy_of(chat) as policy:
+        [row] = play_episodes(
+            [prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy
+        )
+    assert (row["parse_failures"], row["actions"]) == (2, ["QUERY: (empty)"] * 2)
+    assert policy.usage.cut == 2
+
+
+@pytest.mark.timeout(30)
+def test_an_interruption_does_not_wait_for_the_server(chat: ChatServer) -> None:
+    chat.delay_s = 300.0
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with policy_of(chat) as policy, pytest.raises(KeyboardInterrupt):
+            policy.act([view_of(), view_of()])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    chat.delay_s = 0.0
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == [TURNS[0]]
+
+
+def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:
+    policy = policy_of(chat)
+    policy.close()
+    assert policy.act([view_of()]) == [TURNS[0]]
+    policy.close()
+    assert policy.act([view_of()]) == [TURNS[0]]
+    policy.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"base_url": "host:8000"}, "whole URL"), ({"model": ""}, "name the model")],
+)
+def test_bad_settings_say_what_to_write(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        OpenAIPolicy(**{"model": "m", "base_url": "http://h/v1", **options})

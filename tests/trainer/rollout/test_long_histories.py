@@ -1,0 +1,264 @@
+"""Histories that outgrow the context window: what the agent still sees, what is trained, and that
+both are exact."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from shared.actions import SQLAction
+from shared.errors import SQLEnvError
+from shared.models import StepResult
+from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
+from tests.trainer.rollout.test_loop import AFTER, NAMES, prompts_for
+from tests.trainer.rollout.test_tokens import QWEN3
+from trainer.config import GRPOConfig
+from trainer.rollout.generators.base import Sample
+from trainer.rollout.loop import RolloutStats, local_generator, play_episodes
+from trainer.rollout.tokens import KEPT_PAIRS, codec_of, pairs_kept
+
+WINDOW = 330  # holds the prompt and three pairs, not four
+
+
+@pytest.fixture
+def long(config: GRPOConfig) -> GRPOConfig:
+    return config.override(max_context_tokens=WINDOW, step_budget=9)
+
+
+@dataclass
+class Turn:
+    """One sampled turn, with all that its row was fed since its context last began."""
+
+    context: list[int]
+    sample: Sample
+    restarted: bool  # the context was cut down before it
+
+
+@dataclass
+class Recorder:
+    """A generator that writes down what every turn was conditioned on."""
+
+    inner: Any
+    contexts: dict[int, list[int]] = field(default_factory=dict)
+    turns: dict[int, list[Turn]] = field(default_factory=dict)
+    cut: set[int] = field(default_factory=set)
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self.inner.start(streams)
+
+    def room(self, row: int) -> int:
+        return int(self.inner.room(row))
+
+    def restart(self, row: int) -> None:
+        self.contexts[row] = []
+        self.cut.add(row)
+        self.inner.restart(row)
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        for row, ids in appended.items():
+            self.contexts.setdefault(row, []).extend(ids)
+        samples: dict[int, Sample] = self.inner.sample(appended)
+        for row, sample in samples.items():
+            turn = Turn(list(self.contexts[row]), sample, row in self.cut)
+            self.turns.setdefault(row, []).append(turn)
+            self.contexts[row] += sample.ids
+        self.cut.clear()
+        return samples
+
+
+def recorded(
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    names: Sequence[str] = NAMES,
+    client: FakeClient | None = None,
+) -> tuple[list[dict[str, Any]], Recorder, RolloutStats]:
+    recorder, stats = Recorder(local_generator(model, codec_of(tokenizer), config)), RolloutStats()
+    rows = play_episodes(
+        prompts_for(config, *names),
+        None,
+        tokenizer,
+        config,
+        client=client or FakeClient(after=AFTER),
+        generator=recorder,
+        stats=stats,
+    )
+    return rows, recorder, stats
+
+
+def check_logprobs(
+    model: Any, context: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]
+) -> None:
+    """The log-probabilities are those of one fresh pass over `context + ids`."""
+    with torch.no_grad():
+        found = (
+            model(torch.tensor([[*context, *ids]]))
+            .logits[0, len(context) - 1 : -1]
+            .float()
+            .log_softmax(-1)
+        )
+    expected = found.gather(-1, torch.tensor(ids)[:, None])[:, 0]
+    assert torch.allclose(expected, torch.tensor(logprobs), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("template", [CHATML, QWEN3], ids=["chatml", "qwen3"])
+def test_what_is_trained_and_what_is_seen_are_exact(
+    model: Qwen3ForCausalLM, config: GRPOConfig, long: GRPOConfig, template: str
+) -> None:
+    """Invariant 1, and every turn after a cut follows from the prompt and the last pairs, in the
+    model's own words."""
+    tokenizer = make_tokenizer(template)
+    window = WINDOW if template == CHATML else WINDOW + 40
+    rows, recorder, stats = recorded(model, tokenizer, long.override(max_context_tokens=window))
+    codec, cuts = codec_of(tokenizer), 0
+    for index, row in enumerate(rows):
+        ids = row["prompt_ids"] + row["completion_ids"]
+        assert len(ids) <= window + 1  # the masked EOS
+        trained = [n for n, masked in enumerate(row["env_mask"]) if masked]
+        with torch.no_grad():
+            own = model(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
+        for place in trained:
+            at = len(row["prompt_ids"]) + place
+            assert abs(own[at - 1, ids[at]].item() - row["logprobs"][place]) < 1e-4
+        turns = recorder.turns[index]
+        first_cut = next((n for n, turn in enumerate(turns) if turn.restarted), len(turns))
+        assert [row["completion_ids"][n] for n in trained] == [
+            i for turn in turns[:first_cut] for i in turn.sample.ids
+        ]
+        said = [
+            message["content"] for message in row["transcript"] if message["role"] == "assistant"
+        ]
+        assert said == [codec.text(turn.sample.ids) for turn in turns]  # the later ones too
+        assert row["context_truncations"] == sum(turn.restarted for turn in turns)
+        assert row["outcome"] != "abandoned"
+        for number, turn in enumerate(turns):
+            check_logprobs(model, turn.context, turn.sample.ids, turn.sample.logprobs)
+            if turn.restarted:
+                cuts += 1
+                assert turn.context == pieces(codec, row, turns, number, KEPT_PAIRS)
+    assert cuts >= 4
+    # a context that was cut may fill again
+    assert max(row["context_truncations"] for row in rows) > 1
+    assert stats.episodes_truncated == sum(row["context_truncations"] > 0 for row in rows)
+    assert stats.context_overflows == 0
+    assert stats.sampled_tokens > sum(sum(row["env_mask"]) for row in rows)
+
+
+def pieces(
+    codec: Any, row: Mapping[str, Any], turns: Sequence[Turn], number: int, kept: int
+) -> list[int]:
+    """The prompt and the `kept` pairs before turn `number`, from the row's messages."""
+    shown = [message["content"] for message in row["transcript"] if message["role"] == "user"][1:]
+    ids = list(row["prompt_ids"])
+    for place in range(number - kept, number):
+        ids += turns[place].sample.ids
+        ids += codec.bridge(shown[place], turns[place].sample.ids[-1])
+    return ids
+
+
+def test_the_agent_still_knows_its_task_and_its_question(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
+) -> None:
+    rows, recorder, _ = recorded(model, tokenizer, long, ["a-long-one"])
+    cut = next(turn for turn in recorder.turns[0] if turn.restarted)
+    text = tokenizer.decode(cut.context)
+    messages = rows[0]["transcript"]
+    system, first = messages[0]["content"], messages[1]["content"]
+    assert first.startswith("Question: How many orders are there?")
+    assert text.startswith(
+        f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{first}<|im_end|>\n"
+    )
+    assert text.count("<|im_start|>assistant\n") == KEPT_PAIRS + 1
+    assert text.endswith("<|im_start|>assistant\n")
+
+
+def test_an_episode_does_not_depend_on_its_batch(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
+) -> None:
+    together, _, _ = recorded(model, tokenizer, long)
+    alone, _, _ = recorded(model, tokenizer, long, NAMES[3:5])
+    assert any(row["context_truncations"] for row in alone)
+    for name in ("texts", "completion_ids", "context_truncations"):
+        assert [row[name] for row in alone] == [row[name] for row in together[3:5]]
+
+
+def test_without_room_for_three_pairs_fewer_are_kept() -> None:
+    def kept(*pairs: int, window: int = 1000) -> int:
+        return pairs_kept(100, pairs, window, 50)
+
+    assert kept(200, 200, 200, 200) == 4  # 950 of 1000
+    assert kept(200, 200, 200, 251) == 3
+    assert kept(10, 300, 300, 251) == 2
+    assert kept(10, 300, 300, 600) == 1
+    assert kept(10, 10, 10, 10, 10, 850) == 1  # 850 is the most that fits with a whole turn
+    assert kept(10, 10, 899) == 1  # a token still fits
+    assert kept(10, 10, 900) == 0
+    assert kept(880) == 1  # the whole history, as long as a token fits
+    assert kept(900) == 0
+    assert kept(1, 1, 1, 1, 1) == 5
+
+
+class HugeClient(FakeClient):
+    """Its third observation has `lines` lines."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def _step(self, episode_id: str, action: SQLAction | str) -> StepResult | SQLEnvError:
+        reply = super()._step(episode_id, action)
+        assert isinstance(reply, StepResult)
+        if reply.observation.step_count != 3:
+            return reply
+        shown = reply.observation.model_copy(
+            update={"error": None, "result": "Ann | 12.5\n" * self.lines}
+        )
+        return reply.model_copy(update={"observation": shown})
+
+
+@pytest.mark.parametrize(("lines", "kept"), [(24, 2), (29, 1)])
+def test_a_large_observation_takes_the_place_of_older_pairs(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    long: GRPOConfig,
+    lines: int,
+    kept: int,
+) -> None:
+    rows, recorder, stats = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
+    for index, row in enumerate(rows):
+        turn = recorder.turns[index][3]
+        assert turn.restarted
+        assert turn.context == pieces(codec_of(tokenizer), row, recorder.turns[index], 3, kept)
+        assert row["outcome"] == "budget"
+        assert row["steps"] == 9
+    assert (stats.episodes_truncated, stats.context_overflows) == (2, 0)
+
+
+def test_an_observation_that_does_not_fit_alone_ends_the_episode(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
+) -> None:
+    client = HugeClient(300)
+    rows, _, stats = recorded(model, tokenizer, long, ["a", "b"], client)
+    for row in rows:
+        assert (row["outcome"], row["context_overflow"], row["context_truncations"]) == (
+            "abandoned",
+            True,
+            0,
+        )
+        assert row["correctness"] == 0.0
+        assert row["steps"] == 3
+        assert len(row["prompt_ids"]) + len(row["completion_ids"]) <= WINDOW + 1  # the masked EOS
+        assert sum(row["env_mask"]) > 0
+    assert (stats.episodes_truncated, stats.context_overflows) == (0, 2)
+    assert len(client.closed) == 2
+
+
+def test_a_prompt_that_does_not_fit_ends_the_episode(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
+) -> None:
+    rows, _, stats = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
+    assert (rows[0]["outcome"], rows[0]["steps"], sum(rows[0]["env_mask"])) == ("abandoned", 0, 0)
+    assert stats.context_overflows == 1

@@ -1,0 +1,88 @@
+"""The parser that no text can break."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.actions import MAX_ARGUMENT_CHARS, parse_action, render_action
+from trainer.rollout.parsing import parse_model_output
+
+_PIECES = st.sampled_from(
+    ["QUERY", "ANSWER", "describe", "Action:", "argument:", ":", "(", ")", "```sql", "```", "**", "\n", " ", "<think>",
+     "</think>", '{"action_type": "', '"', "}", "[", "\\", "`", "SELECT 1", "table ", "\x00", "é", "42", ";"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("DESCRIBE: singer", "DESCRIBE: singer"),
+        ("describe singer", "DESCRIBE: singer"),
+        ("DESCRIBE table singer", "DESCRIBE: singer"),
+        ('DESCRIBE "singer";', "DESCRIBE: singer"),
+        ("Sample: singer\nThen I will query it.", "SAMPLE: singer"),
+        ("Query: select 1", "QUERY: select 1"),
+        ("QUERY SELECT name\nFROM t", "QUERY: SELECT name\nFROM t"),
+        ("QUERY: SELECT a\nFROM t\nANSWER: 3", "QUERY: SELECT a\nFROM t"),
+        ("QUERY(SELECT COUNT(*) FROM t)", "QUERY: SELECT COUNT(*) FROM t"),
+        ("QUERY: (SELECT 1) UNION (SELECT 2)", "QUERY: (SELECT 1) UNION (SELECT 2)"),
+        ("QUERY: SELECT `a` FROM `t`", "QUERY: SELECT `a` FROM `t`"),
+        ("QUERY: `SELECT a FROM t`", "QUERY: SELECT a FROM t"),
+        ("```sql\nQUERY: SELECT 1\n```", "QUERY: SELECT 1"),
+        ("QUERY:\n```sql\nSELECT 1\nFROM t\n```", "QUERY: SELECT 1\nFROM t"),
+        ("Action: QUERY\nArgument: SELECT 1", "QUERY: SELECT 1"),
+        ("**Action:** QUERY\n**Argument:** SELECT 1", "QUERY: SELECT 1"),
+        ("action: describe\nargument: singer", "DESCRIBE: singer"),
+        ("Action: ANSWER: 5", "ANSWER: 5"),
+        ("**QUERY:** SELECT 1", "QUERY: SELECT 1"),
+        ("**ANSWER: 42**", "ANSWER: 42"),
+        ("- DESCRIBE: a\n- DESCRIBE: b", "DESCRIBE: a"),
+        ("1. SAMPLE: a", "SAMPLE: a"),
+        ("Let me look at the tables first.\nDESCRIBE: a", "DESCRIBE: a"),
+        ("Query results show nothing.\nANSWER: 0", "ANSWER: 0"),
+        ("<think>I could QUERY: SELECT 2</think>\n\nQUERY: SELECT 1", "QUERY: SELECT 1"),
+        ('{"action_type": "QUERY", "argument": "SELECT 1"}', "QUERY: SELECT 1"),
+        ('```json\n{"action": "answer", "argument": [1, 2]}\n```', "ANSWER: [1, 2]"),
+        ('{"action_type": "ANSWER", "argument": 42}', "ANSWER: 42"),
+        ("ANSWER: a | 1\nb | 2", "ANSWER: a | 1\nb | 2"),
+        ('{"action": "answer", "argument": "\\ud800"}', "ANSWER: ?"),
+        ("ANSWER 42", "ANSWER: 42"),
+        ("### Answer\n42", "ANSWER: 42"),
+        ("ANSWER: -5", "ANSWER: -5"),
+        ("ANSWER: 2024-01-05", "ANSWER: 2024-01-05"),
+        ('ANSWER: [["Ann", 3], ["Bo", 1]]', 'ANSWER: [["Ann", 3], ["Bo", 1]]'),
+    ],
+)
+def test_parse_model_output_near_forms(text: str, expected: str) -> None:
+    parsed = parse_model_output(text)
+    assert render_action(parsed.action) == expected
+    assert not parsed.fallback
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.one_of(st.text(), st.lists(_PIECES, max_size=14).map("".join)))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    parsed = parse_model_output(text)
+    assert 1 <= len(parsed.action.argument) <= MAX_ARGUMENT_CHARS
+    # what is sent is what was parsed
+    assert parse_action(render_action(parsed.action).encode().decode()) == parsed.action
+
+
+@pytest.mark.timeout(30)  # quadratic time is minutes
+@pytest.mark.parametrize(
+    "text",
+    [
+        " " * 50_000 + "x",
+        "```" * 20_000,
+        "action:" + " " * 50_000,
+        "QUERY" + "\n" * 50_000,
+        "<think>" * 10_000,
+        "QUERY(" + "(" * 20_000 + "{" * 20_000,
+        "QUERY " * 10_000,
+        "ANSWER\n" * 10_000,
+        '{"a":' * 20_000 + '"action":"query"',
+    ],
+)
+def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
+    parsed = parse_model_output(text)
+    assert len(parsed.action.argument) <= MAX_ARGUMENT_CHARS

@@ -1,0 +1,204 @@
+"""What training costs: sums over steps, their place in a checkpoint, and what summary.json makes of
+them."""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer.grpo.callbacks import EvalCallback, MetricsCallback, curve_interval, spent_at
+from trainer.rollout.loop import RolloutStats
+from trainer.run.console import cost_lines
+from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to
+from trainer.run.folder import Run
+from trainer.run.records import Book
+from trainer.runtime.interrupt import Interrupts
+from trainer.runtime.server import ServerProcess, _session_ticks
+
+
+def point(
+    step: int, train_s: float | None, greedy: float | None, sampled: float, eval_s: float = 0.0
+) -> dict[str, Any]:
+    return {
+        "step": step,
+        "eval_n": 32,
+        "train_s": train_s,
+        "eval_s": eval_s,
+        "eval_greedy_success": greedy,
+        "eval_sampled_success": sampled,
+    }
+
+
+CURVE = [
+    point(0, 0.0, 0.25, 0.1),
+    {"step": 5, "success": 0.9, "train_s": 9.0},  # a row of training is no point of the curve
+    point(10, 20.0, 0.5, 0.3, eval_s=3.0),
+    point(20, 41.0, 0.7, 0.5, eval_s=5.0),
+    point(30, 63.0, 0.8, 0.49),
+]
+
+
+def test_a_target_is_reached_at_the_first_point_at_or_above_it() -> None:
+    assert seconds_to(CURVE, "greedy", 0.5) == seconds_to(CURVE[::-1], "greedy", 0.5) == 20.0
+    assert seconds_to(CURVE, "greedy", 0.75) == 63.0
+    assert seconds_to(CURVE, "sampled", 0.5) == 41.0
+    assert seconds_to(CURVE, "sampled", 0.75) is None
+    assert seconds_to([point(0, 0.0, None, 0.0)], "greedy", 0.5) is None
+    assert seconds_to([point(0, 0.0, 0.9, 0.0)], "greedy", 0.5) == 0.0  # before training
+
+
+def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
+    spent = Spent(
+        train_s=60.0, rollout_s=36.0, generate_s=24.0, env_wait_s=9.0, cpu_s=96.0, server_cpu_s=12.0
+    )
+    found = cost(CURVE, spent, steps=30, episodes=480, whole_s=50.0)
+    assert found["seconds_to"] == {
+        "greedy": {"0.5": 20.0, "0.75": 63.0},
+        "sampled": {"0.5": 41.0, "0.75": None},
+    }
+    assert found["cpu_s_per_episode"] == 0.2
+    assert found["server_cpu_s_per_episode"] == 0.025
+    step = found["step"]
+    assert step == {
+        "train_s": 2.0,
+        "generate_s": 0.8,
+        "env_wait_s": 0.3,
+        "other_rollout_s": 0.1,
+        "update_s": 0.8,
+        "evaluation_s": pytest.approx(8 / 30, abs=1e-4),
+    }
+    assert found["curve_evaluation_s"] == 8.0
+    assert found["whole_evaluation_s"] == 50.0
+    first, second = cost_lines(found)
+    assert "50% greedy after 20 s" in first
+    assert "75% sampled never" in first
+    assert "a step 2.00 s: generate 0.80, env wait 0.30, other rollout 0.10, update 0.80" in second
+    assert "trainer 0.200, server 0.025" in second
+
+
+def test_what_was_not_measured_stays_unknown() -> None:
+    spent = Spent(train_s=1.0, server_cpu_s=UNKNOWN)
+    spent.add(train_s=1.0, server_cpu_s=1.0)
+    assert spent.as_dict()["server_cpu_s"] is None
+    again = Spent.from_dict(json.loads(json.dumps(spent.as_dict())))
+    assert again.train_s == 2.0
+    assert math.isnan(again.server_cpu_s)
+    found = cost([], again, steps=2, episodes=0, whole_s=0.0)
+    assert found["server_cpu_s_per_episode"] is None
+    assert found["cpu_s_per_episode"] is None  # of no episodes
+    assert "server -" in cost_lines(found)[1]
+    assert set(Spent.from_dict(None).as_dict().values()) == {None}  # a checkpoint without sums
+
+
+class Clock:
+    """In the place of `time`: passes only where the test says so."""
+
+    wall, cpu = 1000.0, 50.0
+
+    def perf_counter(self) -> float:
+        return self.wall
+
+    def process_time(self) -> float:
+        return self.cpu
+
+    def work(self, wall: float, cpu: float) -> None:
+        self.wall, self.cpu = self.wall + wall, self.cpu + cpu
+
+
+def test_a_checkpoint_keeps_what_training_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps with an evaluation before each; then a callback that goes on from the checkpoint."""
+    clock = Clock()
+    monkeypatch.setattr("trainer.grpo.callbacks.time", clock)
+    # the servers' clock, at the two ends of each step
+    ticks = iter([10.0, 11.0, 15.0, 15.5, 100.0, 3.0])
+    state = SimpleNamespace(stateful_callbacks={})
+
+    def play(spent: Spent, steps: int) -> None:
+        stats = RolloutStats()
+        book = Book([], [], ())
+        callback = MetricsCallback(
+            Run(tmp_path), book, stats, spent=spent, server_cpu=lambda: next(ticks)
+        )
+        callback.on_train_begin(None, state, None)
+        for _ in range(steps):
+            clock.work(7.0, 9.0)
+            callback.on_step_begin(None, state, None)
+            clock.work(4.0, 5.0)
+            stats.rollout_s += 3.0
+            stats.generate_s += 2.0
+            stats.env_wait_s += 0.5
+            callback.on_step_end(None, state, None)
+
+    def checkpoint() -> Path:
+        (tmp_path / "trainer_state.json").write_text(
+            json.dumps({"stateful_callbacks": state.stateful_callbacks})
+        )
+        return tmp_path
+
+    play(Spent(), 0)
+    assert spent_at(checkpoint()) == spent_at(None) == Spent()  # stopped before its first step
+    play(Spent(), 2)
+    spent = spent_at(checkpoint())
+    two = Spent(
+        train_s=8.0, rollout_s=6.0, generate_s=4.0, env_wait_s=1.0, cpu_s=10.0, server_cpu_s=1.5
+    )
+    assert spent == two
+    play(spent, 1)
+    assert (spent.train_s, spent.cpu_s) == (12.0, 15.0)
+    assert spent.server_cpu_s == 1.5  # a server that began again in between takes nothing away
+    assert spent_at(checkpoint()) == spent
+
+
+@pytest.mark.parametrize(
+    ("steps", "interval"), [(3, 5), (40, 5), (60, 8), (61, 8), (400, 50), (1000, 125)]
+)
+def test_the_curve_has_about_eight_points_whatever_the_length(steps: int, interval: int) -> None:
+    assert curve_interval(steps) == interval
+    assert steps // curve_interval(steps) <= 8
+
+
+@pytest.mark.parametrize(
+    ("every", "measured"), [(None, [8, 16, 24, 32, 40, 48, 56]), (20, [20, 40]), (0, [])]
+)
+def test_the_curve_is_measured_where_its_interval_says(
+    every: int | None, measured: list[int]
+) -> None:
+    seen: list[int] = []
+    callback = EvalCallback(every, Interrupts(), seen.append)
+    for step in range(60):
+        callback.on_step_begin(None, SimpleNamespace(global_step=step, max_steps=60), None)
+    assert seen == measured
+
+
+def test_ticks_are_counted_in_one_session_whatever_the_process_is_called() -> None:
+    fields = "S 1 77 50 0 -1 0 1 2 3 4 100 20 3 4 20 0 1 0"
+    assert _session_ticks(f"77 (a ) b (c) {fields}", 50) == 127
+    assert _session_ticks(f"77 (python) {fields}", 77) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_the_servers_cpu_time_includes_its_workers(tmp_path: Path) -> None:
+    """A stand-in whose worker burns 0.3 CPU-seconds and lives on."""
+    burn = "import time\nwhile time.process_time() < 0.3: pass\ntime.sleep(60)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    server = ServerProcess(
+        tmp_path, tmp_path / "server.log", command=[sys.executable, "-c", script]
+    )
+    assert math.isnan(server.cpu_s())
+    try:
+        server._spawn()
+        deadline = time.monotonic() + 30
+        while not server.cpu_s() >= 0.3:
+            assert time.monotonic() < deadline, server.log_tail()
+            time.sleep(0.05)
+        assert server.cpu_s() < 10
+    finally:
+        server.stop()
+    assert math.isnan(server.cpu_s())

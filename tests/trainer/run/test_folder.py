@@ -1,0 +1,125 @@
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from trainer.errors import RunError
+from trainer.run.folder import (
+    append_lines,
+    check_writable,
+    create_run,
+    keep_lines,
+    open_run,
+    point_latest,
+    read_json,
+    read_lines,
+    write_json,
+    write_text,
+)
+
+
+def test_latest_is_a_relative_link_to_the_run_that_began_last(tmp_path: Path) -> None:
+    first = create_run(tmp_path / "runs", "offline")
+    point_latest(first)
+    second = create_run(tmp_path / "runs", "offline")
+    # until the second can be resumed
+    assert (tmp_path / "runs" / "latest").resolve() == first.path.resolve()
+    point_latest(second)
+    link = tmp_path / "runs" / "latest"
+    assert first.id != second.id
+    assert link.resolve() == second.path.resolve()
+    assert os.readlink(link) == second.id  # relative: the folder can be moved or mounted elsewhere
+
+
+def test_somebody_elses_latest_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "latest").mkdir()
+    run = create_run(tmp_path, "offline")
+    point_latest(run)
+    assert run.path.is_dir()
+    assert (tmp_path / "latest").is_dir()
+    assert not (tmp_path / "latest").is_symlink()
+    assert "is not a link" in caplog.text
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"file.*choose another --out"):
+        create_run(tmp_path / "file", "offline")
+
+
+def test_write_json_replaces_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "summary.json"
+    write_json(path, {"rate": math.nan, "high": math.inf, "path": Path("x"), "text": "Zürich"})
+    assert json.loads(path.read_text()) == {
+        "rate": None,
+        "high": None,
+        "path": "x",
+        "text": "Zürich",
+    }
+    with pytest.raises(TypeError):
+        write_json(path, {"bad": object()})
+    assert json.loads(path.read_text())["text"] == "Zürich"
+    assert [entry.name for entry in path.parent.iterdir()] == ["summary.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append_lines(path, [{"step": 1, "loss": math.nan}, {"step": 2}])
+    with path.open("a") as file:
+        file.write('{"step": 3, "lo')
+    assert list(read_lines(path)) == [{"step": 1, "loss": None}, {"step": 2}]
+    with path.open("ab") as binary:
+        binary.write("ä".encode()[:1])  # half of a character
+    assert list(read_lines(path)) == [{"step": 1, "loss": None}, {"step": 2}]
+    keep_lines(path, lambda row: row["step"] > 1)
+    append_lines(path, [{"step": 3}])
+    assert list(read_lines(path)) == [{"step": 2}, {"step": 3}]
+    assert list(read_lines(tmp_path / "nothing.jsonl")) == []
+
+
+def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "result.json")
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").write_text("kept")
+    check_writable(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
+    for path in (tmp_path, tmp_path / "file" / "result.json"):
+        with pytest.raises(RunError, match=f"can't write {path}: .*choose another --out"):
+            check_writable(path)
+
+
+def test_last_checkpoint_is_the_highest_whole_one(tmp_path: Path) -> None:
+    run = create_run(tmp_path, "offline")
+    assert run.last_checkpoint() is None
+    for step, whole in ((2, True), (10, True), (12, False)):
+        folder = run.checkpoints / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        if whole:  # transformers writes this file last
+            (folder / "trainer_state.json").write_text("{}")
+    found = run.last_checkpoint()
+    assert found is not None
+    assert found.name == "checkpoint-10"
+
+
+def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> None:
+    run = create_run(tmp_path, "offline")
+    point_latest(run)
+    with pytest.raises(RunError, match=r"config\.json"):
+        open_run(tmp_path / "latest")
+    write_json(run.config, {})
+    assert open_run(tmp_path / "latest").path == run.path.resolve()
+    with pytest.raises(RunError, match="no run at"):
+        open_run(tmp_path / "nowhere")
+
+
+def test_read_json_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"gone\.json"):
+        read_json(tmp_path / "gone.json")
+    write_text(tmp_path / "half.json", "{")
+    with pytest.raises(RunError, match=r"half\.json is not JSON"):
+        read_json(tmp_path / "half.json")

@@ -1,0 +1,126 @@
+from html.parser import HTMLParser
+
+import pytest
+
+from trainer.run.records import Episode, Turn, turns_of
+from trainer.run.transcripts import COUNT, pick, transcripts
+
+
+def episode(question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = ()) -> Episode:
+    lost = outcome == "infra_failed"
+    return Episode(
+        question_id=question_id,
+        database="shop",
+        difficulty="easy",
+        part="unseen",
+        outcome=outcome,
+        steps=len(turns),
+        correctness=None if lost else float(outcome == "correct"),
+        progress=None if lost else 0.0,
+        operational=None if lost else 0.0,
+        reward=None if lost else float(outcome == "correct"),
+        parse_failures=0,
+        env_errors=0,
+        context_overflow=False,
+        turns=turns or (Turn("ANSWER: 1", ""),),
+    )
+
+
+def played(**outcomes: str) -> dict[str, Episode]:
+    return {key: episode(key, outcome) for key, outcome in outcomes.items()}
+
+
+def many(
+    learnt: int, wrong: int, unlearnt: int, right: int
+) -> tuple[dict[str, Episode], dict[str, Episode]]:
+    pairs = (
+        [("wrong", "correct")] * learnt
+        + [("budget", "wrong")] * wrong
+        + [("correct", "wrong")] * unlearnt
+        + [("correct", "correct")] * right
+    )
+    before = {f"q{index}": episode(f"q{index}", first) for index, (first, _) in enumerate(pairs)}
+    after = {f"q{index}": episode(f"q{index}", second) for index, (_, second) in enumerate(pairs)}
+    return before, after
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ((50, 50, 50, 50), [4, 2, 1, 1]),
+        ((50, 0, 0, 50), [7, 0, 0, 1]),
+        ((0, 50, 3, 0), [0, 7, 1, 0]),
+        ((2, 1, 0, 0), [2, 1, 0, 0]),
+    ],
+)
+def test_failures_keep_their_places(counts: tuple[int, int, int, int], shown: list[int]) -> None:
+    before, after = many(*counts)
+    chosen = pick(before, after)
+    kinds = [kind.split(":")[0] for _, kind in chosen]
+    assert [
+        kinds.count(kind)
+        for kind in ("learnt", "still wrong", "unlearnt", "right before and after")
+    ] == shown
+    assert len(chosen) == len({key for key, _ in chosen}) <= COUNT
+
+
+def test_the_choice_does_not_depend_on_the_order_of_questions() -> None:
+    before, after = many(9, 9, 9, 9)
+    backwards = dict(reversed(before.items()))
+    assert pick(before, after) == pick(backwards, after)
+
+
+def test_lost_episodes_are_not_shown() -> None:
+    before, after = played(a="infra_failed", b="wrong"), played(a="correct", b="correct")
+    assert [key for key, _ in pick(before, after)] == ["b"]
+
+
+def test_the_page_shows_all_three_side_by_side() -> None:
+    turns = (Turn("DESCRIBE: orders", "id | total\n1 | 2.5\nSteps left: 9"), Turn("ANSWER: 42", ""))
+    page = transcripts(
+        {"a": "How many <b>orders</b>?"},
+        {"a": episode("a", "budget")},
+        {
+            "a": episode(
+                "a",
+                "wrong",
+                (Turn("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),),
+            )
+        },
+        {"a": episode("a", "correct", turns)},
+        heading="Run",
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    body = rows[rows.index("| step | random | before | after |") + 1 :]
+    cells = [
+        [cell.strip() for cell in line.replace("\\|", "\0").strip("|").split("|")] for line in body
+    ]
+    assert all(len(row) == 4 for row in cells)  # no text broke out of its cell
+    assert "How many &lt;b&gt;orders&lt;/b&gt;?" in page
+    assert cells[0][3].startswith("**`DESCRIBE: orders`**<br>`id \0 total`<br>`1 \0 2.5`")
+    assert "SELECT `x\0y` FROM *a*_b" in cells[0][2]
+    assert cells[-1][0] == "end"
+    assert "no answer" in cells[-1][1]
+    assert "wrong" in cells[-1][2]
+    assert "correct" in cells[-1][3]
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            assert tag == "br"
+
+    Tags().feed(page)
+
+
+def test_nothing_to_show_is_no_error() -> None:
+    assert "# Run" in transcripts({}, {}, {}, {}, heading="Run")
+
+
+def test_turns_pair_an_action_with_what_it_showed() -> None:
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "DESCRIBE: a"},
+        {"role": "user", "content": "a: 1 rows"},
+        {"role": "assistant", "content": "ANSWER: 1"},
+    ]
+    assert turns_of(messages) == (Turn("DESCRIBE: a", "a: 1 rows"), Turn("ANSWER: 1", ""))

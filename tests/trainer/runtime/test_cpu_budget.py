@@ -1,0 +1,30 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from trainer.doctor import check_device
+from trainer.runtime.cpu_budget import usable_cores, usable_threads
+
+
+def test_usable_cores_is_at_least_one() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("150000 100000", 2), ("20000 100000", 1), ("max 100000", 64), ("", 64)]
+)
+def test_a_containers_quota_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
+) -> None:
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr("trainer.runtime.cpu_budget.CGROUP_CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert usable_cores() == cores
+    assert usable_threads(64) == cores
+    assert usable_threads(1) == 1
+    found = {finding.name: finding.found for finding in check_device()}
+    assert found["threads"].startswith(f"{cores} CPU cores")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    assert usable_threads(64) == 64

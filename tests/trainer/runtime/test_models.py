@@ -1,0 +1,220 @@
+"""Loading a model: one path for a directory and a hub name, and errors that name the remedy."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from tests.trainer.conftest import make_tokenizer
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, ModelLoadError
+from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.precision import precision
+
+
+@pytest.fixture
+def saved(tmp_path: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> Path:
+    model.bfloat16().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def config_of(path: object) -> GRPOConfig:
+    return GRPOConfig(model_name=str(path), device="cpu", dtype="float32")
+
+
+def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalLM) -> None:
+    loaded, tokenizer = load_model_and_tokenizer(config_of(saved))
+    assert loaded.dtype is torch.float32
+    assert loaded.config._attn_implementation == "sdpa"
+    assert torch.equal(
+        loaded.get_input_embeddings().weight, model.get_input_embeddings().weight.float()
+    )
+    assert tokenizer.chat_template
+
+
+def test_a_missing_directory_names_the_path_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no model directory at .*nowhere.*save_pretrained"):
+        load_model_and_tokenizer(config_of(tmp_path / "nowhere"))
+
+
+def test_the_missing_offline_model_names_pretrain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match="python -m trainer pretrain"):
+        load_model_and_tokenizer(GRPOConfig.preset("offline"))
+
+
+def test_a_directory_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no config\.json"):
+        load_model_and_tokenizer(config_of(tmp_path))
+
+
+def test_a_broken_file_is_named(saved: Path) -> None:
+    (saved / "config.json").write_text("{")
+    with pytest.raises(ModelLoadError, match="can't load the model"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+@contextmanager
+def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[None]:
+    """A hub of this machine that answers every request with an error, as the real one words it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+            self.send_header("X-Error-Message", "not for you")
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub_at(monkeypatch, f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+
+
+def hub_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        url + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    monkeypatch.setattr(
+        "huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", url, raising=False
+    )
+
+
+GATED = "sqlenv-tests/not-a-model"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (
+            403,
+            "GatedRepo",
+            rf"gated repo.*accept its terms at https://huggingface\.co/{GATED}.*hf auth login",
+        ),
+        (401, "RepoNotFound", r"not a valid model identifier.*check its name.*hf auth login"),
+    ],
+)
+def test_what_the_hub_refuses(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: str, said: str
+) -> None:
+    with (
+        hub(monkeypatch, status, code),
+        pytest.raises(ModelLoadError, match=f"'{GATED}'.*{said}") as caught,
+    ):
+        load_model_and_tokenizer(config_of(GATED))
+    assert "\n" not in caught.value.message
+
+
+def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_at(monkeypatch, "http://127.0.0.1:9")
+    # it tries for 50 s
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    said = rf"'{GATED}'.*couldn't connect.*hf download {GATED} --local-dir DIR.*--model DIR"
+    with pytest.raises(ModelLoadError, match=said) as caught:
+        load_model_and_tokenizer(config_of(GATED))
+    assert "\n" not in caught.value.message
+
+
+def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalLM) -> None:
+    bare = make_tokenizer()
+    bare.chat_template = None
+    for path in saved.glob("chat_template*"):
+        path.unlink()
+    bare.save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match="no chat template"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_tokenizer_of_another_model(saved: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    other = make_tokenizer()
+    other.add_tokens([f"<extra{n}>" for n in range(10)])
+    other.save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match="don't belong together"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_missing_pad_token_becomes_the_eos(saved: Path) -> None:
+    other = make_tokenizer()
+    other.pad_token = None
+    other.save_pretrained(saved)
+    _, tokenizer = load_model_and_tokenizer(config_of(saved))
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("cuda", "native", "device", "dtype", "expected"),
+    [
+        (False, False, "auto", "auto", ("cpu", torch.float32)),
+        (False, False, "cpu", "bfloat16", ("cpu", torch.bfloat16)),
+        (True, True, "auto", "auto", ("cuda", torch.bfloat16)),
+        (True, False, "auto", "auto", ("cuda", torch.float16)),  # a T4
+        (True, True, "cpu", "auto", ("cpu", torch.float32)),
+        (True, True, "cuda:1", "float32", ("cuda:1", torch.float32)),
+    ],
+)
+def test_precision(
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: bool,
+    native: bool,
+    device: str,
+    dtype: Any,
+    expected: tuple[str, torch.dtype],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: native or including_emulation,
+    )
+    chosen, plan = precision(device, dtype)
+    assert (chosen, plan.compute) == expected
+
+
+def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="use device=cpu"):
+        precision("cuda", "auto")
+    with pytest.raises(ConfigError, match="float16"):
+        precision("cpu", "float16")
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 9000])
+def test_cut_off_weights_are_named(saved: Path, kept_bytes: int) -> None:
+    weights = saved / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept_bytes])
+    with pytest.raises(ModelLoadError, match=rf"can't load the model '{saved}'.*damaged"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_weights_of_other_shapes_are_named(saved: Path) -> None:
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "intermediate_size": config["intermediate_size"] * 2}))
+    with pytest.raises(ModelLoadError, match="can't load the model"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_cuda_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"cuda:2.*2 CUDA devices"):
+        precision("cuda:2", "float32")

@@ -1,0 +1,185 @@
+"""LoRA, gradient checkpointing and experiment trackers: what they do where they are asked for, and
+where they lack."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import trainer.runtime.optional_packages
+from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_train import prompts
+from tests.trainer.small_job import StoppingClient, begin, comparable, latest
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
+from trainer.evaluation.inputs import JobOptions, load_inputs
+from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.run.folder import read_json
+from trainer.run.summary import model_digest
+from trainer.runtime.interrupt import Interrupted
+from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.optional_packages import check_extras
+
+LORA = {"lora_rank": 4, "lora_alpha": 8.0}
+
+
+@pytest.fixture
+def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
+    return config.override(
+        max_steps=2,
+        logging_steps=1,
+        step_budget=2,
+        max_new_tokens=4,
+        output_dir=tmp_path,
+        learning_rate=1e-2,
+    )
+
+
+def test_only_adapters_are_trained(settings: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    pytest.importorskip("peft")
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    trainer = build_trainer(
+        model, tokenizer, settings.override(**LORA), prompts(settings), client=FakeClient()
+    )
+    trained = {name for name, one in trainer.model.named_parameters() if one.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+    run_training_with_metrics(trainer)
+    after = dict(trainer.model.named_parameters())
+    assert any(bool(after[name].any()) for name in trained if "lora_B" in name)  # they begin at 0
+    for name, tensor in before.items():
+        first, _, last = f"base_model.model.{name}".rpartition(".")
+        kept = after.get(f"{first}.base_layer.{last}", after.get(f"{first}.{last}"))
+        assert kept is not None
+        assert torch.equal(kept, tensor)
+    state = sum(
+        one.numel()
+        for group in trainer.optimizer.state.values()
+        for one in group.values()
+        if one.ndim
+    )
+    # Adam's two moments, of adapters alone
+    assert state == 2 * sum(after[name].numel() for name in trained)
+
+
+@pytest.mark.slow
+def test_a_run_with_lora_goes_on_and_leaves_a_whole_model(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft")
+    config = small.override(**LORA, learning_rate=1e-2)
+    begin(config, tmp_path / "whole", FakeClient()).run()
+    with pytest.raises(Interrupted):
+        begin(config, tmp_path, StoppingClient(7, Interrupted())).run()
+    run = latest(tmp_path)
+    summary = begin(config, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == comparable(latest(tmp_path / "whole"))
+    model, _ = load_model_and_tokenizer(config.override(model_name=str(run.model)))
+    assert model_digest(model) == summary["digests"]["trained_model"] != summary["digests"]["model"]
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint / "adapter_model.safetensors").is_file()
+
+
+def test_gradient_checkpointing_changes_no_number(
+    settings: GRPOConfig, tokenizer: Any, model: Any
+) -> None:
+    found = []
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for checkpointing in (False, True):
+        model.load_state_dict(weights)
+        config = settings.override(gradient_checkpointing=checkpointing)
+        trainer = build_trainer(model, tokenizer, config, prompts(settings), client=FakeClient())
+        seen: list[bool] = []
+        compute = trainer._compute_loss
+
+        def watched(
+            model: Any, inputs: Any, seen: list[bool] = seen, compute: Any = compute
+        ) -> Any:
+            seen.append(model.is_gradient_checkpointing)
+            return compute(model, inputs)
+
+        trainer._compute_loss = watched
+        _, rows = run_training_with_metrics(trainer)
+        assert set(seen) == {checkpointing}
+        found.append(
+            [(row["loss"], row["grad_norm"], row["reward"]) for row in rows if "loss" in row]
+        )
+    assert len(found[0]) == 2
+    for row, other in zip(*found, strict=True):
+        assert row == pytest.approx(other, rel=1e-5, abs=1e-8)
+
+
+def test_nothing_is_reported_unless_asked_for(settings: GRPOConfig) -> None:
+    assert settings.report_to == []
+    assert settings.to_trl().report_to == []
+    assert settings.override(report_to="none").to_trl().report_to == []
+    assert settings.override(report_to="tensorboard,wandb").to_trl().report_to == [
+        "tensorboard",
+        "wandb",
+    ]
+
+
+def test_tensorboard_gets_every_step(small: GRPOConfig, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    begin(small.override(report_to="tensorboard"), tmp_path, FakeClient()).run()
+    run = latest(tmp_path)
+    (events,) = run.path.rglob("events.out.tfevents.*")
+    read = EventAccumulator(str(events))
+    read.Reload()
+    assert [one.step for one in read.Scalars("train/reward")] == [1, 2, 3]
+    assert {"train/loss", "train/rewards/reward_correctness/mean"} <= set(read.Tags()["scalars"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "without", "said"),
+    [
+        (
+            {"report_to": "wandb"},
+            "wandb",
+            r"report_to names wandb.*package wandb: pip install wandb",
+        ),
+        (
+            {"report_to": "tensorboard,trackio"},
+            "trackio",
+            r"report_to names trackio.*pip install trackio",
+        ),
+        ({"report_to": "tensorbord"}, "", r"'tensorbord': use none, all, or some of .*tensorboard"),
+        (
+            {"lora_rank": "8"},
+            "peft",
+            r"lora_rank is 8, which needs the package peft: pip install peft",
+        ),
+    ],
+)
+def test_a_package_that_lacks_is_named_before_a_run_begins(
+    small: GRPOConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, str],
+    without: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(
+        trainer.runtime.optional_packages, "_installed", lambda module: module != without
+    )
+    with pytest.raises(ConfigError, match=said):
+        load_inputs(small.override(**asked), JobOptions())
+
+
+def test_none_and_all_stand_alone(config: GRPOConfig) -> None:
+    with pytest.raises(ConfigError, match="none or all alone"):
+        config.override(report_to="none,tensorboard")
+    check_extras(config.override(report_to="all"))
+    with pytest.raises(ConfigError, match="lora_rank is -1"):
+        config.override(lora_rank=-1)
+
+
+def test_the_summary_holds_configuration_and_code(small: GRPOConfig, tmp_path: Path) -> None:
+    begin(small.override(max_steps=1), tmp_path, FakeClient()).run()
+    summary = read_json(latest(tmp_path).summary)
+    assert summary["config"] == read_json(latest(tmp_path).config)["config"]
+    assert summary["config"]["learning_rate"] == 1e-3
+    assert {"data", "server", "model", "trained_model"} <= summary["digests"].keys()

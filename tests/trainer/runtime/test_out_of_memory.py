@@ -1,0 +1,249 @@
+"""Running out of memory, by real allocations that fail: what is said, what is kept, and that the
+run goes on."""
+
+import errno
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.conftest import FakeClient, InterruptedClient
+from tests.trainer.grpo.test_train import prompts
+from tests.trainer.small_job import begin, comparable, latest
+from trainer.config import GRPOConfig
+from trainer.errors import OutOfMemory, RunError
+from trainer.evaluation.inputs import resumed_settings
+from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.run.folder import read_lines
+from trainer.runtime.out_of_memory import is_out_of_memory, memory_told, remedies
+
+ROOT = Path(__file__).parents[3]
+TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
+NUMBERS = (
+    r"In force: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts a step, num_generations=4, "
+    r".*gradient_checkpointing=false, lora_rank=0.*Take less by --set per_device_train_batch_size=2 "
+    r"--set gradient_accumulation_steps=4 .*--set gradient_checkpointing=true.*--set lora_rank=16.*"
+    r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
+)
+
+
+def torchs_own() -> None:
+    torch.empty(TOO_MUCH)
+
+
+def numpys_own() -> None:
+    np.empty(TOO_MUCH)
+
+
+def on_a_gpu() -> None:
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 15.77 GiB"
+    )
+
+
+def in_a_kernel() -> None:
+    raise RuntimeError("CUDA error: out of memory")
+
+
+def in_a_fork() -> None:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+@pytest.mark.parametrize("run_out", [torchs_own, numpys_own, on_a_gpu, in_a_kernel, in_a_fork])
+def test_every_kind_is_told_with_the_numbers_in_force(config: GRPOConfig, run_out: Any) -> None:
+    with (
+        pytest.raises(OutOfMemory, match=rf"^out of memory while thinking: .*{NUMBERS}") as caught,
+        memory_told(config, "thinking"),
+    ):
+        run_out()
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("shapes differ"), OSError(errno.ENOENT, "gone"), ValueError("memory")]
+)
+def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -> None:
+    assert not is_out_of_memory(error)
+    with pytest.raises(type(error)) as caught, memory_told(config, "thinking"):
+        raise error
+    assert caught.value is error
+
+
+def test_only_what_helps_is_proposed(config: GRPOConfig) -> None:
+    frugal = config.override(
+        gradient_checkpointing=True, lora_rank=8, num_generations=2, per_device_train_batch_size=1,
+        gradient_accumulation_steps=2,
+    )  # fmt: skip
+    assert remedies(frugal) == ["--set max_context_tokens=384 or a smaller model"]
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_what_is_proposed_is_a_setting_that_works(config: GRPOConfig, index: int) -> None:
+    typed = remedies(config)[index].split("--set ")[1:]
+    assert typed
+    config.override(**dict(one.split()[0].split("=") for one in typed))
+
+
+def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    begin(small, tmp_path / "whole", FakeClient()).run()
+    with pytest.raises(
+        OutOfMemory, match=r"playing the 8 episodes of step 2: .*can't allocate memory.*In force"
+    ):
+        begin(
+            small, tmp_path, InterruptedClient(7, torchs_own)
+        ).run()  # 1 random, 2 and 3 before, 4 step 1, 5 and 6 its small evals
+    run = latest(tmp_path)
+    checkpoint = run.last_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == "checkpoint-1"
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    assert comparable(run) == comparable(latest(tmp_path / "whole"))
+
+
+def test_an_evaluation_without_memory_says_so(small: GRPOConfig, tmp_path: Path) -> None:
+    with pytest.raises(OutOfMemory, match="playing 12 episodes of an evaluation"):
+        begin(small, tmp_path, InterruptedClient(2, torchs_own)).run()
+
+
+@pytest.fixture
+def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
+    return config.override(
+        max_steps=3,
+        logging_steps=1,
+        step_budget=2,
+        max_new_tokens=4,
+        output_dir=tmp_path,
+        learning_rate=1e-3,
+    )
+
+
+def test_an_update_without_memory_keeps_the_last_whole_step(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    compute, calls = trainer._compute_loss, []
+
+    def hungry(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:  # two micro-batches a step: the second of step 2
+            torchs_own()
+        loss: torch.Tensor = compute(*arguments)
+        return loss
+
+    trainer._compute_loss = hungry
+    with pytest.raises(OutOfMemory, match=r"updating the weights in step 2: .*In force"):
+        run_training_with_metrics(trainer)
+    assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
+    assert all(parameter.grad is None for parameter in model.parameters())  # what they took is free
+
+
+def test_a_half_done_update_leaves_no_checkpoint(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    """The optimiser broke off among the weights: what was saved before is the last that is whole."""
+    trainer = build_trainer(
+        model, tokenizer, settings.override(save_steps=1), prompts(settings), client=FakeClient()
+    )
+    trainer.create_optimizer()
+    step, calls = trainer.optimizer.step, []
+
+    def hungry(*arguments: Any, **more: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            next(model.parameters()).data.add_(1.0)
+            torchs_own()
+        return step(*arguments, **more)
+
+    trainer.optimizer.step = hungry
+    with pytest.raises(OutOfMemory, match="updating the weights in step 3"):
+        run_training_with_metrics(trainer)
+    kept = Path(settings.output_dir).glob("checkpoint-*")
+    assert sorted(path.name for path in kept) == ["checkpoint-1", "checkpoint-2"]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path: Path) -> None:
+    """Smaller micro-batches and checkpointed activations: the same episodes, and to rounding the
+    same updates."""
+    begin(small, tmp_path / "whole", FakeClient()).run()
+    with pytest.raises(OutOfMemory):
+        begin(small, tmp_path, InterruptedClient(7, torchs_own)).run()
+    run = latest(tmp_path)
+    less = {
+        "per_device_train_batch_size": "2",
+        "gradient_accumulation_steps": "4",
+        "gradient_checkpointing": "true",
+    }
+    config, _ = resumed_settings(run, (), less)
+    assert config == replace(
+        small,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        gradient_checkpointing=True,
+    )
+    begin(config, tmp_path, FakeClient(), resume=run).run()
+    whole = latest(tmp_path / "whole")
+    curves = [[row for row in read_lines(one.metrics) if "success" in row] for one in (run, whole)]
+    for row, other in zip(*curves, strict=True):
+        for name in ("loss", "grad_norm", "reward"):
+            assert row[name] == pytest.approx(other[name], rel=1e-3, abs=1e-6)
+    played = [
+        [line for line in read_lines(one.episodes) if line["phase"] == "train"]
+        for one in (run, whole)
+    ]
+    assert played[0] == played[1]
+    with pytest.raises(RunError, match="keeps its 8 rollouts a step"):
+        resumed_settings(run, (), {"per_device_train_batch_size": "8"})
+
+
+SCRIPT = """
+import resource, sys
+import datasets, trl, trainer.grpo.length_sorting  # what maps memory by itself is there before the limit
+from pathlib import Path
+from trainer.config import GRPOConfig
+from trainer.errors import OutOfMemory
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import begin
+
+config = GRPOConfig(**eval(sys.argv[1]))
+job = begin(config, Path(sys.argv[2]), FakeClient())
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + int(sys.argv[3]) * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    job.run()
+except OutOfMemory as error:
+    print("TOLD", error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits address space by Linux's own count"
+)
+def test_a_process_that_may_have_no_more_is_told(small: GRPOConfig, tmp_path: Path) -> None:
+    """A whole run under a real limit of the operating system's."""
+    wide = replace(
+        small,
+        per_device_train_batch_size=64,
+        gradient_accumulation_steps=16,
+        num_generations=128,
+        max_new_tokens=32,
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, repr(vars(wide)), str(tmp_path), "96"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
+    )
+    assert "TOLD out of memory while" in done.stdout, done.stdout + done.stderr
+    assert "per_device_train_batch_size=64" in done.stdout

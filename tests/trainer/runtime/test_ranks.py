@@ -1,0 +1,360 @@
+"""What the processes of a run tell each other, with threads for processes."""
+
+import copy
+import os
+import pickle
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from accelerate import Accelerator
+from accelerate.commands.config.config_args import load_config_from_file
+from torch.distributed import DistNetworkError
+
+from shared.errors import ServerUnreachable
+from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_train import prompts
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RankLost, RolloutError
+from trainer.evaluation.inputs import JobOptions, shared_settings
+from trainer.evaluation.measure import batch_of, shared_play
+from trainer.rollout.loop import play_episodes, rollout_func
+from trainer.run.folder import Run
+from trainer.runtime.interrupt import Interrupted
+from trainer.runtime.ranks import (
+    Ranks,
+    check_one_gpu,
+    check_same_settings,
+    check_settings,
+    joined,
+    launched,
+    rank_lost,
+)
+
+FILES = Path(__file__).parents[3] / "trainer" / "runtime" / "accelerate"
+LAUNCHED = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+}
+
+
+class Threaded(Ranks):
+    """A rank whose others are threads of this process; what they tell each other is pickled as
+    between processes."""
+
+    def __init__(self, index: int, values: list[bytes], barrier: threading.Barrier) -> None:
+        super().__init__(index=index, count=len(values), local_count=len(values))
+        self._values, self._barrier = values, barrier
+
+    def gather(self, value: Any) -> list[Any]:
+        self._values[self.index] = pickle.dumps(value)
+        self._barrier.wait()
+        found = [pickle.loads(one) for one in self._values]
+        self._barrier.wait()
+        return found
+
+
+def on_each(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
+    """What `work` returned or raised on each of `count` ranks."""
+    values, barrier = [b""] * count, threading.Barrier(count, timeout=20)
+    found: list[Any] = [None] * count
+
+    def run(index: int) -> None:
+        try:
+            found[index] = work(Threaded(index, values, barrier))
+        except BaseException as error:
+            found[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_results_come_in_the_processes_order() -> None:
+    assert on_each(3, lambda ranks: ranks.each(lambda: ranks.index * 10)) == [[0, 10, 20]] * 3
+    assert on_each(3, lambda ranks: ranks.first(lambda: ranks.index)) == [0] * 3
+    assert on_each(3, lambda ranks: ranks.anywhere(ranks.index == 1)) == [True] * 3
+    assert on_each(2, lambda ranks: ranks.anywhere(False)) == [False] * 2
+    assert [ranks.main for ranks in on_each(2, lambda ranks: ranks)] == [True, False]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_items_that_are_dealt_come_back_in_order(count: int) -> None:
+    items = list(range(5))
+    shares = [Ranks(index=index, count=count).deal(items) for index in range(count)]
+    assert Ranks(count=count).collect(shares) == items
+
+
+def test_all_raise_the_error_of_one_and_none_waits() -> None:
+    def work(ranks: Ranks) -> str:
+        def play() -> str:
+            if ranks.index == 1:
+                raise RolloutError(
+                    "8 of 8 episodes were lost", lost=8, cause=ServerUnreachable("gone")
+                )
+            return "played"
+
+        return ranks.together(play)
+
+    found = on_each(3, work)
+    assert [type(one) for one in found] == [RolloutError] * 3
+    assert found[1].message == "8 of 8 episodes were lost"  # its own, as it was raised
+    assert found[0].message.startswith("process 1 on ")
+    assert found[0].message.endswith(found[1].message)
+    assert found[0].details == {"lost": 8, "cause": "gone"}
+
+
+def test_an_interruption_goes_before_an_error() -> None:
+    def work(ranks: Ranks) -> None:
+        def play() -> None:
+            if ranks.index == 0:
+                raise RolloutError("lost")
+            if ranks.index == 2:
+                # a signal that came while an update was under way
+                ranks.interrupts.requested = True
+
+        with ranks.deferred():
+            ranks.together(play)
+            ranks.together(play)
+
+    # the signal shows where the next part begins; the first one's error is everybody's before that
+    assert [type(one) for one in on_each(3, work)] == [RolloutError] * 3
+
+    def again(ranks: Ranks) -> None:
+        ranks.interrupts.requested = ranks.index == 2
+        work(ranks)
+
+    found = on_each(3, again)
+    assert [type(one) for one in found] == [Interrupted] * 3
+    assert all(one.clean for one in found)
+
+
+def test_one_process_alone_needs_no_others() -> None:
+    ranks = Ranks()
+    assert ranks.each(lambda: 5) == [5]
+    assert ranks.first(lambda: 5) == 5
+    error = RolloutError("lost")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(RolloutError) as raised:
+        ranks.together(fail)
+    assert raised.value is error
+    ranks.interrupts.requested = True
+    with pytest.raises(Interrupted):
+        ranks.together(lambda: pytest.fail("a part that may be broken off does not begin"))
+
+
+def test_a_measurement_is_shared_and_whole(config: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    """Three ranks play 4 questions: the rows are those of one, in order, without ids."""
+    asked = [row["prompt"] for row in prompts(config, 4)]
+
+    def play(given: Any) -> list[dict[str, Any]]:
+        return play_episodes(given, model, tokenizer, config, client=FakeClient(), seed=3)
+
+    alone = shared_play(play, Ranks())(asked)
+    with_ids = {"prompt_ids", "completion_ids", "env_mask", "logprobs"}
+    assert with_ids <= alone[0].keys()
+    expected = [{key: value for key, value in row.items() if key not in with_ids} for row in alone]
+    lock = threading.Lock()  # one model: its modes and caches are not made for threads
+
+    def locked(given: Any) -> list[dict[str, Any]]:
+        with lock:
+            return play(given)
+
+    assert on_each(3, lambda ranks: shared_play(locked, ranks)(asked)) == [expected] * 3
+    # one has nothing to do
+    assert on_each(5, lambda ranks: shared_play(locked, ranks)(asked)) == [expected] * 5
+    assert on_each(2, lambda ranks: batch_of(model, config, ranks)) == [256, 256]
+
+
+def test_a_part_of_a_batch_draws_what_it_draws_in_the_whole(
+    config: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    """Also where a group of one question is cut between two processes."""
+    batch = [row["prompt"] for row in prompts(config, 2) for _ in range(4)]
+
+    def ids(part: Any, before: dict[str, int]) -> list[list[int]]:
+        rows = play_episodes(part, model, tokenizer, config, client=FakeClient(), before=before)
+        return [row["completion_ids"] for row in rows]
+
+    whole = ids(batch, {})
+    assert len({tuple(one) for one in whole}) == 8
+    assert ids(batch[:3], {}) + ids(batch[3:], {"q0": 3}) == whole
+
+
+@pytest.mark.parametrize("allowed", [0.5, 0.4])
+def test_what_may_be_lost_is_of_the_whole_batch(
+    config: GRPOConfig, model: Any, tokenizer: Any, allowed: float
+) -> None:
+    """One of two ranks loses all of its episodes, half of the batch; both see all rows, in the
+    batch's order."""
+    settings, accelerator = config.override(max_lost_fraction=allowed), Accelerator(cpu=True)
+    seen: dict[int, list[dict[str, Any]]] = {}
+    models = [copy.deepcopy(model) for _ in range(2)]
+
+    def work(ranks: Ranks) -> Any:
+        own = models[ranks.index]
+        trainer = SimpleNamespace(
+            state=SimpleNamespace(global_step=0),
+            accelerator=accelerator,
+            model=own,
+            model_wrapped=own,
+            processing_class=tokenizer,
+        )
+        return rollout_func(
+            [prompts(config, 2)[ranks.index]["prompt"]] * 4,
+            trainer,
+            config=settings,
+            client=FakeClient(failing={"q1": 1}),
+            on_rows=lambda rows, trainer: seen.update({ranks.index: rows}),
+            ranks=ranks,
+        )
+
+    found = on_each(2, work)
+    if allowed < 0.5:
+        assert [type(one) for one in found] == [RolloutError] * 2
+        assert found[0].details == found[1].details == {"lost": 4, "episodes": 8}
+        assert not seen  # a batch that is played again is not recorded
+        return
+    for rows in seen.values():
+        assert [(row["question_id"], row["lost"] is None) for row in rows] == [("q0", True)] * 4 + [
+            ("q1", False)
+        ] * 4
+    assert len(seen) == 2
+    assert [set(one["question_id"]) for one in found] == [{"q0"}, {"q1"}]
+    assert all(ids for one in found for ids in one["completion_ids"])
+    assert found[1]["correctness"] == [None] * 4
+
+
+def test_a_broken_connection_is_told_from_other_errors() -> None:
+    gloo = RuntimeError(
+        "[/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:18357."
+    )
+    lost = rank_lost(gloo)
+    assert isinstance(lost, RankLost)
+    assert "Connection closed by peer [10.0.0.1]:18357" in lost.message
+    assert "pair.cc" not in lost.message
+    assert "--resume" in lost.message
+    assert isinstance(rank_lost(DistNetworkError("the socket timed out")), RankLost)
+    assert rank_lost(RuntimeError("CUDA out of memory")) is None
+    assert rank_lost(ValueError("gloo")) is None
+
+
+def test_who_is_launched() -> None:
+    assert launched(LAUNCHED)
+    assert not launched(LAUNCHED | {"WORLD_SIZE": "1"})
+    assert not launched({"WORLD_SIZE": "8"})  # a number that others set for themselves
+
+
+def test_settings_that_several_processes_can_not_share(
+    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_settings(config, 2, 2, gpus=0) == "cpu"
+    with pytest.raises(
+        ConfigError,
+        match=r"gradient_accumulation_steps \(2\) can't be shared by 4 .* multiple of 4",
+    ):
+        check_settings(config, 4, 4, gpus=0)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    one = config.override(device="cuda:1")
+    with pytest.raises(ConfigError, match="use device=cuda"):
+        check_settings(one, 2, 2, gpus=8)
+    with pytest.raises(ConfigError, match=r"2 processes on this machine, which has 1 GPUs"):
+        check_settings(config.override(device="cuda"), 2, 2, gpus=1)
+    for device, visible in (("cuda", 0), ("cuda:1", 1)):
+        with pytest.raises(
+            ConfigError, match=f"add --processes 8, or set CUDA_VISIBLE_DEVICES={visible}"
+        ):
+            check_one_gpu(config.override(device=device), gpus=8)
+    check_one_gpu(config.override(device="cuda"), gpus=1)
+    check_one_gpu(config.override(device="cpu"), gpus=8)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert check_settings(config, 2, 2, gpus=0) == "cpu"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ConfigError, match="mixed_precision is bf16, but dtype"):
+        check_settings(config, 2, 2, gpus=0)
+    assert check_settings(config.override(dtype="bfloat16"), 2, 2, gpus=0) == "cpu"
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match="ACCELERATE_USE_FSDP"):
+        check_settings(config, 2, 2, gpus=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "resume", "said"),
+    [
+        ({"seed": 8}, {}, None, "seed is .* in process 0, but 8 in process 1"),
+        ({}, {"eval_limit": 5}, None, "eval_limit is 0 in process 0, but 5 in process 1"),
+        ({}, {}, Run(Path("/runs/a")), "resume is None in process 0, but 'a' in process 1"),
+        (
+            {"model_name": "/elsewhere/base", "db_dir": "/mnt/data"},
+            {"out": Path("/mnt/runs")},
+            None,
+            None,
+        ),
+    ],
+)
+def test_machines_that_were_given_different_options_are_told(
+    config: GRPOConfig,
+    changes: dict[str, Any],
+    options: dict[str, Any],
+    resume: Run | None,
+    said: str | None,
+) -> None:
+    given = [
+        (config, JobOptions(), None),
+        (config.override(**changes), JobOptions(**options), resume),
+    ]
+    found = on_each(
+        2, lambda ranks: check_same_settings(shared_settings(*given[ranks.index]), ranks)
+    )
+    if said is None:
+        assert found == [None, None]
+        return
+    for error in found:
+        assert isinstance(error, ConfigError)
+        assert re.match(said, error.message)
+
+
+def test_bad_settings_are_said_once_a_machine(
+    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    ranks = Ranks()
+    with pytest.raises(SystemExit) as left, joined(config, ranks.interrupts):
+        pass
+    assert left.value.code == 1
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with (
+        pytest.raises(ConfigError, match="ACCELERATE_USE_DEEPSPEED"),
+        joined(config, ranks.interrupts),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FILES.glob("*.yaml")))
+def test_the_launchers_files_start_a_process_each(name: str) -> None:
+    """MULTI_CPU would start a single process without MPI."""
+    found = load_config_from_file(str(FILES / name))
+    assert found.distributed_type == "MULTI_GPU"
+    assert found.num_processes % found.num_machines == 0
+    assert found.num_processes > found.num_machines
+    assert found.mixed_precision == "no"  # the trainer's own setting decides
+
+
+def test_the_files_are_those_that_the_package_ships() -> None:
+    assert sorted(os.listdir(FILES)) == ["cpu.yaml", "gpus.yaml", "machines.yaml"]

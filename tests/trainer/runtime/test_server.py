@@ -1,0 +1,144 @@
+"""The child process that serves a run, with a stand-in for the environment server that starts in
+milliseconds."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from trainer.errors import RolloutError, ServerStartError
+from trainer.evaluation.measure import last_words
+from trainer.runtime.server import ServerProcess
+
+STAND_IN = """
+import http.server, subprocess, sys
+worker = subprocess.Popen(["sleep", "600"])
+print("worker", worker.pid, flush=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"{}")
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def server(tmp_path: Path, code: str = STAND_IN, ready_timeout_s: float = 30.0) -> ServerProcess:
+    script = tmp_path / "server.py"
+    script.write_text(code)
+    command = [sys.executable, str(script)]
+    return ServerProcess(
+        tmp_path, tmp_path / "logs" / "server.log", command=command, ready_timeout_s=ready_timeout_s
+    )
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie that nobody has awaited yet counts as ended)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def eventually(check: object, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ready", timeout=2).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def worker_of(running: ServerProcess) -> int:
+    return int(running.log_path.read_text().split("worker ")[-1].split()[0])
+
+
+def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path: Path) -> None:
+    with server(tmp_path) as running:
+        assert answers(running.url)
+        pid, worker = running.pid, worker_of(running)
+        assert pid is not None
+    assert not answers(running.url)
+    assert gone(pid)
+    eventually(lambda: gone(worker))
+
+
+def test_an_exception_in_the_block_stops_it_too(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), server(tmp_path) as running:
+        raise KeyboardInterrupt
+    assert not answers(running.url)
+
+
+def test_a_server_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> None:
+    with pytest.raises(ServerStartError, match=r"(?s)exit code 3.*no database at /nowhere"):
+        server(tmp_path, "import sys; print('no database at /nowhere'); sys.exit(3)").__enter__()
+
+
+def test_a_server_that_never_gets_ready_is_stopped(tmp_path: Path) -> None:
+    slow = server(
+        tmp_path, "import time; print('loading', flush=True); time.sleep(600)", ready_timeout_s=1.0
+    )
+    with pytest.raises(ServerStartError, match=r"(?s)not ready within 1 s.*loading"):
+        slow.__enter__()
+    assert slow.pid is None
+
+
+def test_a_server_that_dies_comes_back_at_the_same_url(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server(tmp_path) as running:
+        worker, pid = worker_of(running), running.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: running.restarts == 1 and answers(running.url))
+        eventually(lambda: gone(worker))
+        assert "restart 1" in caplog.text
+
+
+def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -> None:
+    lost = RolloutError("8 of 8 episodes were lost", lost=8, episodes=8)
+    with (
+        server(tmp_path) as running,
+        pytest.raises(RolloutError, match=r"were lost$"),
+        last_words(running),
+    ):
+        raise lost  # by something else: the server runs
+    ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
+    ended._spawn()
+    eventually(ended.died)
+    with (
+        pytest.raises(RolloutError, match=r"(?s)8 of 8 .*exit code 3.*out of disk") as caught,
+        last_words(ended),
+    ):
+        raise lost
+    ended.stop()
+    assert caught.value.details == lost.details
+    with pytest.raises(RolloutError, match=r"lost$"), last_words(None):
+        raise lost
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a Linux facility")
+def test_a_killed_trainer_leaves_no_server_behind(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(STAND_IN)
+    code = (
+        "import os, signal, sys; from pathlib import Path; from trainer.runtime.server import ServerProcess\n"
+        f"s = ServerProcess(Path('.'), Path({str(tmp_path / 'log')!r}), "
+        f"command=[sys.executable, {str(tmp_path / 'server.py')!r}]).__enter__()\n"
+        "print(s.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    import subprocess
+
+    root = Path(__file__).parents[3]
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    eventually(lambda: gone(int(found.stdout)))

@@ -1,0 +1,54 @@
+"""A small data directory: three databases of a shop's kind, with easy and medium questions, made in
+milliseconds."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+TRAIN_DATABASES, UNSEEN_DATABASE = ("shop", "club"), "farm"
+WORDS = {"shop": ("orders", "buyer"), "club": ("members", "name"), "farm": ("animals", "kind")}
+
+
+def make_data(data_dir: Path, questions: int = 6) -> Path:
+    """`questions` a database: on `shop` and `club` for training, and again on all three, others,
+    for measuring."""
+    for database, (table, text) in WORDS.items():
+        path = data_dir / "databases" / database / f"{database}.sqlite"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path)
+        connection.execute(
+            f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {text} TEXT, price REAL)"
+        )
+        rows = [(f"{text} {number % 7}", number * 1.5) for number in range(1, 41)]
+        connection.executemany(f"INSERT INTO {table} ({text}, price) VALUES (?, ?)", rows)
+        connection.commit()
+        connection.close()
+    train = [
+        _question("train", database, number)
+        for database in TRAIN_DATABASES
+        for number in range(questions)
+    ]
+    evaluation = [
+        _question("eval", database, number) for database in WORDS for number in range(questions)
+    ]
+    folder = data_dir / "questions"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "questions_train.json").write_text(json.dumps(train))
+    (folder / "questions_eval.json").write_text(json.dumps(evaluation))
+    return data_dir
+
+
+def _question(split: str, database: str, number: int) -> dict[str, Any]:
+    table, _ = WORDS[database]
+    bound = number + (0 if split == "train" else 20)
+    return {
+        "question_id": f"{split}-{database}-{number}",
+        "question_text": f"How many {table} cost more than {bound * 1.5}?",
+        "database_name": database,
+        "gold_sql": f"SELECT COUNT(*) FROM {table} WHERE price > {bound * 1.5}",
+        "gold_answer": 40 - bound,
+        "answer_type": "integer",
+        "difficulty": ("easy", "medium", "hard")[number % 3],
+        "tables_involved": [table],
+    }

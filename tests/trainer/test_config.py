@@ -1,0 +1,176 @@
+"""Settings: the specification's defaults, validation that names the remedy, presets, conversion to
+trl's."""
+
+import pytest
+
+from shared.errors import SQLEnvError
+from trainer.config import PRESETS, GRPOConfig
+from trainer.errors import ConfigError
+
+
+def test_grpo_config_defaults() -> None:
+    config = GRPOConfig()
+    assert config.model_name == "Qwen/Qwen3-1.7B"
+    assert config.max_new_tokens == 256
+    assert config.num_train_epochs == 1
+    assert config.per_device_train_batch_size == 2
+    assert config.gradient_accumulation_steps == 4
+    assert config.learning_rate == 5e-6
+    assert config.num_generations == 4
+    assert config.questions_path == "data/questions/questions_train.json"
+    assert config.db_dir == "data/databases"
+    assert config.step_budget == 10
+    assert config.difficulty_filter == ["easy", "medium"]
+    assert config.seed == 42
+    assert config.output_dir
+    assert config.logging_steps == 10
+
+
+def test_defaults_are_not_shared() -> None:
+    GRPOConfig().difficulty_filter.append("hard")
+    assert GRPOConfig().difficulty_filter == ["easy", "medium"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", 0),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("temperature", -1.0),
+        ("num_generations", 1),
+        ("num_generations", 3),
+        ("step_budget", 0),
+        ("step_budget", 101),
+        ("difficulty_filter", []),
+        ("difficulty_filter", ["trivial"]),
+        ("server_urls", ["127.0.0.1:8000"]),
+        ("max_context_tokens", 100),
+        ("system_prompt", "long"),
+        ("dtype", "int8"),
+        ("max_steps", 0),
+        ("seed", -1),
+        ("model_name", ""),
+        ("max_lost_fraction", 1.0),
+        ("lr_scheduler", "magic"),
+    ],
+)
+def test_bad_values_name_the_field_and_a_remedy(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GRPOConfig(**{name: value})
+    assert name in str(caught.value)
+    assert ": " in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, SQLEnvError)
+
+
+def test_overrides_are_parsed_by_type() -> None:
+    config = GRPOConfig.preset(
+        "offline",
+        seed="2",
+        max_steps=5,
+        learning_rate="1e-4",
+        difficulty_filter="easy, hard",
+        server_urls="http://a:1,http://b:2",
+    )
+    assert (config.seed, config.max_steps, config.learning_rate) == (2, 5, 1e-4)
+    assert config.difficulty_filter == ["easy", "hard"]
+    assert config.server_urls == ["http://a:1", "http://b:2"]
+    assert config.override(gradient_checkpointing="true").gradient_checkpointing is True
+
+
+def test_an_override_keeps_the_original() -> None:
+    config = GRPOConfig()
+    assert config.override(seed=1).seed == 1
+    assert config.seed == 42
+
+
+def test_one_url_as_text() -> None:
+    assert GRPOConfig(server_urls="http://a:1").server_urls == ["http://a:1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", "two"), ("learning_rate", "fast"), ("gradient_checkpointing", "maybe")],
+)
+def test_text_of_the_wrong_type(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        GRPOConfig().override(**{name: value})
+
+
+def test_an_unknown_setting_suggests_the_near_one() -> None:
+    with pytest.raises(ConfigError, match="did you mean learning_rate"):
+        GRPOConfig().override(learning_rat=1.0)
+
+
+def test_an_unknown_preset_names_the_known() -> None:
+    with pytest.raises(ConfigError, match="offline, colab"):
+        GRPOConfig.preset("online")
+
+
+def test_data_dir_sets_both_paths() -> None:
+    config = GRPOConfig.preset("offline", data_dir="/tmp/spider")
+    assert config.questions_path == "/tmp/spider/questions/questions_train.json"
+    assert config.db_dir == "/tmp/spider/databases"
+    assert str(config.data_dir) == "/tmp/spider"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid_and_convert(name: str) -> None:
+    config = GRPOConfig.preset(name)
+    converted = config.to_trl()
+    # one generation batch is one optimiser step, so every checkpoint falls on a whole generation
+    # window
+    assert converted.generation_batch_size == config.rollouts_per_step
+    assert converted.steps_per_generation == converted.gradient_accumulation_steps
+
+
+def test_offline_is_64_rollouts_of_8_questions_on_a_cpu() -> None:
+    config = GRPOConfig.preset("offline")
+    assert config.rollouts_per_step == 64
+    assert config.num_generations == 8
+    converted = config.to_trl(output_dir="elsewhere")
+    assert converted.use_cpu
+    assert not converted.bf16
+    assert not converted.fp16
+    assert not converted.gradient_checkpointing
+    assert converted.output_dir == "elsewhere"
+
+
+def test_trl_sums_the_rewards_to_the_servers_ledger() -> None:
+    converted = GRPOConfig(device="cpu").to_trl()
+    assert converted.reward_weights == [1.0, 0.15, 1.0]
+    assert converted.beta == 0.0
+    assert converted.report_to == []
+    assert converted.max_completion_length == GRPOConfig().max_context_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_new_tokens", None),
+        ("max_new_tokens", 1.5),
+        ("max_new_tokens", True),
+        ("learning_rate", [1]),
+        ("beta", float("inf")),
+        ("server_wait_s", float("inf")),
+        ("weight_decay", float("inf")),
+        ("seed", 2**32),
+        ("difficulty_filter", None),
+        ("server_urls", [1]),
+        ("gradient_checkpointing", 1),
+        ("model_name", 3),
+        ("device", "tpu"),
+        ("data_dir", ""),
+    ],
+)
+def test_values_of_another_type_or_range_are_config_errors(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        GRPOConfig().override(**{name: value})
+    assert name in caught.value.message
+
+
+def test_text_is_a_list_in_the_constructor_too() -> None:
+    config = GRPOConfig(difficulty_filter="easy,hard", learning_rate=1)  # type: ignore[arg-type]
+    assert config.difficulty_filter == ["easy", "hard"]
+    assert isinstance(config.learning_rate, float)

@@ -1,0 +1,320 @@
+"""Sampling from a Hugging Face causal LM in this process, with one KV cache for all turns of a
+batch.
+
+A turn feeds every unfinished row the ids appended since its last sample and then decodes all rows
+together. Rows live in slots; those still sampling are kept in the first slots, so that finished
+ones cost nothing, and a prompt that several rows share is computed once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.errors import ModelLoadError
+from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
+
+Tensor = torch.Tensor
+
+
+@dataclass(slots=True)
+class _Row:
+    """One episode's place in the batch."""
+
+    stream: tuple[int, ...]
+    context: int = 0  # ids so far, fed or not
+    turn: int = 0
+    # the last sampled id, which the cache has not seen
+    unfed: list[int] = field(default_factory=list)
+    sample: Sample | None = None
+
+
+class LocalGenerator:
+    """A `Generator` over `model`, which must be on its device and in eval mode.
+
+    Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
+    inverse CDF: what an episode samples does not depend on which others share its batch. `logprobs`
+    are log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
+    `greedy` takes the most likely id and draws nothing.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        stop_ids: frozenset[int],
+        *,
+        max_new_tokens: int,
+        max_context_tokens: int,
+        temperature: float = 1.0,
+        greedy: bool = False,
+    ) -> None:
+        self._model = model
+        self._layers, window = _shape(model)
+        self._stop_ids = stop_ids
+        self._max_new = max_new_tokens
+        self.limit = min(max_context_tokens, window)
+        self._temperature = temperature
+        self._greedy = greedy
+        self._device = model.get_input_embeddings().weight.device
+        self._rows: list[_Row] = []
+        self._order: list[int] = []  # slot -> row
+        # rows whose part of the cache is of a context that they no longer have
+        self._restarted: set[int] = set()
+        self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
+        self._cache: RaggedCache | None = None
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self._rows = [_Row(tuple(stream)) for stream in streams]
+        self._order, self._cache = [], None
+        self._restarted.clear()
+
+    def room(self, row: int) -> int:
+        return self.limit - self._rows[row].context
+
+    def restart(self, row: int) -> None:
+        self._rows[row].context, self._rows[row].unfed = 0, []
+        self._restarted.add(row)
+
+    @torch.inference_mode()
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        if not appended:
+            return {}
+        for index, ids in appended.items():
+            if not ids or len(ids) >= self.room(index):
+                raise ValueError(
+                    f"row {index}: {len(ids)} ids do not fit in the {self.room(index)} left, or are none"
+                )
+        chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
+        logits = self._extend(chunks) if self._cache is not None else self._begin(chunks)
+        for index, ids in appended.items():
+            row = self._rows[index]
+            row.context += len(ids)
+            row.sample = Sample([], [], StopReason.LENGTH)
+        self._decode(logits)
+        samples: dict[int, Sample] = {}
+        for index in appended:
+            row = self._rows[index]
+            assert row.sample is not None
+            samples[index], row.unfed = row.sample, row.sample.ids[-1:]
+            row.turn += 1
+        return samples
+
+    def _begin(self, chunks: dict[int, list[int]]) -> Tensor:
+        """The first turn: compute each distinct prompt once and hand it to every row that has it.
+        Logits, [rows, V]."""
+        distinct: dict[tuple[int, ...], list[int]] = {}
+        for index, ids in chunks.items():
+            distinct.setdefault(tuple(ids), []).append(index)
+        prompts = sorted(distinct, key=len, reverse=True)
+        longest = len(prompts[0])
+        self._cache = RaggedCache(self._layers, len(prompts), longest)
+        self._lengths = torch.zeros(len(prompts), dtype=torch.long)
+        logits = self._feed([list(prompt) for prompt in prompts])
+        self._order = [index for prompt in prompts for index in distinct[prompt]]
+        slots = torch.tensor(
+            [slot for slot, prompt in enumerate(prompts) for _ in distinct[prompt]]
+        )
+        self._take(slots, room=self._max_new)
+        return logits[slots.to(self._device)]
+
+    def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
+        """A later turn: drop the finished rows, longest chunk first. Logits, [rows, V]."""
+        assert self._cache is not None
+        kept = [slot for slot, row in enumerate(self._order) if row in chunks]
+        if len(kept) != len(chunks):
+            raise ValueError("a row that was dropped, or never began, came back")
+        kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
+        for slot in kept:
+            if self._order[slot] in self._restarted:
+                # what lies there is written over, and beyond a row's length nothing is read
+                self._lengths[slot] = 0
+        self._restarted.clear()
+        self._order = [self._order[slot] for slot in kept]
+        fed = torch.tensor([len(chunks[row]) for row in self._order])
+        lengths = self._lengths[torch.tensor(kept)]
+        room = int((lengths + fed).max() - lengths.max())
+        self._take(torch.tensor(kept), room=room + self._max_new)
+        return self._feed([chunks[row] for row in self._order])
+
+    def _take(self, slots: Tensor, room: int) -> None:
+        """Keep the rows of `slots`, in that order, with room for `room` tokens more each."""
+        assert self._cache is not None
+        self._lengths = self._lengths[slots]
+        used = int(self._lengths.max())
+        self._cache.take(slots.to(self._device), used, used + room)
+
+    def _feed(self, chunks: list[list[int]]) -> Tensor:
+        """Feed slot i the ids `chunks[i]`, which come longest first. Logits after each one's last
+        id, [slots, V].
+
+        One pass takes neighbours whose chunks are at least half as long as its longest, so padding
+        stays below half.
+        """
+        logits, first = [], 0
+        while first < len(chunks):
+            width, last = len(chunks[first]), first + 1
+            while last < len(chunks) and 2 * len(chunks[last]) >= width:
+                last += 1
+            logits.append(self._feed_together(chunks[first:last], first))
+            first = last
+        return torch.cat(logits)
+
+    def _feed_together(self, chunks: list[list[int]], first: int) -> Tensor:
+        """One forward pass over left-padded chunks, so that every row's last id is in the last
+        column. [rows, V]."""
+        assert self._cache is not None
+        last, width = first + len(chunks), len(chunks[0])
+        counts = torch.tensor([len(ids) for ids in chunks])
+        pads = width - counts
+        ids = torch.tensor([[0] * (width - len(one)) + one for one in chunks])
+        start = self._lengths[first:last]
+        columns = torch.arange(width)
+        positions = (start - pads)[:, None] + columns  # [rows, width]
+        real = columns >= pads[:, None]
+        # a padding query attends to position 0 alone, so its softmax is finite
+        positions = positions.where(real, 0)
+        rows, fed = real.nonzero(as_tuple=True)
+        self._lengths[first:last] += counts
+        length = int(self._lengths[first:last].max())
+        self._cache.reserve(length)
+        place = self._device
+        self._cache.plan = Plan(
+            first,
+            last,
+            length,
+            slots=(rows + first).to(place),
+            positions=positions[rows, fed].to(place),
+            rows=rows.to(place),
+            columns=fed.to(place),
+        )
+        return self._forward(ids.to(place), positions.to(place), length)
+
+    def _decode(self, logits: Tensor) -> None:
+        """Sample every slot's turn from the logits after its last fed id, [slots, V]."""
+        uniforms = None if self._greedy else self._uniforms()
+        live = len(self._order)
+        for step in range(self._max_new):
+            ids, logprobs = self._draw(logits, None if uniforms is None else uniforms[:live, step])
+            finished = self._record(ids.tolist(), logprobs.tolist(), live)
+            if len(finished) == live:
+                return
+            if finished:
+                live, keep = self._retire(finished, live, uniforms)
+                ids = ids[keep]
+            logits = self._advance(ids, live)
+
+    def _record(self, ids: list[int], logprobs: list[float], live: int) -> list[int]:
+        """Append one id to each live slot's sample; the slots whose turn ends with it."""
+        finished = []
+        for slot in range(live):
+            row = self._rows[self._order[slot]]
+            sample = row.sample
+            assert sample is not None
+            sample.ids.append(ids[slot])
+            sample.logprobs.append(logprobs[slot])
+            row.context += 1
+            if ids[slot] in self._stop_ids:
+                sample.stop = StopReason.EOS
+            elif row.context >= self.limit:
+                sample.stop = StopReason.CONTEXT
+            elif len(sample.ids) < self._max_new:
+                continue
+            finished.append(slot)
+        return finished
+
+    def _retire(
+        self, finished: list[int], live: int, uniforms: Tensor | None
+    ) -> tuple[int, Tensor]:
+        """Move the finished slots behind the others. How many are live, and their old slots in
+        their new order."""
+        assert self._cache is not None
+        done = set(finished)
+        remaining = live - len(done)
+        holes = [slot for slot in finished if slot < remaining]
+        movers = [slot for slot in range(remaining, live) if slot not in done]
+        order = list(range(live))
+        for hole, mover in zip(holes, movers, strict=True):
+            order[hole], order[mover] = mover, hole
+        if holes:
+            into, source = torch.tensor([*holes, *movers]), torch.tensor([*movers, *holes])
+            self._cache.swap(
+                torch.tensor(holes, device=self._device),
+                torch.tensor(movers, device=self._device),
+                int(self._lengths[source].max()),
+            )
+            self._lengths[into] = self._lengths[source]
+            if uniforms is not None:
+                uniforms[into.to(self._device)] = uniforms[source.to(self._device)]
+            self._order[:live] = [self._order[slot] for slot in order]
+        return remaining, torch.tensor(order[:remaining], device=self._device)
+
+    def _advance(self, ids: Tensor, live: int) -> Tensor:
+        """Feed one id to each of the first `live` slots. Logits, [live, V]."""
+        assert self._cache is not None
+        positions = self._lengths[:live].to(self._device, copy=True)
+        self._lengths[:live] += 1
+        length = int(self._lengths[:live].max())
+        self._cache.reserve(length)
+        slots = torch.arange(live, device=self._device)
+        self._cache.plan = Plan(
+            0, live, length, slots=slots, positions=positions, rows=slots, columns=None
+        )
+        return self._forward(ids[:, None], positions[:, None], length)
+
+    def _forward(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+        """Logits after the last column, [rows, V]. ids and positions: [rows, columns]."""
+        dtype = self._model.dtype
+        # [rows, columns, length]
+        hidden = torch.arange(length, device=self._device) > positions[..., None]
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=self._device)
+        mask.masked_fill_(hidden, torch.finfo(dtype).min)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=mask[:, None],
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    def _uniforms(self) -> Tensor:
+        """This turn's uniforms in [0, 1), [slots, max_new]."""
+        rows = [self._rows[index] for index in self._order]
+        drawn = [
+            np.random.default_rng((*row.stream, row.turn)).random(self._max_new) for row in rows
+        ]
+        return torch.from_numpy(np.stack(drawn)).to(self._device)
+
+    def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Ids and their log-probabilities, [rows] each, from logits [rows, V] and uniforms [rows]."""
+        logprobs = (logits.float() / self._temperature).log_softmax(-1)
+        if uniforms is None:
+            ids = logits.argmax(-1)
+        else:
+            cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
+            # the first id whose cumulative mass exceeds the target; one of probability 0 never does
+            target = uniforms[:, None] * cdf[:, -1:]
+            ids = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
+        return ids, logprobs.gather(-1, ids[:, None])[:, 0]
+
+
+def _shape(model: Any) -> tuple[int, int]:
+    """(layers, context window) of a model that attends to its whole context, else `ModelLoadError`."""
+    config = model.config.get_text_config()
+    others = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    if others:
+        raise ModelLoadError(
+            f"{config.model_type} has {', '.join(sorted(others))} layers, which the local generator does not support: "
+            "use a model with full attention, such as Qwen3"
+        )
+    implementation = config._attn_implementation
+    if implementation not in ("sdpa", "eager"):
+        raise ModelLoadError(
+            f"attention {implementation!r} takes no mask of ours: load the model with attn_implementation='sdpa'"
+        )
+    return config.num_hidden_layers, config.max_position_embeddings

@@ -1,0 +1,133 @@
+"""Policies that write text: a demonstrator's scripts, an oracle's among them, and a random
+baseline."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from shared.dataset import Question
+from shared.models import SQLObservation
+from trainer.rollout.generators.base import View
+
+_MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # render's own lines, which are no rows
+
+
+class ScriptedPolicy:
+    """Plays `scripts[question_id]`, one text a turn; an episode whose script runs out ends without
+    an answer."""
+
+    def __init__(self, scripts: Mapping[str, Sequence[str]]) -> None:
+        self._scripts = scripts
+
+    def act(self, views: Sequence[View]) -> list[str | None]:
+        texts: list[str | None] = []
+        for view in views:
+            script, turn = self._scripts[view.question_id], len(view.actions)
+            texts.append(script[turn] if turn < len(script) else None)
+        return texts
+
+
+def oracle_script(question: Question, step_budget: int) -> list[str]:
+    """Look at the tables that the gold SQL reads, run it, give the gold answer: what the
+    environment lets be had.
+
+    Where the budget is too short for all that, looks are left out first, then the query.
+    """
+    looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
+    answer = question.gold_answer
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {text}"][-step_budget:]
+    return [*looks[: step_budget - len(acts)], *acts]
+
+
+def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
+    """Plays each question's `oracle_script`. It takes the questions with their gold, as a data
+    directory has them: the environment shows the gold to nobody."""
+    return ScriptedPolicy({one.question_id: oracle_script(one, step_budget) for one in questions})
+
+
+class RandomPolicy:
+    """The untrained baseline: a random kind of action over the tables, columns and cells that it
+    has seen.
+
+    It writes valid actions and plausible queries, and answers with a random cell, so it measures
+    what luck alone wins.
+    """
+
+    def __init__(self, answer_probability: float = 0.15) -> None:
+        self._answer_probability = answer_probability
+
+    def act(self, views: Sequence[View]) -> list[str | None]:
+        return [self._act(view) for view in views]
+
+    def _act(self, view: View) -> str:
+        rng, latest = view.rng, view.observations[-1]
+        tables, columns = read_schema(latest.schema_info)
+        cells = [cell for seen in view.observations[1:] for cell in read_cells(seen)]
+        last_chance = latest.budget_remaining <= 1
+        if cells and (last_chance or rng.random() < self._answer_probability):
+            return f"ANSWER: {_pick(rng, cells)}"
+        if last_chance:
+            return "ANSWER: 1"
+        described = [table for table in tables if columns.get(table)]
+        kind = rng.integers(3)
+        if kind == 0 or (kind == 2 and not described):
+            return f"DESCRIBE: {_pick(rng, tables)}"
+        if kind == 1:
+            return f"SAMPLE: {_pick(rng, tables)}"
+        table = _pick(rng, described)
+        return f"QUERY: {self._query(rng, table, columns[table], cells)}"
+
+    @staticmethod
+    def _query(rng: np.random.Generator, table: str, columns: list[str], cells: list[str]) -> str:
+        column, other = _quoted(_pick(rng, columns)), _quoted(_pick(rng, columns))
+        selected = _pick(
+            rng,
+            [
+                "COUNT(*)",
+                column,
+                f"COUNT(DISTINCT {column})",
+                f"MAX({column})",
+                f"MIN({column})",
+                f"AVG({column})",
+            ],
+        )
+        query = f"SELECT {selected} FROM {_quoted(table)}"
+        if cells and rng.random() < 0.5:
+            value = _pick(rng, cells).replace("'", "''")
+            query += f" WHERE {other} = '{value}'"
+        elif selected == column:
+            query += f" ORDER BY {other} {_pick(rng, ['ASC', 'DESC'])} LIMIT 1"
+        return query
+
+
+def read_schema(schema_info: str) -> tuple[list[str], dict[str, list[str]]]:
+    """(tables, columns of each described table) out of an observation's schema_info."""
+    first, _, rest = schema_info.partition("\n")
+    tables = [name for name in first.removeprefix("Tables:").strip().split(", ") if name]
+    columns = {}
+    for line in rest.split("\n"):
+        if (match := re.fullmatch(r"(.+?)\((.*)\)", line)) is not None:
+            columns[match[1]] = [name for name in match[2].split(", ") if name]
+    return tables or ["sqlite"], columns
+
+
+def read_cells(observation: SQLObservation) -> list[str]:
+    """The cells that a SAMPLE or QUERY showed; none of a DESCRIBE."""
+    if not observation.action_history or observation.action_history[-1].startswith(
+        ("DESCRIBE", "ANSWER")
+    ):
+        return []
+    lines = observation.result.split("\n")[1:]
+    rows = (line for line in lines if not line.startswith(_MARKERS))
+    return [cell for line in rows for cell in line.split(" | ") if cell and cell != "NULL"]
+
+
+def _pick(rng: np.random.Generator, items: Sequence[str]) -> str:
+    return items[int(rng.integers(len(items)))]
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,119 @@
+"""A KV cache whose rows have lengths of their own.
+
+Every row's keys and values lie at its own positions 0 .. length-1, with no holes: chunks of unequal
+length are written without their padding, and a row that stopped early keeps its place. Attention
+reads the longest live row's length, not the sum of every turn's longest chunk. Buffers have room to
+spare, so a token costs one small write, not a copy of the cache.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+Tensor = torch.Tensor
+_ROUND = 64  # tokens; capacity is a multiple of it
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where the forward pass that is about to run reads and writes. N = ids that it feeds, without
+    padding."""
+
+    first: int  # the pass covers slots first .. last-1
+    last: int
+    length: int  # positions that attention reads
+    slots: Tensor  # [N] where each fed id goes
+    positions: Tensor  # [N]
+    rows: Tensor  # [N] where it comes from: row of the pass
+    columns: Tensor | None  # [N] column of the pass; None where the pass feeds one id a row
+
+
+class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's keys and values, [slots, heads, capacity, head_dim]."""
+
+    is_sliding = False
+
+    def __init__(self, owner: "RaggedCache") -> None:
+        super().__init__()
+        self.owner = owner
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        shape = (self.owner.slots, key_states.shape[1], self.owner.capacity)
+        place = key_states.device
+        # attention computes in autocast's format, so keep that and not a wider one
+        autocast = (
+            torch.get_autocast_dtype(place.type) if torch.is_autocast_enabled(place.type) else None
+        )
+        # zeros: a masked position still meets the softmax, and 0 x NaN is NaN
+        self.keys = key_states.new_zeros((*shape, key_states.shape[3]), dtype=autocast)
+        self.values = value_states.new_zeros((*shape, value_states.shape[3]), dtype=autocast)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        plan = self.owner.plan
+        assert plan is not None
+        for buffer, fed in ((self.keys, key_states), (self.values, value_states)):
+            source = fed[:, :, 0] if plan.columns is None else fed[plan.rows, :, plan.columns]
+            buffer[plan.slots, :, plan.positions] = source.to(buffer.dtype)
+        window = slice(plan.first, plan.last), slice(None), slice(plan.length)
+        return self.keys[window], self.values[window]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.get_seq_length(), 0
+
+    def get_seq_length(self) -> int:
+        return 0 if self.owner.plan is None else self.owner.plan.length
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class RaggedCache(Cache):  # type: ignore[misc]
+    """The cache of a batch: `slots` rows, each as long as it is. The caller sets `plan` before
+    every forward pass."""
+
+    def __init__(self, layers: int, slots: int, capacity: int) -> None:
+        self.slots, self.capacity = slots, _rounded(capacity)
+        self.plan: Plan | None = None
+        super().__init__(layers=[_RaggedLayer(self) for _ in range(layers)])
+
+    def reserve(self, length: int) -> None:
+        """Make room for rows of `length` tokens."""
+        if length <= self.capacity:
+            return
+        self.capacity = _rounded(max(length, self.capacity * 2))
+        for layer in self.layers:
+            if layer.is_initialized:
+                for name in ("keys", "values"):
+                    old = getattr(layer, name)
+                    grown = old.new_zeros((*old.shape[:2], self.capacity, old.shape[3]))
+                    grown[:, :, : old.shape[2]] = old
+                    setattr(layer, name, grown)
+
+    def take(self, slots: Tensor, used: int, capacity: int) -> None:
+        """Keep the first `used` positions of the rows of `slots`, [M], in that order, with room for
+        `capacity` tokens a row. A slot may be taken more than once."""
+        self.slots, self.capacity = len(slots), _rounded(capacity)
+        for layer in self.layers:
+            if layer.is_initialized:
+                for name in ("keys", "values"):
+                    old = getattr(layer, name)
+                    kept = old.new_zeros((self.slots, old.shape[1], self.capacity, old.shape[3]))
+                    kept[:, :, :used] = old[slots, :, :used]
+                    setattr(layer, name, kept)
+
+    def swap(self, left: Tensor, right: Tensor, length: int) -> None:
+        """Exchange the first `length` positions of slots `left` and `right`, [M] each."""
+        into, source = torch.cat([left, right]), torch.cat([right, left])
+        for layer in self.layers:
+            for buffer in (layer.keys, layer.values):
+                buffer[into, :, :length] = buffer[source, :, :length]
+
+
+def _rounded(tokens: int) -> int:
+    return -(-tokens // _ROUND) * _ROUND

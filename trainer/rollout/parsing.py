@@ -1,0 +1,157 @@
+"""From what a model wrote to an action. Never raises: what is no action becomes a QUERY with the
+raw text."""
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+
+from shared.actions import MAX_ARGUMENT_CHARS, ActionType, SQLAction
+
+logger = logging.getLogger(__name__)
+
+EMPTY = "(empty)"  # stands for no text at all; as a query it is a syntax error
+
+_TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII alone: else a Turkish dotted I passes as an I
+_THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```(?:sqlite|sql|json|text|markdown)?[ \t]*\n?", re.IGNORECASE)
+_MARKS = r"[\s>*_`#\-•\d.]*"  # bullets, numbers, bold, headings
+_HEAD = re.compile(
+    rf"{_MARKS}(?P<label>(?:next\s)?action[*_`]*\s?[:=]{_MARKS})?(?P<kind>{_TYPES})\b[*_`]*\s*(?P<rest>.*)",
+    re.IGNORECASE,
+)
+_ARGUMENT = re.compile(
+    r"[*_`]*(?:action input|argument|arg|input)[*_`]*\s?[:=][*_`]*\s*", re.IGNORECASE
+)
+_JSON_KIND = re.compile(rf'"action(?:_type)?"\s*:\s*"(?:{_TYPES})"', re.IGNORECASE)
+_TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
+_ONE_NAME = re.compile(r"""[`"'\[]?[^\s`"'\[\]]+[`"'\]]?[;.]?""")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAction:
+    """`fallback` is True where the text was no action and stands as a QUERY."""
+
+    action: SQLAction
+    fallback: bool = False
+
+
+def parse_model_output(text: str) -> ParsedAction:
+    """The first action that `text` writes.
+
+    Read are `ACTION: argument` and its near-forms: any case, `Action: QUERY` with `Argument: ...`,
+    `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
+    argument, prose or a <think> block before it. Anything else becomes a QUERY with the raw text,
+    logged, with `fallback` set.
+    """
+    body = _THINK.sub("", text).strip()
+    action = _canonical(body)
+    if action is None:
+        unfenced = _FENCE.sub("", body).strip()
+        action = _from_json(unfenced) or _from_lines(unfenced)
+        if action is None:
+            logger.debug("no action in %r: taken as a QUERY", text[:200])
+            action = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
+            assert action is not None
+            return ParsedAction(action, fallback=True)
+    return ParsedAction(action)
+
+
+def _canonical(text: str) -> SQLAction | None:
+    """The fast path: one line, exactly `TYPE: argument`."""
+    kind, colon, argument = text.partition(": ")
+    if not colon or kind not in ActionType.__members__ or "\n" in argument or "`" in argument:
+        return None
+    return _action(kind, argument)
+
+
+def _from_json(text: str) -> SQLAction | None:
+    start, match = text.find("{"), _JSON_KIND.search(text)
+    if match is None or not 0 <= start < match.start():
+        return None
+    try:
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    kind, argument = (
+        value.get("action_type", value.get("action")),
+        value.get("argument", value.get("args")),
+    )
+    if not isinstance(kind, str) or argument is None:
+        return None
+    return _action(
+        kind, argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
+    )
+
+
+def _from_lines(text: str) -> SQLAction | None:
+    """The first line that begins an action and has an argument, with the lines up to the next
+    action's."""
+    lines = text.split("\n")
+    heads = [
+        (number, head) for number, line in enumerate(lines) if (head := _head(line)) is not None
+    ]
+    for place, (number, head) in enumerate(heads):
+        end = heads[place + 1][0] if place + 1 < len(heads) else len(lines)
+        action = _action(head["kind"], _argument(head["rest"], lines[number + 1 : end]))
+        if action is not None:
+            return action
+    return None
+
+
+def _head(line: str) -> re.Match[str] | None:
+    """The match where `line` begins an action. Prose may begin with a type's word too ('Query
+    results show ...')."""
+    head = _HEAD.fullmatch(line)
+    if head is None:
+        return None
+    kind, rest = ActionType(head["kind"].upper()), head["rest"]
+    if head["label"] or not rest or rest[0] in ":(=":
+        return head
+    if kind is ActionType.QUERY:
+        plausible = rest[:6].upper() == "SELECT" or rest[:5].upper() == "WITH "
+    elif kind is ActionType.ANSWER:
+        plausible = head["kind"].isupper()
+    else:
+        plausible = _ONE_NAME.fullmatch(_TABLE_WORD.sub("", rest.strip(), count=1)) is not None
+    return head if plausible else None
+
+
+def _argument(rest: str, more: list[str]) -> str:
+    """The argument's text, out of what follows the type's word and the lines after it."""
+    text = "\n".join([rest, *more]).strip().removesuffix("**").rstrip()
+    if text.startswith("(") and _closes_at_end(text.rstrip(";")):
+        return text.rstrip(";")[1:-1].strip()
+    text = re.sub(r"^[:=][\s*_]*", "", text)
+    text = _ARGUMENT.sub("", text, count=1) if _ARGUMENT.match(text) else text
+    if text.count("`") == 2 and text[0] == text[-1] == "`":
+        text = text[1:-1]
+    return text.strip()
+
+
+def _closes_at_end(text: str) -> bool:
+    """Whether the bracket that opens `text` is closed by its last character."""
+    depth = 0
+    for index, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return index == len(text) - 1
+    return False
+
+
+def _action(kind: str, argument: str) -> SQLAction | None:
+    kind, argument = kind.strip().upper(), argument.strip()
+    if kind not in ActionType.__members__ or not argument:
+        return None
+    if kind in (ActionType.DESCRIBE, ActionType.SAMPLE):
+        argument = _table_name(argument)
+    argument = argument.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
+    return SQLAction(action_type=ActionType(kind), argument=argument[:MAX_ARGUMENT_CHARS])
+
+
+def _table_name(argument: str) -> str:
+    """A table's name, out of `table x;`, `"x"` or the first of several lines."""
+    name = _TABLE_WORD.sub("", argument.split("\n")[0].strip(), count=1).rstrip(" ;.")
+    if len(name) > 2 and name[0] + name[-1] in ("``", '""', "''", "[]"):
+        name = name[1:-1]
+    return name or argument

@@ -1,0 +1,109 @@
+"""What training costs: seconds to a success rate, CPU-seconds an episode, the split of a step. Pure
+functions.
+
+`Spent` adds up a run's training steps alone: no evaluation, no loading, no writing of checkpoints.
+It travels with the checkpoints, so a resumed run counts every step once, and a step that was broken
+off and played again once too.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+UNKNOWN = math.nan  # of a sum that can't be measured here; whatever is added to it stays unknown
+TARGETS = (0.5, 0.75)  # success rates whose time is told
+MODES = ("greedy", "sampled")
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds that training steps took so far; `UNKNOWN` where they could not be measured."""
+
+    train_s: float = 0.0  # wall, whole steps: rollout and update
+    rollout_s: float = 0.0  # wall, of train_s: playing the episodes
+    generate_s: float = 0.0  # wall, of rollout_s: sampling
+    env_wait_s: float = 0.0  # wall, of rollout_s: waiting for the servers
+    cpu_s: float = 0.0  # CPU, all threads of the trainer's process
+    server_cpu_s: float = 0.0  # CPU, the processes of the server that the run started
+
+    def add(self, **seconds: float) -> None:
+        """Add one step's seconds, by field name."""
+        for name, value in seconds.items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def as_dict(self) -> dict[str, float | None]:
+        """By field name, as JSON has it: None for unknown."""
+        return {name: known(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any] | None) -> "Spent":
+        """What `as_dict` gave. All of it is unknown where there is nothing: a checkpoint that kept
+        no such sums."""
+        values = {one.name: (found or {}).get(one.name) for one in fields(cls)}
+        return cls(
+            **{name: UNKNOWN if value is None else float(value) for name, value in values.items()}
+        )
+
+
+def known(seconds: float, digits: int = 4) -> float | None:
+    """Rounded; None where unknown."""
+    return round(seconds, digits) if math.isfinite(seconds) else None
+
+
+def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> float | None:
+    """Seconds of training (`train_s`) at the first point of the eval curve whose success reached
+    `target`.
+
+    `rows` are those of metrics.jsonl. None where no point did, or where its time is unknown.
+    """
+    reached = [
+        row
+        for row in rows
+        if "eval_n" in row and (row.get(f"eval_{mode}_success") or 0.0) >= target
+    ]
+    first = min(reached, key=lambda row: int(row["step"]), default=None)
+    return None if first is None else first.get("train_s")
+
+
+def cost(
+    rows: Iterable[Mapping[str, Any]], spent: Spent, *, steps: int, episodes: int, whole_s: float
+) -> dict[str, Any]:
+    """The `cost` object of summary.json.
+
+    `rows` are those of metrics.jsonl; `steps` and `episodes` were trained on in the time of
+    `spent`; `whole_s` is what the evaluations of the whole set took, random, before and after
+    together.
+
+    `seconds_to`: mode -> target -> seconds of training. `step`: mean seconds a step, of which
+    `evaluation_s`, the eval curve's, comes on top of `train_s`; the other four parts add up to it.
+    """
+    rows = list(rows)
+    curve_s = sum(row.get("eval_s") or 0.0 for row in rows)
+    parts = {
+        "train_s": spent.train_s,
+        "generate_s": spent.generate_s,
+        "env_wait_s": spent.env_wait_s,
+        "other_rollout_s": spent.rollout_s - spent.generate_s - spent.env_wait_s,
+        "update_s": spent.train_s - spent.rollout_s,
+        "evaluation_s": curve_s,
+    }
+    return {
+        "seconds_to": {
+            mode: {f"{target:g}": seconds_to(rows, mode, target) for target in TARGETS}
+            for mode in MODES
+        },
+        "train_s": known(spent.train_s),
+        "train_episodes": episodes,
+        "cpu_s": known(spent.cpu_s),
+        "server_cpu_s": known(spent.server_cpu_s),
+        "cpu_s_per_episode": _per(spent.cpu_s, episodes),
+        "server_cpu_s_per_episode": _per(spent.server_cpu_s, episodes),
+        "step": {name: _per(value, steps) for name, value in parts.items()},
+        "curve_evaluation_s": known(curve_s),
+        "whole_evaluation_s": known(whole_s),
+    }
+
+
+def _per(seconds: float, count: int) -> float | None:
+    return known(seconds / count) if count else None

@@ -30,6 +30,7 @@ from data.domains.templates import Asked, balanced
 from data.golds.execute import GoldRejected, open_readonly, run_gold
 from shared.dataset import database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
+from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent
 SEED = 1
@@ -241,7 +242,10 @@ def dump(path: Path) -> list[str]:
         lines = [str(sql) for _, sql in tables]
         for name, _ in tables:
             lines += [
-                repr(row) for row in connection.execute(f'SELECT * FROM "{name}" ORDER BY rowid')
+                repr(row)
+                for row in connection.execute(
+                    f"SELECT * FROM {quote_identifier(name)} ORDER BY rowid"
+                )
             ]
         return lines
     except apsw.Error as error:

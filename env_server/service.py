@@ -36,7 +36,7 @@ RULES = {
     "env_server.sql": (
         "builtin.py", "catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py",
     ),
-    "shared": ("actions.py", "models.py"),
+    "shared": ("actions.py", "models.py", "sqltext.py"),
 }  # fmt: skip
 
 

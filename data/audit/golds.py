@@ -13,6 +13,7 @@ from data.choose import text_holds
 from data.golds.execute import Gold, GoldRejected, run_gold
 from data.golds.parsing import parse
 from shared.dataset import Question
+from shared.sqltext import quote_identifier
 
 MODE_SHARE = 0.5  # of a column's values that are one value, above which that value is a fair guess
 MODE_MIN_ROWS = 3
@@ -89,7 +90,7 @@ def mode_share(sql: str, gold: Gold, connection: apsw.Connection) -> float | Non
     except (SqlglotError, RecursionError):
         return None
     for table in tables:
-        name, place = (f'"{part.replace(chr(34), chr(34) * 2)}"' for part in (column, table))
+        name, place = quote_identifier(column), quote_identifier(table)
         try:
             found: list[Any] = connection.execute(
                 f"SELECT {name}, count(*) FROM {place} WHERE {place}.{name} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC"

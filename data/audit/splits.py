@@ -15,6 +15,7 @@ from data.choose import normalised, skeleton
 from data.golds.execute import open_readonly
 from shared.dataset import Question, database_path, is_dev_question
 from shared.errors import DatabaseLoadError
+from shared.sqltext import quote_identifier
 
 TRAIN = "train"
 MAX_ANSWER_SHARE = 0.04  # of the questions of a part that one constant answer may be right for
@@ -180,7 +181,7 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
                 name.lower(),
                 *sorted(
                     str(row[1]).lower()
-                    for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")
+                    for row in connection.execute(f"PRAGMA table_info({quote_identifier(name)})")
                 ),
             )
             for name in names
@@ -189,10 +190,6 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
     finally:
         connection.close()
     return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _finding(flag: str, split: str, question: Question, detail: str) -> Finding:

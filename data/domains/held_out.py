@@ -19,6 +19,7 @@ from data.domains.shipped import SHIPPED
 from data.domains.spec import Kind, Maker, Value
 from data.domains.words import plural, pseudo_word
 from shared.dataset import database_path
+from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent.parent
 FUNCTION_WORDS = frozenset(
@@ -99,7 +100,7 @@ def held_out_values() -> frozenset[str]:
             for table in shipped.domain.tables:
                 for column in table.of_kind(Kind.NAME, Kind.CATEGORY, Kind.TEXT):
                     cells = connection.execute(
-                        f'SELECT DISTINCT "{column.name}" FROM "{table.name}"'
+                        f"SELECT DISTINCT {quote_identifier(column.name)} FROM {quote_identifier(table.name)}"
                     )
                     found.update(cell for (cell,) in cells if isinstance(cell, str))
         finally:

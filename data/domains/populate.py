@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
+from shared.sqltext import quote_identifier
 
 PAGE_BYTES = 4096
 # of a table's rows that no REF column points to, so that joins and NOT EXISTS have zero rows
@@ -78,11 +79,6 @@ def _own_references(count: int, null_share: float, rng: random.Random) -> list[V
     ]
 
 
-def quoted(name: str) -> str:
-    """`name` as a SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def create_sql(table: Table, domain: Domain) -> str:
     """The CREATE TABLE statement, with its primary and foreign keys declared."""
     lines = []
@@ -103,7 +99,7 @@ def fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
             connection.execute(create_sql(table, domain))
             marks = ", ".join("?" * len(table.columns))
             connection.executemany(
-                f"INSERT INTO {quoted(table.name)} VALUES ({marks})", rows[table.name]
+                f"INSERT INTO {quote_identifier(table.name)} VALUES ({marks})", rows[table.name]
             )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared.sqltext import quote_identifier
+
 DIRECTORY = Path(__file__).resolve().parent / "hostile"
 CODES = ("no_such_table", "sql_error", "sql_denied", "sql_budget", "sql_killed")
 SHOWN = "shown"
@@ -29,7 +31,8 @@ class Hostile:
     def statement(self, table: str, column: str, file: str) -> str:
         """The SQL against a server that has `table`, whose first column is `column`; `file` is a
         path to write to."""
-        sql = self.sql.replace("@table@", _quote(table)).replace("@column@", _quote(column))
+        sql = self.sql.replace("@table@", quote_identifier(table))
+        sql = sql.replace("@column@", quote_identifier(column))
         return sql.replace("@file@", file.replace("'", "''"))
 
 
@@ -91,7 +94,3 @@ def _repeat(part: list[Any]) -> str:
     return "".join(
         once.replace("@i@", str(i)).replace("@h@", str(i - 1)) for i in range(1, times + 1)
     )
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

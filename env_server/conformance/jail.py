@@ -24,6 +24,7 @@ from pathlib import Path
 from env_server.conformance.check import Check
 from env_server.conformance.corpus import SHOWN, Hostile
 from env_server.conformance.wire import Episode, Failed, Reply, Wire, brief, expect, tables_of
+from shared.sqltext import quote_identifier
 
 MAX_WAIT_S = 0.1  # of another episode's step, the median
 TRIES = 6
@@ -64,7 +65,7 @@ class Bystander:
                 step_budget=PROBES + 1, question_id=self.place.question_id
             )
             self.taken = 0
-        quoted = '"' + self.place.table.replace('"', '""') + '"'
+        quoted = quote_identifier(self.place.table)
         began = time.monotonic()
         reply = await self.wire.step(
             self.episode, f"QUERY: SELECT count(*) AS rows FROM {quoted}", self.taken
@@ -103,7 +104,7 @@ async def find_place(wire: Wire) -> Place:
     best: tuple[int, str] = (0, "")
     tables = tables_of(episode.reset.observation.schema_info)[:TABLES]
     for number, table in enumerate(tables):
-        quoted = '"' + table.replace('"', '""') + '"'
+        quoted = quote_identifier(table)
         reply = wire.ok(
             await wire.step(episode, f"QUERY: SELECT count(*) FROM {quoted}", number), "a count"
         )
@@ -113,7 +114,7 @@ async def find_place(wire: Wire) -> Place:
         best[0] >= 2,
         f"no table of question {episode.question_id} has two rows; the hostile queries need one",
     )
-    quoted = '"' + best[1].replace('"', '""') + '"'
+    quoted = quote_identifier(best[1])
     reply = wire.ok(
         await wire.step(episode, f"QUERY: SELECT * FROM {quoted} LIMIT 1", len(tables)), "a row"
     )

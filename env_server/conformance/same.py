@@ -4,6 +4,7 @@ import asyncio
 
 from env_server.conformance.check import Registry
 from env_server.conformance.wire import Episode, Wire, expect, tables_of
+from shared.sqltext import quote_identifier
 
 determinism = Registry("determinism")
 
@@ -21,7 +22,7 @@ async def plan(wire: Wire, seed: int) -> tuple[Episode, list[str]]:
     episode = await wire.begin(seed=seed, step_budget=12)
     tables = tables_of(episode.reset.observation.schema_info)
     table = tables[seed % len(tables)]
-    quoted = '"' + table.replace('"', '""') + '"'
+    quoted = quote_identifier(table)
     return episode, [
         f"DESCRIBE: {table}",
         f"SAMPLE: {table}",

@@ -10,13 +10,14 @@ from functools import lru_cache
 
 import apsw
 
+from shared.sqltext import quote_identifier
+
 
 @lru_cache(4096)
 def is_builtin_table(name: str) -> bool:
     """Whether SQLite knows a table of this name where there is no database."""
-    quoted = '"' + name.replace('"', '""') + '"'
     try:
-        _empty().execute(f"EXPLAIN SELECT 1 FROM {quoted}").close()
+        _empty().execute(f"EXPLAIN SELECT 1 FROM {quote_identifier(name)}").close()
     except apsw.SQLError as error:
         return not str(error).startswith("no such table")
     return True

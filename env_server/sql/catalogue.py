@@ -4,6 +4,7 @@ same limits."""
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import SqlResult
 from env_server.sql.run import run_query, tables_hint
+from shared.sqltext import quote_identifier, quote_text
 
 ALL = 10_000  # rows: more than a table can have columns
 
@@ -28,7 +29,9 @@ def describe(connection: SqlConnection, table: str) -> SqlResult:
             error_code="no_such_table",
         )
     keys = run_query(connection, _REFERENCES.format(name=name), connection.policy, ALL)
-    count = run_query(connection, f"SELECT count(*) FROM {quote_name(table)}", connection.policy, 1)
+    count = run_query(
+        connection, f"SELECT count(*) FROM {quote_identifier(table)}", connection.policy, 1
+    )
     for result in (columns, keys, count):
         if result.error is not None:
             return result
@@ -50,17 +53,7 @@ def describe(connection: SqlConnection, table: str) -> SqlResult:
 def sample(connection: SqlConnection, table: str) -> SqlResult:
     """A table's first rows in stored order."""
     # NOT INDEXED: a covering index has another order than the table.
-    statement = f"SELECT * FROM {quote_name(table)} NOT INDEXED"
+    statement = f"SELECT * FROM {quote_identifier(table)} NOT INDEXED"
     result = run_query(connection, statement, connection.policy, connection.policy.sample_rows)
     result.truncated = False  # nobody asked for more
     return result
-
-
-def quote_name(name: str) -> str:
-    """An identifier as SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """A string literal as SQL."""
-    return "'" + text.replace("'", "''") + "'"

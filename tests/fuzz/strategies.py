@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from env_server.conformance.corpus import load
 from env_server.sql.limits import FUNCTIONS
+from shared.sqltext import quote_text
 
 TABLES = [
     "customers",
@@ -61,7 +62,7 @@ STATEMENTS = [query.statement("orders", "order_id", "/tmp/x") for query in load(
 literals = st.one_of(
     st.integers(-(2**63), 2**63).map(str),
     st.floats().map(repr),
-    st.text(max_size=8).map(lambda text: "'" + text.replace("'", "''") + "'"),
+    st.text(max_size=8).map(quote_text),
     st.binary(max_size=4).map(lambda data: f"x'{data.hex()}'"),
     st.sampled_from(["NULL", "CURRENT_TIMESTAMP", "''", "'now'", "'%'", "'$[0]'", "'[1,2]'"]),
 )

@@ -9,6 +9,7 @@ from typing import TypeVar
 from data.domains.lexicon import listed
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table, Value
 from data.domains.words import indefinite, is_plural
+from shared.sqltext import quote_text
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class Link:
 
 def literal(value: Value) -> str:
     """A cell as SQL writes it."""
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else number(value)
+    return quote_text(value) if isinstance(value, str) else number(value)
 
 
 def number(value: Value) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from shared.dataset import Question
 from shared.models import SQLObservation
+from shared.sqltext import quote_identifier, quote_text
 from trainer.rollout.generators.base import View
 
 _MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # render's own lines, which are no rows
@@ -96,8 +97,7 @@ class RandomPolicy:
         )
         query = f"SELECT {selected} FROM {_quoted(table)}"
         if cells and rng.random() < 0.5:
-            value = _pick(rng, cells).replace("'", "''")
-            query += f" WHERE {other} = '{value}'"
+            query += f" WHERE {other} = {quote_text(_pick(rng, cells))}"
         elif selected == column:
             query += f" ORDER BY {other} {_pick(rng, ['ASC', 'DESC'])} LIMIT 1"
         return query
@@ -130,4 +130,4 @@ def _pick(rng: np.random.Generator, items: Sequence[str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else '"' + name.replace('"', '""') + '"'
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_identifier(name)

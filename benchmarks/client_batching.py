@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, insta
 
 from shared.client import SQLEnvClient
 from shared.errors import SQLEnvError
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 Play = Callable[[str, str, int], Awaitable[Any]]  # (episode_id, action, step)
 
@@ -100,7 +100,7 @@ def main(
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as scratch,
-        ServerProcess(data, Path(scratch) / "server.log") as server,
+        SupervisedServer(data, Path(scratch) / "server.log") as server,
     ):
         found = asyncio.run(compare(server.url, episodes, turns, rounds))
     table = Table(

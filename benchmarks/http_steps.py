@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from env_server.environment import SQLEnvironment  # noqa: E402
 from env_server.questions import QuestionBank  # noqa: E402
 from env_server.sql import SqlRunner  # noqa: E402
-from tests.servers import running_server  # noqa: E402
+from shared.server_process import ServerProcess, running_server  # noqa: E402
 
 EPISODES = 64
 STEPS = 15
@@ -121,19 +121,9 @@ async def connect(port: int, count: int) -> list[Connection]:
     ]
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process and its children, user and system."""
-    total = 0.0
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for one in [pid, *map(int, children)]:
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
 async def play_over_http(
     way: str,
-    pid: int,
+    cpu_s: Callable[[], float],
     connections: list[Connection],
     episodes: list[Episode],
     seconds: float,
@@ -151,10 +141,10 @@ async def play_over_http(
             for number, episode in enumerate(episodes)
         ]
         await connections[0].post("/reset_batch", json.dumps({"resets": resets}).encode())
-        began, cpu_began = time.perf_counter(), cpu_seconds(pid)
+        cpu_began, began = cpu_s(), time.perf_counter()
         await play(connections, episodes, name)
         wall += time.perf_counter() - began
-        cpu += cpu_seconds(pid) - cpu_began
+        cpu += cpu_s() - cpu_began
         steps += STEPS * len(episodes)
         turn += 1
     return Row(way, steps, wall, cpu)
@@ -189,21 +179,41 @@ async def play_batches(connections: list[Connection], episodes: list[Episode], n
     await asyncio.gather(*(share(first) for first in range(len(connections))))
 
 
-async def measure_http(port: int, pid: int, episodes: list[Episode], seconds: float) -> list[Row]:
+async def measure_http(server: ServerProcess, episodes: list[Episode], seconds: float) -> list[Row]:
     twice = episodes * 2
-    connections = await connect(port, 64)
+    connections = await connect(server.port, 64)
     rows = [
         await play_over_http(
-            "one a request, 1 in flight", pid, connections[:1], episodes, seconds, play_singles
+            "one a request, 1 in flight",
+            server.cpu_s,
+            connections[:1],
+            episodes,
+            seconds,
+            play_singles,
         ),
         await play_over_http(
-            "one a request, 64 in flight", pid, connections, episodes, seconds, play_singles
+            "one a request, 64 in flight",
+            server.cpu_s,
+            connections,
+            episodes,
+            seconds,
+            play_singles,
         ),
         await play_over_http(
-            "batches of 64, 1 in flight", pid, connections[:1], episodes, seconds, play_batches
+            "batches of 64, 1 in flight",
+            server.cpu_s,
+            connections[:1],
+            episodes,
+            seconds,
+            play_batches,
         ),
         await play_over_http(
-            "batches of 64, 2 in flight", pid, connections[:2], twice, seconds, play_batches
+            "batches of 64, 2 in flight",
+            server.cpu_s,
+            connections[:2],
+            twice,
+            seconds,
+            play_batches,
         ),
     ]
     for connection in connections:
@@ -226,7 +236,7 @@ def main(
     with running_server(
         data, "--workers", str(workers), capacity=100_000, finished_capacity=1_000
     ) as server:
-        rows += asyncio.run(measure_http(server.port, server.process.pid, episodes, seconds))
+        rows += asyncio.run(measure_http(server, episodes, seconds))
     bare = rows[0]
     table = Table("way", "steps/s", "of bare", "CPU us/step", "x bare CPU", title="Steps over HTTP")
     for row in rows:

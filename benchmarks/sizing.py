@@ -29,7 +29,6 @@ from benchmarks.http_steps import (
     Connection,
     Episode,
     connect,
-    cpu_seconds,
     make_episodes,
     play_batches,
     play_over_http,
@@ -37,7 +36,7 @@ from benchmarks.http_steps import (
     step_body,
 )
 from env_server.questions import QuestionBank
-from tests.servers import ServerProcess, running_server
+from shared.server_process import ServerProcess, running_server, session_cpu_s, session_pids
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 250  # episodes that the measurement of memory plays at a time
@@ -103,12 +102,11 @@ def plan(
 # ---------------------------------------------------------------------------------------------------------
 
 
-def memory_kib(pid: int) -> int:
-    """Of a process and its children; what they share counts once."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def memory_kib(session: int) -> int:
+    """Return the memory of a session's processes; what they share counts once."""
     total = 0
-    for one in [pid, *map(int, children)]:
-        for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+    for pid in session_pids(session):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 total += int(line.split()[1])
     return total
@@ -126,10 +124,15 @@ async def cpu_of_steps(
     """CPU us a step: in batches of 64, and one a request."""
     connections = await connect(port, 64)
     batches = await play_over_http(
-        "sizing batches", pid, connections[:1], episodes, seconds, play_batches
+        "sizing batches",
+        lambda: session_cpu_s(pid),
+        connections[:1],
+        episodes,
+        seconds,
+        play_batches,
     )
     singles = await play_over_http(
-        "sizing singles", pid, connections, episodes, seconds, play_singles
+        "sizing singles", lambda: session_cpu_s(pid), connections, episodes, seconds, play_singles
     )
     return batches.cpu_us, singles.cpu_us
 
@@ -137,13 +140,13 @@ async def cpu_of_steps(
 async def cpu_of_replays(port: int, pid: int, episodes: list[Episode], seconds: float) -> float:
     """CPU us a replayed step."""
     [connection] = await connect(port, 1)
-    steps, turn, began, cpu_began = 0, 0, time.perf_counter(), cpu_seconds(pid)
+    steps, turn, began, cpu_began = 0, 0, time.perf_counter(), session_cpu_s(pid)
     while time.perf_counter() - began < seconds:
         actions = [episode.actions[:-1] for episode in episodes]  # those of an unfinished episode
         await start(connection, f"replay-{turn}", episodes, actions)
         steps += sum(map(len, actions))
         turn += 1
-    return (cpu_seconds(pid) - cpu_began) / steps * 1e6
+    return (session_cpu_s(pid) - cpu_began) / steps * 1e6
 
 
 async def start(
@@ -185,7 +188,12 @@ async def hold(port: int, pid: int, episodes: list[Episode], count: int, finish:
 async def cpu_of_requests(port: int, pid: int, episodes: list[Episode], seconds: float) -> float:
     """CPU us a request of a gateway that listens on `port`."""
     row = await play_over_http(
-        "sizing gateway", pid, await connect(port, 64), episodes, seconds, play_singles
+        "sizing gateway",
+        lambda: session_cpu_s(pid),
+        await connect(port, 64),
+        episodes,
+        seconds,
+        play_singles,
     )
     return row.cpu_us
 
@@ -193,7 +201,7 @@ async def cpu_of_requests(port: int, pid: int, episodes: list[Episode], seconds:
 def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
     episodes = make_episodes(QuestionBank.load(data))
     with server(data, workers) as one:
-        pid = one.process.pid
+        pid = one.pid
         base_mib = memory_kib(pid) / 1024
         step_us, single_us = asyncio.run(cpu_of_steps(one.port, pid, episodes, seconds))
         replay_us = asyncio.run(cpu_of_replays(one.port, pid, episodes, seconds))
@@ -205,7 +213,7 @@ def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
     kib = []
     for finish in (False, True):
         with server(data, workers) as one:
-            kib.append(asyncio.run(hold(one.port, one.process.pid, episodes, count, finish)))
+            kib.append(asyncio.run(hold(one.port, one.pid, episodes, count, finish)))
     return Inputs(step_us, single_us, replay_us, base_mib, *kib, gateway_us)
 
 

@@ -63,7 +63,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         service: Service = self.app.state.service
         if service.settings.log_format == "json":
-            log.info(announcement(self.url, service))
+            # past the log level: whoever started the process waits for this line
+            line = announcement(self.url, service)
+            log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, line, (), None))
         else:
             typer.echo(announcement(self.url, service))
 

@@ -15,6 +15,7 @@
     ├── NotReady                    starting, draining or without a SQL worker; retryable (503)
     ├── TimedOut                    not done within the server's time for a request; retryable (503)
     ├── ServerUnreachable           client side: no reply from the server's URL, retries spent
+    ├── ServerStartError            a server started as a child process did not get ready
     └── DataError                   data on disk: a file is missing, corrupt or malformed
         ├── QuestionLoadError       a questions file
         └── DatabaseLoadError       a SQLite file
@@ -111,6 +112,12 @@ class ServerUnreachable(SQLEnvError):
     """Raised by the client alone. The message names the URL."""
 
     code, status, retryable = "unreachable", 503, True
+
+
+class ServerStartError(SQLEnvError):
+    """The message holds the end of the server's log."""
+
+    code = "server_start"
 
 
 class DataError(SQLEnvError):

@@ -32,7 +32,8 @@ class Outcome(StrEnum):
 class RewardLedger(BaseModel):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
-    # this step's named parts, in reward units; they sum to the step's reward
+    # This step's parts, which sum to its reward: exec_ok, new_info, repeat, step_cost and clamp (what
+    # the bounds take back) are operational; progress and correctness. Parts that are 0 are left out.
     step: dict[str, float]
     operational: float  # running sum, clamped to [-0.25, 0.05]
     progress: float  # 0.15 x potential

@@ -11,7 +11,6 @@ exits non-zero.
     ├── RankLost               another process of a run of several is gone: the others stop
     ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
     ├── RunError               a run's folder that can't be made, read or resumed
-    ├── ServerStartError       the environment server that a run starts for itself did not come up
     └── TrainingDiverged       the loss or the gradient is no longer a number: the run stops before the update
 
 Errors of data and of servers are in shared.errors.
@@ -58,12 +57,6 @@ class RolloutError(SQLEnvError):
 
 class RunError(SQLEnvError):
     code = "run"
-
-
-class ServerStartError(SQLEnvError):
-    """The message holds the end of the server's log."""
-
-    code = "server_start"
 
 
 class TrainingDiverged(SQLEnvError):

@@ -110,6 +110,7 @@ def running_gateway(urls: Sequence[str]) -> Iterator[Gateway]:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that `session_cpu_s` finds it
             )
         gateway = Gateway(process, log_path, f"http://{agents}", f"http://{admin}")
         try:

@@ -17,7 +17,7 @@ import pytest
 
 from shared.dataset import database_path, load_questions, questions_path
 from shared.models import ServerMetadata
-from tests.servers import ServerProcess, running_server, start_server
+from shared.server_process import ServerProcess, running_server
 
 SLOW = (  # well under the limits on SQL, and long enough to be in flight
     "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) SELECT count(*) FROM n"
@@ -30,7 +30,7 @@ def server(tiny_data: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-def children(pid: int) -> list[int]:
+def children(pid: int | None) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
@@ -106,7 +106,7 @@ def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, 
         running_server(tiny_data, "--workers", "1") as server,
         httpx.Client(base_url=server.url, timeout=30) as http,
     ):
-        workers = children(server.process.pid)
+        workers = children(server.pid)
         assert workers
         http.post("/reset", json={"episode_id": "e"})
         replies: list[httpx.Response] = []
@@ -128,7 +128,7 @@ def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, 
 def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
     with running_server(tiny_data, drain_s=30) as server, httpx.Client(base_url=server.url) as http:
         http.post("/reset", json={"episode_id": "e"})
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 10
         while http.get("/ready").status_code == 200:
             assert time.monotonic() < deadline
@@ -160,7 +160,7 @@ def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(
         step.start()
         while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
             assert step.is_alive()
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         while http.get("/ready").status_code == 200:
             assert step.is_alive()
         refused = [
@@ -176,7 +176,7 @@ def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(
         ] * 3
         step.join()
         assert replies[0].json()["info"]["error_code"] == "sql_budget"
-        assert server.process.wait(30) == 0, server.log()
+        assert server.wait(30) == 0, server.log()
 
 
 def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
@@ -194,18 +194,20 @@ def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
     assert any("episodes ended" in line["message"] for line in lines)
 
 
+def test_it_is_announced_at_any_log_level(tiny_data: Path) -> None:
+    with running_server(tiny_data, log_format="json", log_level="error") as server:
+        assert json.loads(server.log())["message"].startswith(f"SQLEnv serves {server.url} ")
+
+
 def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
-    server = start_server(tiny_data, "--workers", "2")
-    try:
-        server.wait_ready()
-        workers = children(server.process.pid)
+    with running_server(tiny_data, "--workers", "2") as server:
+        workers = children(server.pid)
         assert len(workers) == 2
-    finally:
-        server.stop(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(map(alive, workers)):
-        assert time.monotonic() < deadline, "orphans"
-        time.sleep(0.05)
+        server.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(alive, workers)):
+            assert time.monotonic() < deadline, "orphans"
+            time.sleep(0.05)
 
 
 def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
@@ -214,7 +216,7 @@ def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
         httpx.Client(base_url=server.url, timeout=30) as http,
     ):
         http.post("/reset", json={"episode_id": "e"})
-        os.kill(children(server.process.pid)[0], signal.SIGKILL)
+        os.kill(children(server.pid)[0], signal.SIGKILL)
         reply = http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 0})
         assert reply.status_code == 200
         assert reply.json()["observation"]["error"] is None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from env_server.sql import SqlPolicy
 from tests.fuzz.properties import World, check_action, check_episode, check_statement
 from tests.fuzz.strategies import STATEMENTS, actions, expressions, statements
-from tests.servers import running_server
+from shared.server_process import running_server
 
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 brief = settings(max_examples=120, derandomize=True, deadline=None, suppress_health_check=CHECKS)

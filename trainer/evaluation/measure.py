@@ -29,7 +29,7 @@ from trainer.run.records import Book, Episode
 from trainer.runtime.out_of_memory import memory_told
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 MODES: tuple[Mode, ...] = ("greedy", "sampled")
 SERVER_READY_S = 30.0  # for a server that somebody else runs
@@ -46,7 +46,7 @@ class Connection:
     config: GRPOConfig
     client: EpisodeClient
     metadata: ServerMetadata
-    own: ServerProcess | None = None
+    own: SupervisedServer | None = None
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def connected(
 
         def start() -> list[str]:
             nonlocal own
-            own = stack.enter_context(ServerProcess(config.data_dir, log_path))
+            own = stack.enter_context(SupervisedServer(config.data_dir, log_path))
             return [own.url]
 
         def ask() -> ServerMetadata:
@@ -89,7 +89,7 @@ def connected(
 
 
 @contextmanager
-def last_words(server: ServerProcess | None) -> Iterator[None]:
+def last_words(server: SupervisedServer | None) -> Iterator[None]:
     """Where episodes were lost because the run's own server ended for good, the error says so, with
     its log's end."""
     try:

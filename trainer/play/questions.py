@@ -17,7 +17,7 @@ from trainer.play.database import Database, Hosted, check_question, examine, hos
 from trainer.play.session import ask, check_fits
 from trainer.play.show import Display
 from trainer.rollout.loop import EpisodeClient, open_client
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 SERVER_READY_S = 30.0  # for a server that somebody else runs
 PROMPT = "question> "
@@ -42,7 +42,9 @@ def hosted(
         urls = list(servers)
         if not urls:
             urls.append(
-                stack.enter_context(ServerProcess(made.data_dir, Path(scratch) / "server.log")).url
+                stack.enter_context(
+                    SupervisedServer(made.data_dir, Path(scratch) / "server.log")
+                ).url
             )
         with SQLEnvClient(urls).sync() as probe:
             probe.wait_ready(SERVER_READY_S)

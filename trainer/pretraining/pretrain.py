@@ -34,7 +34,7 @@ from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import RolloutStats, play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is learnt from
 Line = Callable[[str], None]
@@ -85,7 +85,7 @@ def pretrain(
             for index, stage in enumerate(stages)
         ]
         first = folders[0][1]
-        with ServerProcess(first, root / "server.log") as server:
+        with SupervisedServer(first, root / "server.log") as server:
             tokenizer = train_tokenizer(
                 sample_texts(first, server.url, TOKENIZER_EPISODES),
                 config.vocab_size,
@@ -204,7 +204,7 @@ def play_demonstrations(
     An episode that infrastructure took teaches nothing and is left out; `stats` counts it.
     """
     scripts = load_scripts(data_dir)
-    with ServerProcess(data_dir, log_path) as server:
+    with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
         played = play_scripted(scripts, tokenizer, config, stats=stats)
     easy = {

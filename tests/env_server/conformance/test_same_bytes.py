@@ -15,7 +15,7 @@ from env_server.questions import QuestionBank
 from env_server.render import render_rows
 from env_server.sql import JobKind, SqlJob, SqlRunner
 from shared.dataset import load_splits
-from tests.servers import running_server
+from shared.server_process import running_server
 
 EPISODES = 10
 BUDGET = 15

@@ -21,7 +21,7 @@ from env_server.conformance.corpus import Hostile
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Wire
 from tests.conftest import write_data
-from tests.servers import running_server
+from shared.server_process import running_server
 
 ROOT = Path(__file__).parents[3]
 MAX_CPU_S = 2.5
@@ -101,7 +101,7 @@ def test_hostile_queries_cost_little_and_hurt_nobody(tmp_path: Path) -> None:
             return await run(Wire(client), jail_checks(queries, workers.after))
 
     with running_server(data, "--workers", "2") as server:
-        workers = Workers(server.process.pid)
+        workers = Workers(server.pid)
         findings = asyncio.run(attack(server.url, workers))
         assert workers.find() == workers.pids
         assert "Traceback" not in server.log()

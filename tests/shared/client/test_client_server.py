@@ -13,7 +13,7 @@ from env_server.settings import Settings
 from shared.client import SQLEnvClient, in_process
 from shared.errors import CapacityReached, Conflict, InvalidAction, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, StepResult
-from tests.servers import running_server
+from shared.server_process import running_server
 from tests.shared.client.fake_server import drive
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -23,7 +23,7 @@ from tests.trainer.small_job import check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 FILES = ROOT / "trainer" / "runtime" / "accelerate"
 TIMEOUT_S = 280
@@ -247,7 +247,7 @@ def test_machines_share_a_run_and_a_server_that_all_reach(
     assert "python -m env_server --host 0.0.0.0" in ended[0][1]  # the first machine says it
     assert not (tmp_path / "runs").exists()
 
-    with ServerProcess(data_dir, tmp_path / "server.log") as server:
+    with SupervisedServer(data_dir, tmp_path / "server.log") as server:
         ended = machines("--server", server.url)
     assert [code for code, _ in ended] == [0, 0], ended
     run = latest(tmp_path)

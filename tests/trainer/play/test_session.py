@@ -25,7 +25,7 @@ from env_server.settings import Settings
 from shared.client import in_process
 from shared.errors import DatabaseLoadError
 from shared.models import Outcome
-from tests.servers import running_server
+from shared.server_process import running_server
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.test_database import killed_writer, still
 from trainer import __main__ as cli

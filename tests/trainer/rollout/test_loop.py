@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 from shared.actions import ActionType
 from shared.client import SQLEnvClient
 from shared.errors import ServerUnreachable, UnknownQuestion
-from tests.servers import running_server
+from shared.server_process import running_server
 from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig

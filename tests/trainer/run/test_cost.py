@@ -3,8 +3,6 @@ them."""
 
 import json
 import math
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,6 @@ from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to
 from trainer.run.folder import Run
 from trainer.run.records import Book
 from trainer.runtime.interrupt import Interrupts
-from trainer.runtime.server import ServerProcess, _session_ticks
 
 
 def point(
@@ -175,30 +172,3 @@ def test_the_curve_is_measured_where_its_interval_says(
     for step in range(60):
         callback.on_step_begin(None, SimpleNamespace(global_step=step, max_steps=60), None)
     assert seen == measured
-
-
-def test_ticks_are_counted_in_one_session_whatever_the_process_is_called() -> None:
-    fields = "S 1 77 50 0 -1 0 1 2 3 4 100 20 3 4 20 0 1 0"
-    assert _session_ticks(f"77 (a ) b (c) {fields}", 50) == 127
-    assert _session_ticks(f"77 (python) {fields}", 77) == 0
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
-def test_the_servers_cpu_time_includes_its_workers(tmp_path: Path) -> None:
-    """A stand-in whose worker burns 0.3 CPU-seconds and lives on."""
-    burn = "import time\nwhile time.process_time() < 0.3: pass\ntime.sleep(60)"
-    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
-    server = ServerProcess(
-        tmp_path, tmp_path / "server.log", command=[sys.executable, "-c", script]
-    )
-    assert math.isnan(server.cpu_s())
-    try:
-        server._spawn()
-        deadline = time.monotonic() + 30
-        while not server.cpu_s() >= 0.3:
-            assert time.monotonic() < deadline, server.log_tail()
-            time.sleep(0.05)
-        assert server.cpu_s() < 10
-    finally:
-        server.stop()
-    assert math.isnan(server.cpu_s())

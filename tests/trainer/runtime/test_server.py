@@ -10,9 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from trainer.errors import RolloutError, ServerStartError
+from shared.errors import ServerStartError
+from trainer.errors import RolloutError
 from trainer.evaluation.measure import last_words
-from trainer.runtime.server import ServerProcess
+from trainer.runtime.server import SupervisedServer
 
 STAND_IN = """
 import http.server, subprocess, sys
@@ -22,15 +23,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.end_headers(); self.wfile.write(b"{}")
 port = int(sys.argv[sys.argv.index("--port") + 1])
-http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+print(f"SQLEnv serves http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
 """
 
 
-def server(tmp_path: Path, code: str = STAND_IN, ready_timeout_s: float = 30.0) -> ServerProcess:
+def server(tmp_path: Path, code: str = STAND_IN, ready_timeout_s: float = 30.0) -> SupervisedServer:
     script = tmp_path / "server.py"
     script.write_text(code)
     command = [sys.executable, str(script)]
-    return ServerProcess(
+    return SupervisedServer(
         tmp_path, tmp_path / "logs" / "server.log", command=command, ready_timeout_s=ready_timeout_s
     )
 
@@ -57,7 +60,7 @@ def answers(url: str) -> bool:
         return False
 
 
-def worker_of(running: ServerProcess) -> int:
+def worker_of(running: SupervisedServer) -> int:
     return int(running.log_path.read_text().split("worker ")[-1].split()[0])
 
 
@@ -112,7 +115,7 @@ def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -
     ):
         raise lost  # by something else: the server runs
     ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
-    ended._spawn()
+    ended.start()
     eventually(ended.died)
     with (
         pytest.raises(RolloutError, match=r"(?s)8 of 8 .*exit code 3.*out of disk") as caught,
@@ -129,8 +132,8 @@ def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -
 def test_a_killed_trainer_leaves_no_server_behind(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(STAND_IN)
     code = (
-        "import os, signal, sys; from pathlib import Path; from trainer.runtime.server import ServerProcess\n"
-        f"s = ServerProcess(Path('.'), Path({str(tmp_path / 'log')!r}), "
+        "import os, signal, sys; from pathlib import Path; from trainer.runtime.server import SupervisedServer\n"
+        f"s = SupervisedServer(Path('.'), Path({str(tmp_path / 'log')!r}), "
         f"command=[sys.executable, {str(tmp_path / 'server.py')!r}]).__enter__()\n"
         "print(s.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

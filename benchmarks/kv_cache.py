@@ -76,7 +76,7 @@ def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> li
                 stats=stats,
                 generator=generator if way == "kept" else Rebuilding(generator),
             )
-            played = [row["actions"] for row in rows]
+            played = [row.actions for row in rows]
             actions = actions or played
             lines.append(
                 {

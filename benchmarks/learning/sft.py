@@ -74,13 +74,11 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
     }
     played = play_scripted(scripts, tokenizer, bench.there.config, bench.there.client)
     rows = {
-        row["question_id"]: Row(
-            ids=row["prompt_ids"] + row["completion_ids"],
-            learn=[0] * len(row["prompt_ids"]) + row["env_mask"],
-            easy=questions[row["question_id"]].difficulty == "easy",
+        row.question_id: Row(
+            ids=row.ids, learn=row.learn_mask, easy=questions[row.question_id].difficulty == "easy"
         )
         for row in played
-        if row["outcome"] == Outcome.CORRECT
+        if row.outcome == Outcome.CORRECT
     }
     return rows, len(played) - len(rows)
 

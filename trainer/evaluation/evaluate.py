@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
+from trainer.rollout.row import RolloutRow
 from trainer.run.behaviour import behaviour
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import SEEN, UNSEEN, Book, Episode
@@ -18,8 +19,7 @@ from trainer.run.statistics import Rate
 Mode = Literal["greedy", "sampled"]
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-# prompts -> rows of trainer.rollout.loop.play_episodes
-Play = Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
+Play = Callable[[Sequence[Any]], Sequence[RolloutRow]]  # from prompts
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,7 @@ def evaluate(
     for start in range(0, len(prompts), batch):
         rows = play([row["prompt"] for row in prompts[start : start + batch]])
         played = [book.episode(row) for row in rows]
-        lost += [
-            row.get("lost") or "" for row, one in zip(rows, played, strict=True) if not one.finished
-        ]
+        lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
         if len(lost) > max_lost_fraction * len(prompts):
             raise RolloutError(
                 f"{len(lost)} of {len(prompts)} episodes of an evaluation were lost to infrastructure, more than "

@@ -2,7 +2,7 @@
 of a measurement."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +17,8 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
 from trainer.evaluation.inputs import Inputs, check_server_data
-from trainer.rollout.loop import (
-    EpisodeClient,
-    open_client,
-    play_episodes,
-    sample_random_baseline,
-    without_ids,
-)
+from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sample_random_baseline
+from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
 from trainer.run.records import Book, Episode
 from trainer.runtime.out_of_memory import memory_told
@@ -122,7 +117,7 @@ def model_play(
     """
     config = replace(config, temperature=EVAL_TEMPERATURE)
 
-    def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
+    def play(prompts: Sequence[Any]) -> list[RolloutRow]:
         with sampling(model, config, len(prompts)):
             return play_episodes(
                 prompts,
@@ -162,11 +157,13 @@ def shared_play(play: Play, ranks: Ranks) -> Play:
     """`play` by all processes, each its share of the questions. Every one gets all rows, in order
     and without ids."""
 
-    def played(prompts: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    def played(prompts: Sequence[Any]) -> Sequence[RolloutRow]:
         if ranks.count == 1:
             return ranks.together(lambda: play(prompts))
         own = ranks.deal(prompts)
-        return ranks.collect(ranks.each(lambda: without_ids(play(own)) if own else []))
+        return ranks.collect(
+            ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
+        )
 
     return played
 

@@ -17,15 +17,16 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient, play_episodes
-
-Rows = Sequence[Mapping[str, Any]]  # of trainer.rollout.loop.play_episodes
+from trainer.rollout.row import RolloutRow
 
 
 class Player(Protocol):
     """Plays an episode a prompt. `before`: how many of each question's samples come before those of
     this batch."""
 
-    def __call__(self, prompts: Sequence[Any], before: Mapping[str, int]) -> Rows: ...
+    def __call__(
+        self, prompts: Sequence[Any], before: Mapping[str, int]
+    ) -> Sequence[RolloutRow]: ...
 
 
 class Playing(NamedTuple):
@@ -115,9 +116,7 @@ def play_missing(
         began, counted = time.monotonic(), dict(playing.counts())
         played = playing.play([row["prompt"] for _, row in part], before)
         pairs = [
-            (sample, row)
-            for (sample, _), row in zip(part, played, strict=True)
-            if row["lost"] is None
+            (sample, row) for (sample, _), row in zip(part, played, strict=True) if row.lost is None
         ]
         lines = [
             line_of(row, inputs.book, settings.split, settings.mode, sample)
@@ -130,7 +129,7 @@ def play_missing(
             wall_s=round(time.monotonic() - began, 3),
             **{f"api_{name}": value - counted[name] for name, value in playing.counts().items()},
         )
-        lost += [row["lost"] for row in played if row["lost"] is not None]
+        lost += [row.lost for row in played if row.lost is not None]
         on_batch(len(lines), sum(line["outcome"] == "correct" for line in lines))
         if len(lost) > settings.config.max_lost_fraction * every:
             raise RolloutError(
@@ -182,7 +181,7 @@ def player(
 def _policy_player(
     policy: Policy, settings: EvaluationSettings, config: GRPOConfig, client: EpisodeClient
 ) -> Player:
-    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Rows:
+    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Sequence[RolloutRow]:
         return play_episodes(
             prompts,
             None,
@@ -201,7 +200,7 @@ def _policy_player(
 def _model_player(
     settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient
 ) -> Player:
-    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Rows:
+    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Sequence[RolloutRow]:
         with sampling(inputs.model, config, len(prompts)):
             return play_episodes(
                 prompts,

@@ -29,6 +29,7 @@ from shared.run_files import (
     sealed,
 )
 from trainer.errors import RunError
+from trainer.rollout.row import RolloutRow
 from trainer.run.folder import append_lines, read_json, read_lines, write_json
 from trainer.run.records import Book
 
@@ -51,13 +52,11 @@ class EvaluatedEpisode(RecordedEpisode):
         return self.outcome == Outcome.CORRECT
 
 
-def line_of(
-    row: Mapping[str, Any], book: Book, phase: str, mode: str, sample: int
-) -> dict[str, Any]:
-    """The line of one row of `trainer.rollout.loop.play_episodes`."""
+def line_of(row: RolloutRow, book: Book, phase: str, mode: str, sample: int) -> dict[str, Any]:
+    """Return the line of a played episode."""
     line = book.episode(row).as_line(phase, mode, 0)
     del line["sha256"]
-    tokens = {name: row[name] for name in ("prompt_tokens", "sampled_tokens")}
+    tokens = {"prompt_tokens": row.prompt_tokens, "sampled_tokens": row.sampled_tokens}
     return sealed({**line, "sample": sample, **tokens})
 
 

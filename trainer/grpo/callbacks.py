@@ -16,6 +16,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import TrainingDiverged
 from trainer.grpo.live.callback import LiveVisualizationCallback
 from trainer.rollout.loop import RolloutStats
+from trainer.rollout.row import RolloutRow
 from trainer.run.cost import UNKNOWN, Spent, known
 from trainer.run.folder import Run, append_lines, read_json
 from trainer.run.records import Book, Episode
@@ -206,7 +207,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._cpu_at_step_begin = (0.0, 0.0)  # of this process, of the servers
         self._at_step_begin: dict[str, Any] = {}
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], trainer: Any) -> None:
+    def rows(self, rows: Sequence[RolloutRow], trainer: Any) -> None:
         """Record one generation batch, of all processes."""
         if not self._ranks.main:
             return

@@ -148,9 +148,7 @@ def run_training_with_metrics(
     ranks = guard.ranks
     with ranks.interrupts.deferred():
         try:
-            output = trainer.train(
-                resume_from_checkpoint=str(resume_from) if resume_from else None
-            )
+            output = trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except Interrupted as stop:
             if stop.clean:
                 checkpoint_now(trainer)

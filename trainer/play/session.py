@@ -154,12 +154,12 @@ def ask(
             check_lost=False,
         )
     played.wall_s = time.perf_counter() - began
-    if row["lost"] is not None:
-        raise watch.lost or PlayError(row["lost"])
-    played.outcome = Outcome(row["outcome"])
-    played.context_overflow = row["context_overflow"]
-    played.context_truncations = row.get("context_truncations", 0)
-    played.operational_reward = row["operational"]
+    if row.lost is not None:
+        raise watch.lost or PlayError(row.lost)
+    played.outcome = row.outcome
+    played.context_overflow = row.context_overflow
+    played.context_truncations = row.context_truncations
+    played.operational_reward = row.operational
     if played.outcome == Outcome.ANSWERED:
         played.answer = played.steps[-1].action.argument
     return played

@@ -213,13 +213,9 @@ def play_demonstrations(
         if q.difficulty == "easy"
     }
     return [
-        Row(
-            ids=row["prompt_ids"] + row["completion_ids"],
-            learn=[0] * len(row["prompt_ids"]) + row["env_mask"],
-            easy=row["question_id"] in easy,
-        )
+        Row(ids=row.ids, learn=row.learn_mask, easy=row.question_id in easy)
         for row in played
-        if row["outcome"] != Outcome.INFRA_FAILED
+        if row.outcome != Outcome.INFRA_FAILED
     ]
 
 

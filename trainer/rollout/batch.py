@@ -26,6 +26,7 @@ from trainer.rollout.dataset import Prompt, question_id_of
 from trainer.rollout.generators.base import Generator, Policy, Sample, StopReason, View
 from trainer.rollout.parsing import parse_model_output
 from trainer.rollout.prompts import format_observation
+from trainer.rollout.row import RolloutRow
 from trainer.rollout.tokens import ChatCodec, Transcript
 
 # Mistakes of the caller, which every other episode of the run would meet too: raised, not counted
@@ -284,43 +285,44 @@ class Batch:
             raise error
         episode.lost, episode.outcome = error, Outcome.INFRA_FAILED
 
-    def row(self, episode: Episode) -> dict[str, Any]:
-        """The finished episode as `play_episodes` returns it; its counts go to the stats."""
-        lost = episode.lost is not None
+    def row(self, episode: Episode) -> RolloutRow:
+        """Return the record of a finished episode and add its counts to the stats."""
         transcript = self._closed_transcript(episode)
-        ledger = None if lost or episode.latest is None else episode.latest.info.ledger
-        observation = None if episode.latest is None else episode.latest.observation
+        ledger = episode.latest.info.ledger if episode.latest and not episode.lost else None
+        observation = episode.latest.observation if episode.latest else None
+        view, lost = episode.view, episode.lost
         self._stats.episodes += 1
-        self._stats.episodes_lost += lost
+        self._stats.episodes_lost += lost is not None
         self._stats.parse_failures += episode.parse_failures
         self._stats.env_errors += len(episode.env_errors)
         self._stats.episodes_truncated += episode.truncations > 0
         self._stats.context_overflows += episode.context_overflow
-        return {
-            "prompt_ids": transcript.prompt_ids,
-            "completion_ids": transcript.completion_ids,
-            "env_mask": transcript.env_mask,
-            "logprobs": transcript.logprobs,
-            "question_id": episode.view.question_id,
-            "outcome": str(episode.outcome),
-            "correctness": ledger.correctness if ledger else None,
-            "progress": ledger.potential if ledger else None,
-            "operational": ledger.operational if ledger else None,
-            "reward": ledger.total if ledger else None,
-            "steps": observation.step_count if observation else 0,
-            "parse_failures": episode.parse_failures,
-            "env_errors": episode.env_errors,
-            "context_overflow": episode.context_overflow,
-            "context_truncations": episode.truncations,
-            "prompt_tokens": episode.view.prompt_tokens,
-            "sampled_tokens": episode.view.sampled_tokens,
-            "actions": observation.action_history if observation else [],
-            "rewards": episode.rewards,
-            "observations": episode.digests,
-            "texts": episode.view.actions,
-            "transcript": episode.messages,
-            "lost": episode.lost.message if episode.lost else None,
-        }
+        assert episode.outcome is not None
+        return RolloutRow(
+            question_id=view.question_id,
+            outcome=episode.outcome,
+            prompt_ids=transcript.prompt_ids,
+            completion_ids=transcript.completion_ids,
+            env_mask=transcript.env_mask,
+            logprobs=transcript.logprobs,
+            correctness=ledger.correctness if ledger else None,
+            progress=ledger.potential if ledger else None,
+            operational=ledger.operational if ledger else None,
+            reward=ledger.total if ledger else None,
+            steps=observation.step_count if observation else 0,
+            parse_failures=episode.parse_failures,
+            env_errors=episode.env_errors,
+            context_overflow=episode.context_overflow,
+            context_truncations=episode.truncations,
+            prompt_tokens=view.prompt_tokens,
+            sampled_tokens=view.sampled_tokens,
+            actions=observation.action_history if observation else [],
+            rewards=episode.rewards,
+            observations=episode.digests,
+            texts=view.actions,
+            transcript=episode.messages,
+            lost=lost.message if lost else None,
+        )
 
     def _closed_transcript(self, episode: Episode) -> Transcript:
         """The episode's ids; of a lost one its prompt and a masked EOS, since no part of it may be

@@ -21,6 +21,7 @@ from trainer.rollout.dataset import Prompt, load_question_prompts, prompt_of, qu
 from trainer.rollout.generators.base import Generator, Policy
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.parsing import ParsedAction, parse_model_output
+from trainer.rollout.row import RolloutRow
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.out_of_memory import memory_told
 from trainer.runtime.ranks import Ranks
@@ -41,19 +42,10 @@ __all__ = [
 SCRIPTED_BATCH = 512  # episodes in flight while demonstrations are made
 LONGEST_WAIT_S = 10.0  # between two attempts to reach a server
 LEAST_ATTEMPTS = 6  # even where server_wait_s is 0: about 5 s, for a connection that breaks
-# what training needs of a row, and nothing else does
-IDS = ("prompt_ids", "completion_ids", "env_mask", "logprobs")
-# What TRL hands on to the reward functions. Full lists: it would hand another kind whole to every
-# row.
-EXTRAS = (
-    "env_mask",
-    "question_id",
-    "correctness",
-    "progress",
-    "operational",
-    "outcome",
-    "steps",
-    "parse_failures",
+# TRL requires the first three; it passes the others to the reward functions, one value per row.
+TRL_COLUMNS = (
+    *("prompt_ids", "completion_ids", "logprobs", "env_mask", "question_id"),
+    *("correctness", "progress", "operational", "outcome", "steps", "parse_failures"),
 )
 
 
@@ -71,7 +63,7 @@ def play_episodes(
     generator: Generator | None = None,
     check_lost: bool = True,
     before: Mapping[str, int] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RolloutRow]:
     """Play one episode for each prompt, all at once, and return a row for each, in order.
 
     `prompts` are chat messages whose user message holds `question_id` (`load_question_prompts`).
@@ -82,16 +74,8 @@ def play_episodes(
     `prompts`, never from the rest of the batch. `before` counts questions that other processes
     play.
 
-    A row holds prompt_ids [P], completion_ids, env_mask and logprobs [C]; question_id, outcome,
-    correctness, progress (the final potential), operational, reward (the ledger's total), steps,
-    parse_failures, env_errors (error codes), context_overflow (it ended for want of room),
-    context_truncations (times that its context was cut down to the prompt and the last pairs,
-    `trainer.rollout.tokens`; the ids end at the first), prompt_tokens and sampled_tokens (read and
-    written by a model), actions (canonical texts), rewards (of each step), observations (digests,
-    the reset's first), texts (as written) and transcript (chat messages). An episode that
-    infrastructure took has outcome infra_failed, the error's text in `lost`, None for each of the
-    ledger's parts and one EOS with mask 0. `RolloutError` where they are more than
-    `config.max_lost_fraction` of the batch; `check_lost` False leaves that to the caller.
+    Raises `RolloutError` if infrastructure lost more than `config.max_lost_fraction` of the
+    episodes; `check_lost=False` leaves that check to the caller.
     """
     if not prompts:
         return []
@@ -140,7 +124,7 @@ def rollout_func(
     config: GRPOConfig,
     client: EpisodeClient | None = None,
     stats: RolloutStats | None = None,
-    on_rows: Callable[[list[dict[str, Any]], Any], None] | None = None,
+    on_rows: Callable[[list[RolloutRow], Any], None] | None = None,
     ranks: Ranks | None = None,
 ) -> dict[str, list[Any]]:
     """TRL's rollout function: bind `config` and the rest with functools.partial.
@@ -158,7 +142,7 @@ def rollout_func(
     before = Counter(question_id for part in parts[: ranks.index] for question_id in part)
     was_training = trainer.model.training
 
-    def play() -> list[dict[str, Any]]:
+    def play() -> list[RolloutRow]:
         with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
             model.eval()
             try:
@@ -182,27 +166,18 @@ def rollout_func(
                 model.train(was_training)
 
     own, played = ranks.together(lambda: (play(), time.perf_counter()))
-    rows = [
-        row for part in ranks.gather(own if ranks.count == 1 else without_ids(own)) for row in part
-    ]
+    shared = own if ranks.count == 1 else [row.without_ids() for row in own]
+    rows = [row for share in ranks.gather(shared) for row in share]
     waited = time.perf_counter() - played if ranks.count > 1 else 0.0
     stats.rank_wait_s += waited
     stats.rollout_s += waited
     if error := too_many_lost(
-        [row["lost"] for row in rows if row["lost"] is not None], len(rows), config
+        [row.lost for row in rows if row.lost is not None], len(rows), config
     ):
         raise error
     if on_rows is not None:
         on_rows(rows, trainer)
-    return {
-        key: [row[key] for row in own]
-        for key in ("prompt_ids", "completion_ids", "logprobs", *EXTRAS)
-    }
-
-
-def without_ids(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as other processes need them."""
-    return [{name: value for name, value in row.items() if name not in IDS} for row in rows]
+    return {name: [getattr(row, name) for row in own] for name in TRL_COLUMNS}
 
 
 def play_scripted(
@@ -212,7 +187,7 @@ def play_scripted(
     client: EpisodeClient | None = None,
     *,
     stats: RolloutStats | None = None,
-) -> list[dict[str, Any]]:
+) -> list[RolloutRow]:
     """Rows of the scripted episodes, in the order of `scripts` (question id -> action texts).
 
     env_mask 1 marks the script's ids; their logprobs are 0.0, since nothing sampled them.
@@ -240,7 +215,7 @@ def sample_random_baseline(
     seed: int | None = None,
     stats: RolloutStats | None = None,
     check_lost: bool = True,
-) -> list[dict[str, Any]]:
+) -> list[RolloutRow]:
     """Rows of episodes that random actions played, without ids: what luck alone wins."""
     policy = RandomPolicy()
     return play_episodes(

@@ -10,6 +10,7 @@ from typing import Any
 from shared.dataset import Question
 from shared.models import Outcome
 from shared.run_files import sealed
+from trainer.rollout.row import RolloutRow
 
 SEEN, UNSEEN = "seen", "unseen"
 
@@ -117,10 +118,10 @@ class Book:
     def text(self, question_id: str) -> str:
         return self._questions[question_id].question_text
 
-    def episode(self, row: Mapping[str, Any]) -> Episode:
-        """The record of one row of `trainer.rollout.loop.play_episodes`."""
-        question = self._questions[row["question_id"]]
-        parts = (row["correctness"], row["progress"], row["operational"])
+    def episode(self, row: RolloutRow) -> Episode:
+        """Return the record of a played episode."""
+        question = self._questions[row.question_id]
+        parts = (row.correctness, row.progress, row.operational)
         lost = any(part is None for part in parts)
         products = [
             weight * part
@@ -134,18 +135,18 @@ class Book:
             database=question.database_name,
             difficulty=question.difficulty,
             part=self.part(question.database_name),
-            outcome=str(row["outcome"]),
-            steps=int(row["steps"]),
+            outcome=str(row.outcome),
+            steps=row.steps,
             correctness=parts[0],
             progress=parts[1],
             operational=parts[2],
             reward=reward,
-            parse_failures=int(row["parse_failures"]),
-            env_errors=len(row["env_errors"]),
-            context_overflow=bool(row["context_overflow"]),
-            turns=turns_of(row["transcript"]),
-            context_truncations=int(row.get("context_truncations", 0)),
-            actions=tuple(row["actions"]),
-            rewards=tuple(row["rewards"]),
-            observations=tuple(row["observations"]),
+            parse_failures=row.parse_failures,
+            env_errors=len(row.env_errors),
+            context_overflow=row.context_overflow,
+            turns=turns_of(row.transcript),
+            context_truncations=row.context_truncations,
+            actions=tuple(row.actions),
+            rewards=tuple(row.rewards),
+            observations=tuple(row.observations),
         )

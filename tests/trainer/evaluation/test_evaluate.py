@@ -9,6 +9,7 @@ import torch
 
 from shared.dataset import load_questions
 from shared.errors import QuestionLoadError
+from shared.models import Outcome
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
@@ -17,6 +18,7 @@ from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.evaluation.measure import batch_of, cache_rows, free_memory_bytes, random_play
 from trainer.rollout.dataset import load_question_prompts, question_id_of
+from trainer.rollout.row import RolloutRow
 from trainer.run.records import Book
 
 
@@ -39,31 +41,29 @@ def prompts(data_dir: Path) -> list[dict[str, Any]]:
     return load_question_prompts(GRPOConfig().override(data_dir=data_dir), "eval")
 
 
-def row(question_id: str, outcome: str) -> dict[str, Any]:
-    """A rollout's row, as `play_episodes` gives it."""
+def row(question_id: str, outcome: str) -> RolloutRow:
     lost, right = outcome == "infra_failed", outcome == "correct"
-    return {
-        "question_id": question_id,
-        "outcome": outcome,
-        "correctness": None if lost else float(right),
-        "progress": None if lost else 0.5,
-        "operational": None if lost else -0.1,
-        "steps": 2,
-        "parse_failures": 1,
-        "env_errors": ["sql_error"],
-        "context_overflow": False,
-        "transcript": [
+    return RolloutRow(
+        question_id=question_id,
+        outcome=Outcome(outcome),
+        correctness=None if lost else float(right),
+        progress=None if lost else 0.5,
+        operational=None if lost else -0.1,
+        steps=2,
+        parse_failures=1,
+        env_errors=["sql_error"],
+        transcript=[
             {"role": "user", "content": "q"},
             {"role": "assistant", "content": "ANSWER: 1"},
         ],
-        "actions": ["ANSWER: 1"],
-        "rewards": [0.0],
-        "observations": ["0" * 16, "1" * 16],
-    }
+        actions=["ANSWER: 1"],
+        rewards=[0.0],
+        observations=["0" * 16, "1" * 16],
+    )
 
 
 def player(outcomes: Mapping[str, str], calls: list[int] | None = None) -> Any:
-    def play(prompts: Sequence[Any]) -> list[dict[str, Any]]:
+    def play(prompts: Sequence[Any]) -> list[RolloutRow]:
         if calls is not None:
             calls.append(len(prompts))
         ids = [question_id_of(prompt) for prompt in prompts]

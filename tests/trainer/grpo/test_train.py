@@ -197,7 +197,7 @@ def test_questions_come_in_the_same_order_after_a_resume(
             prompts(settings),
             client=FakeClient(),
             on_rows=lambda rows, trainer: seen.extend(
-                (trainer.state.global_step, row["question_id"]) for row in rows
+                (trainer.state.global_step, row.question_id) for row in rows
             ),
         )
         run_training_with_metrics(trainer, resume_from=resume_from)

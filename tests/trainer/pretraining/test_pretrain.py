@@ -1,10 +1,12 @@
 """Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from shared.errors import QuestionLoadError
+from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.pretraining.pretrain import (
@@ -15,6 +17,7 @@ from trainer.pretraining.pretrain import (
     pretrain,
 )
 from trainer.rollout.loop import RolloutStats
+from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
 
 SMALL = PretrainConfig(
@@ -62,14 +65,14 @@ def test_missing_demonstrations_name_the_file_and_the_remedy(tmp_path):
 
 
 def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
-    lost = {
-        "prompt_ids": [1],
-        "completion_ids": [2],
-        "env_mask": [0],
-        "question_id": "a",
-        "outcome": "infra_failed",
-    }
-    played = {**lost, "env_mask": [1], "question_id": "b", "outcome": "correct"}
+    lost = RolloutRow(
+        question_id="a",
+        outcome=Outcome.INFRA_FAILED,
+        prompt_ids=[1],
+        completion_ids=[2],
+        env_mask=[0],
+    )
+    played = replace(lost, question_id="b", outcome=Outcome.CORRECT, env_mask=[1])
 
     def play(scripts, tokenizer, config, *, stats):
         stats.episodes_lost += 1

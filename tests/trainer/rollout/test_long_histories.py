@@ -115,25 +115,23 @@ def test_what_is_trained_and_what_is_seen_are_exact(
     rows, recorder, stats = recorded(model, tokenizer, long.override(max_context_tokens=window))
     codec, cuts = codec_of(tokenizer), 0
     for index, row in enumerate(rows):
-        ids = row["prompt_ids"] + row["completion_ids"]
+        ids = row.ids
         assert len(ids) <= window + 1  # the masked EOS
-        trained = [n for n, masked in enumerate(row["env_mask"]) if masked]
+        trained = [n for n, masked in enumerate(row.env_mask) if masked]
         with torch.no_grad():
             own = model(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
         for place in trained:
-            at = len(row["prompt_ids"]) + place
-            assert abs(own[at - 1, ids[at]].item() - row["logprobs"][place]) < 1e-4
+            at = len(row.prompt_ids) + place
+            assert abs(own[at - 1, ids[at]].item() - row.logprobs[place]) < 1e-4
         turns = recorder.turns[index]
         first_cut = next((n for n, turn in enumerate(turns) if turn.restarted), len(turns))
-        assert [row["completion_ids"][n] for n in trained] == [
+        assert [row.completion_ids[n] for n in trained] == [
             i for turn in turns[:first_cut] for i in turn.sample.ids
         ]
-        said = [
-            message["content"] for message in row["transcript"] if message["role"] == "assistant"
-        ]
+        said = [message["content"] for message in row.transcript if message["role"] == "assistant"]
         assert said == [codec.text(turn.sample.ids) for turn in turns]  # the later ones too
-        assert row["context_truncations"] == sum(turn.restarted for turn in turns)
-        assert row["outcome"] != "abandoned"
+        assert row.context_truncations == sum(turn.restarted for turn in turns)
+        assert row.outcome != "abandoned"
         for number, turn in enumerate(turns):
             check_logprobs(model, turn.context, turn.sample.ids, turn.sample.logprobs)
             if turn.restarted:
@@ -141,18 +139,18 @@ def test_what_is_trained_and_what_is_seen_are_exact(
                 assert turn.context == pieces(codec, row, turns, number, KEPT_PAIRS)
     assert cuts >= 4
     # a context that was cut may fill again
-    assert max(row["context_truncations"] for row in rows) > 1
-    assert stats.episodes_truncated == sum(row["context_truncations"] > 0 for row in rows)
+    assert max(row.context_truncations for row in rows) > 1
+    assert stats.episodes_truncated == sum(row.context_truncations > 0 for row in rows)
     assert stats.context_overflows == 0
-    assert stats.sampled_tokens > sum(sum(row["env_mask"]) for row in rows)
+    assert stats.sampled_tokens > sum(sum(row.env_mask) for row in rows)
 
 
 def pieces(
     codec: Any, row: Mapping[str, Any], turns: Sequence[Turn], number: int, kept: int
 ) -> list[int]:
     """The prompt and the `kept` pairs before turn `number`, from the row's messages."""
-    shown = [message["content"] for message in row["transcript"] if message["role"] == "user"][1:]
-    ids = list(row["prompt_ids"])
+    shown = [message["content"] for message in row.transcript if message["role"] == "user"][1:]
+    ids = list(row.prompt_ids)
     for place in range(number - kept, number):
         ids += turns[place].sample.ids
         ids += codec.bridge(shown[place], turns[place].sample.ids[-1])
@@ -165,7 +163,7 @@ def test_the_agent_still_knows_its_task_and_its_question(
     rows, recorder, _ = recorded(model, tokenizer, long, ["a-long-one"])
     cut = next(turn for turn in recorder.turns[0] if turn.restarted)
     text = tokenizer.decode(cut.context)
-    messages = rows[0]["transcript"]
+    messages = rows[0].transcript
     system, first = messages[0]["content"], messages[1]["content"]
     assert first.startswith("Question: How many orders are there?")
     assert text.startswith(
@@ -180,9 +178,11 @@ def test_an_episode_does_not_depend_on_its_batch(
 ) -> None:
     together, _, _ = recorded(model, tokenizer, long)
     alone, _, _ = recorded(model, tokenizer, long, NAMES[3:5])
-    assert any(row["context_truncations"] for row in alone)
+    assert any(row.context_truncations for row in alone)
     for name in ("texts", "completion_ids", "context_truncations"):
-        assert [row[name] for row in alone] == [row[name] for row in together[3:5]]
+        assert [getattr(row, name) for row in alone] == [
+            getattr(row, name) for row in together[3:5]
+        ]
 
 
 def test_without_room_for_three_pairs_fewer_are_kept() -> None:
@@ -232,8 +232,8 @@ def test_a_large_observation_takes_the_place_of_older_pairs(
         turn = recorder.turns[index][3]
         assert turn.restarted
         assert turn.context == pieces(codec_of(tokenizer), row, recorder.turns[index], 3, kept)
-        assert row["outcome"] == "budget"
-        assert row["steps"] == 9
+        assert row.outcome == "budget"
+        assert row.steps == 9
     assert (stats.episodes_truncated, stats.context_overflows) == (2, 0)
 
 
@@ -243,15 +243,15 @@ def test_an_observation_that_does_not_fit_alone_ends_the_episode(
     client = HugeClient(300)
     rows, _, stats = recorded(model, tokenizer, long, ["a", "b"], client)
     for row in rows:
-        assert (row["outcome"], row["context_overflow"], row["context_truncations"]) == (
+        assert (row.outcome, row.context_overflow, row.context_truncations) == (
             "abandoned",
             True,
             0,
         )
-        assert row["correctness"] == 0.0
-        assert row["steps"] == 3
-        assert len(row["prompt_ids"]) + len(row["completion_ids"]) <= WINDOW + 1  # the masked EOS
-        assert sum(row["env_mask"]) > 0
+        assert row.correctness == 0.0
+        assert row.steps == 3
+        assert len(row.ids) <= WINDOW + 1  # the masked EOS
+        assert sum(row.env_mask) > 0
     assert (stats.episodes_truncated, stats.context_overflows) == (0, 2)
     assert len(client.closed) == 2
 
@@ -260,5 +260,5 @@ def test_a_prompt_that_does_not_fit_ends_the_episode(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
 ) -> None:
     rows, _, stats = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
-    assert (rows[0]["outcome"], rows[0]["steps"], sum(rows[0]["env_mask"])) == ("abandoned", 0, 0)
+    assert (rows[0].outcome, rows[0].steps, sum(rows[0].env_mask)) == ("abandoned", 0, 0)
     assert stats.context_overflows == 1

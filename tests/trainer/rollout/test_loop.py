@@ -31,6 +31,7 @@ from trainer.rollout.loop import (
     sample_random_baseline,
 )
 from trainer.rollout.rewards import REWARD_FUNCTIONS
+from trainer.rollout.row import RolloutRow
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'rollout_func'"),
@@ -57,18 +58,14 @@ def test_rows_are_token_exact(model: Qwen3ForCausalLM, config: GRPOConfig, templ
     rows = play_episodes(
         prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(after=AFTER)
     )
-    assert len({len(row["completion_ids"]) for row in rows}) > 4
-    assert len({row["steps"] for row in rows}) > 2
+    assert len({len(row.completion_ids) for row in rows}) > 4
+    assert len({row.steps for row in rows}) > 2
     for row in rows:
-        ids = row["prompt_ids"] + row["completion_ids"]
+        ids = row.ids
         with torch.no_grad():
             logprobs = model(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
-        expected = logprobs.gather(-1, torch.tensor(ids[1:])[:, None])[
-            len(row["prompt_ids"]) - 1 :, 0
-        ]
-        for value, own, masked in zip(
-            row["logprobs"], expected.tolist(), row["env_mask"], strict=True
-        ):
+        expected = logprobs.gather(-1, torch.tensor(ids[1:])[:, None])[len(row.prompt_ids) - 1 :, 0]
+        for value, own, masked in zip(row.logprobs, expected.tolist(), row.env_mask, strict=True):
             assert abs(value - own) < 1e-4 if masked else value == 0.0
 
 
@@ -76,7 +73,7 @@ def test_row_decodes_to_its_own_transcript(model: Qwen3ForCausalLM, config: GRPO
     tokenizer = make_tokenizer(CHATML)
     client = FakeClient(after=AFTER)
     for row in play_episodes(prompts_for(config, *NAMES), model, tokenizer, config, client=client):
-        messages = row["transcript"]
+        messages = row.transcript
         # what the last action showed reaches the transcript alone
         while messages[-1]["role"] == "user":
             messages = messages[:-1]
@@ -84,15 +81,15 @@ def test_row_decodes_to_its_own_transcript(model: Qwen3ForCausalLM, config: GRPO
         said = [
             tokenizer.decode([i for i, _ in turn], skip_special_tokens=True)
             for masked, turn in groupby(
-                zip(row["completion_ids"], row["env_mask"], strict=True), key=lambda pair: pair[1]
+                zip(row.completion_ids, row.env_mask, strict=True), key=lambda pair: pair[1]
             )
             if masked
         ]
         assert said == [
             message["content"] for message in messages if message["role"] == "assistant"
         ]
-        assert row["completion_ids"][-1] in (tokenizer.eos_token_id, tokenizer.pad_token_id)
-        assert row["texts"] == [m["content"] for m in messages if m["role"] == "assistant"]
+        assert row.completion_ids[-1] in (tokenizer.eos_token_id, tokenizer.pad_token_id)
+        assert row.texts == [m["content"] for m in messages if m["role"] == "assistant"]
 
 
 def test_an_episode_does_not_depend_on_its_batch(
@@ -104,14 +101,12 @@ def test_an_episode_does_not_depend_on_its_batch(
     alone = play_episodes(
         prompts_for(config, "c", "c"), model, tokenizer, config, client=FakeClient(after=AFTER)
     )
-    assert [row["completion_ids"] for row in alone] == [
-        row["completion_ids"] for row in together[3:5]
-    ]
-    assert alone[0]["completion_ids"] != alone[1]["completion_ids"]
+    assert [row.completion_ids for row in alone] == [row.completion_ids for row in together[3:5]]
+    assert alone[0].completion_ids != alone[1].completion_ids
     other = play_episodes(
         prompts_for(config, "c"), model, tokenizer, config, client=FakeClient(after=AFTER), seed=7
     )
-    assert other[0]["completion_ids"] != alone[0]["completion_ids"]
+    assert other[0].completion_ids != alone[0].completion_ids
 
 
 def test_greedy_episodes_of_one_question_are_equal(
@@ -120,7 +115,7 @@ def test_greedy_episodes_of_one_question_are_equal(
     rows = play_episodes(
         prompts_for(config, "c", "c"), model, tokenizer, config, client=FakeClient(), greedy=True
     )
-    assert rows[0]["completion_ids"] == rows[1]["completion_ids"]
+    assert rows[0].completion_ids == rows[1].completion_ids
 
 
 def test_stats_count_everything(
@@ -131,11 +126,11 @@ def test_stats_count_everything(
         prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(), stats=stats
     )
     assert stats.episodes == len(rows)
-    assert stats.steps == sum(row["steps"] for row in rows)
+    assert stats.steps == sum(row.steps for row in rows)
     # a random model writes no action
-    assert stats.parse_failures == sum(row["parse_failures"] for row in rows) > 0
-    assert stats.env_errors == sum(len(row["env_errors"]) for row in rows) > 0
-    assert stats.sampled_tokens == sum(sum(row["env_mask"]) for row in rows)
+    assert stats.parse_failures == sum(row.parse_failures for row in rows) > 0
+    assert stats.env_errors == sum(len(row.env_errors) for row in rows) > 0
+    assert stats.sampled_tokens == sum(sum(row.env_mask) for row in rows)
     assert 0 < stats.generate_s < stats.rollout_s
     assert stats.env_wait_s > 0
     assert stats.episodes_lost == 0
@@ -151,15 +146,13 @@ def test_a_lost_episode_is_one_masked_eos_without_rewards(
         prompts_for(config, "a", "b", "c"), model, tokenizer, lenient, client=client, stats=stats
     )
     lost = rows[1]
-    assert lost["outcome"] == "infra_failed"
-    assert lost["completion_ids"] == [tokenizer.eos_token_id]
-    assert (lost["env_mask"], lost["logprobs"]) == ([0], [0.0])
-    assert lost["prompt_ids"]
-    assert [lost[name] for name in ("correctness", "progress", "operational", "reward")] == [
-        None
-    ] * 4
+    assert lost.outcome == "infra_failed"
+    assert lost.completion_ids == [tokenizer.eos_token_id]
+    assert (lost.env_mask, lost.logprobs) == ([0], [0.0])
+    assert lost.prompt_ids
+    assert [lost.correctness, lost.progress, lost.operational, lost.reward] == [None] * 4
     assert stats.episodes_lost == 1
-    assert [row["outcome"] for row in (rows[0], rows[2])] == ["budget", "budget"]
+    assert [row.outcome for row in (rows[0], rows[2])] == ["budget", "budget"]
 
 
 def test_too_many_lost_episodes_stop_the_run(
@@ -207,27 +200,25 @@ def test_scripted_rows_hold_the_scripts_ids(
 ) -> None:
     client = FakeClient()
     rows = play_scripted(SCRIPTS, tokenizer, config, client)
-    assert [row["question_id"] for row in rows] == list(SCRIPTS)
-    assert [row["outcome"] for row in rows] == ["correct", "wrong", "abandoned"]
+    assert [row.question_id for row in rows] == list(SCRIPTS)
+    assert [row.outcome for row in rows] == ["correct", "wrong", "abandoned"]
     assert len(client.closed) == 1
     for row, script in zip(rows, SCRIPTS.values(), strict=True):
-        own = [
-            i for i, masked in zip(row["completion_ids"], row["env_mask"], strict=True) if masked
-        ]
+        own = [i for i, masked in zip(row.completion_ids, row.env_mask, strict=True) if masked]
         assert tokenizer.decode(own) == "".join(f"{text}<|im_end|>" for text in script)
-        assert row["actions"] == script
-        assert set(row["logprobs"]) == {0.0}
-    conversation = rows[0]["transcript"]
+        assert row.actions == script
+        assert set(row.logprobs) == {0.0}
+    conversation = rows[0].transcript
     whole = tokenizer.apply_chat_template(conversation, tokenize=False)
-    assert whole.rstrip("\n") == tokenizer.decode(rows[0]["prompt_ids"] + rows[0]["completion_ids"])
+    assert whole.rstrip("\n") == tokenizer.decode(rows[0].ids)
 
 
 def test_random_baseline_needs_no_model(config: GRPOConfig) -> None:
     rows = sample_random_baseline(prompts_for(config, *NAMES), config, FakeClient())
     again = sample_random_baseline(prompts_for(config, *NAMES), config, FakeClient())
-    assert [row["actions"] for row in rows] == [row["actions"] for row in again]
-    assert all(row["actions"] and row["prompt_ids"] == [] for row in rows)
-    assert len({tuple(row["actions"]) for row in rows}) > 1
+    assert [row.actions for row in rows] == [row.actions for row in again]
+    assert all(row.actions and row.prompt_ids == [] for row in rows)
+    assert len({tuple(row.actions) for row in rows}) > 1
 
 
 def test_rollout_func(
@@ -251,7 +242,7 @@ def check_rollout_func(
     tmp_path: Path,
     bound: float,
 ) -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[RolloutRow] = []
     differences: list[float] = []
     stats = RolloutStats()
     lenient = config.override(max_lost_fraction=0.5, learning_rate=1e-3)
@@ -290,21 +281,19 @@ def check_rollout_func(
     assert stats.episodes == len(seen) == 2 * config.rollouts_per_step
     assert model.training  # TRL's own mode is given back after each rollout
     groups = [
-        [row["question_id"] for row in seen[start : start + 4]] for start in range(0, len(seen), 4)
+        [row.question_id for row in seen[start : start + 4]] for start in range(0, len(seen), 4)
     ]
     assert all(len(set(group)) == 1 for group in groups)
     # each draws its own
-    assert len({tuple(row["completion_ids"]) for row in seen if row["question_id"] != "b"}) > 8
+    assert len({tuple(row.completion_ids) for row in seen if row.question_id != "b"}) > 8
     logged = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert len(logged) == 2
     assert {
         f"rewards/reward_{name}/mean" for name in ("correctness", "progress", "operational")
     } <= set(logged[0])
-    rewards = [
-        row["reward"] for row in seen[: config.rollouts_per_step] if row["reward"] is not None
-    ]
+    rewards = [row.reward for row in seen[: config.rollouts_per_step] if row.reward is not None]
     assert logged[0]["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
-    assert len(differences) == sum(sum(row["env_mask"]) for row in seen)
+    assert len(differences) == sum(sum(row.env_mask) for row in seen)
     assert max(differences) < bound
     assert any(not torch.equal(before[name], value) for name, value in model.named_parameters())
 
@@ -327,10 +316,10 @@ EXPERT = {
 }
 
 
-def imitate(model: Qwen3ForCausalLM, rows: list[dict[str, Any]], steps: int) -> None:
+def imitate(model: Qwen3ForCausalLM, rows: list[RolloutRow], steps: int) -> None:
     """Learn the rows' own ids by heart, each under everything before it."""
-    ids = [torch.tensor(row["prompt_ids"] + row["completion_ids"]) for row in rows]
-    own = [torch.tensor([0] * len(row["prompt_ids"]) + row["env_mask"]) for row in rows]
+    ids = [torch.tensor(row.ids) for row in rows]
+    own = [torch.tensor(row.learn_mask) for row in rows]
     ids_R_T = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
     labels_R_T = ids_R_T.where(torch.nn.utils.rnn.pad_sequence(own, batch_first=True) == 1, -100)
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -359,19 +348,19 @@ def test_demonstrations_imitation_and_grpo_over_http(
         server_urls=server_url, data_dir=tiny_data, max_new_tokens=40, learning_rate=1e-3
     )
     scripted = play_scripted(EXPERT, tokenizer, config)
-    assert [row["outcome"] for row in scripted] == ["correct"] * 4
-    assert all(row["reward"] > 1.0 for row in scripted)
+    assert [row.outcome for row in scripted] == ["correct"] * 4
+    assert all(row.reward > 1.0 for row in scripted)
     imitate(model, scripted, steps=60)
 
     rows = {row["question_id"]: row for row in load_question_prompts(config)}
     prompts = [rows[question_id]["prompt"] for question_id in EXPERT]
     played = play_episodes(prompts, model, tokenizer, config, greedy=True)
-    assert [row["texts"] for row in played] == list(EXPERT.values())
+    assert [row.texts for row in played] == list(EXPERT.values())
     for own, demonstration in zip(played, scripted, strict=True):
         for key in ("prompt_ids", "completion_ids", "env_mask", "outcome", "reward", "transcript"):
-            assert own[key] == demonstration[key]
+            assert getattr(own, key) == getattr(demonstration, key)
 
-    seen: list[dict[str, Any]] = []
+    seen: list[RolloutRow] = []
     hot = config.override(temperature=1.5)  # so that a group's episodes differ
     trainer = GRPOTrainer(
         model=model,
@@ -382,8 +371,8 @@ def test_demonstrations_imitation_and_grpo_over_http(
         rollout_func=partial(rollout_func, config=hot, on_rows=lambda batch, _: seen.extend(batch)),
     )
     trainer.train()
-    assert {row["question_id"] for row in seen} <= set(EXPERT)
-    rewards = [row["reward"] for row in seen]
+    assert {row.question_id for row in seen} <= set(EXPERT)
+    rewards = [row.reward for row in seen]
     assert len(set(rewards)) > 1
     logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
     assert logged["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)

@@ -92,23 +92,23 @@ def test_a_lost_episode_leaves_its_groups_baseline_and_is_not_trained(
 ) -> None:
     settings = settings.override(max_lost_fraction=0.5)
     rows, advantages, logged = one_step(model, tokenizer, settings, LosesSome({1, 6}))
-    assert [row["outcome"] == "infra_failed" for row in rows] == [
+    assert [row.outcome == "infra_failed" for row in rows] == [
         number in (1, 6) for number in range(8)
     ]
     for number in (1, 6):
         row = rows[number]
-        assert row["completion_ids"] == [tokenizer.eos_token_id]
-        assert (row["env_mask"], row["logprobs"]) == ([0], [0.0])
-        assert row["correctness"] is row["progress"] is row["operational"] is None
+        assert row.completion_ids == [tokenizer.eos_token_id]
+        assert (row.env_mask, row.logprobs) == ([0], [0.0])
+        assert row.correctness is row.progress is row.operational is None
     for group in (rows[:4], rows[4:]):
-        kept = [row for row in group if row["lost"] is None]
-        mean = sum(row["reward"] for row in kept) / len(kept)
+        kept = [row for row in group if row.lost is None]
+        mean = sum(row.reward for row in kept) / len(kept)
         for row in kept:
-            assert advantages[tuple(row["completion_ids"])] == pytest.approx(
-                row["reward"] - mean, abs=1e-5
+            assert advantages[tuple(row.completion_ids)] == pytest.approx(
+                row.reward - mean, abs=1e-5
             )
     assert advantages[(tokenizer.eos_token_id,)] == 0.0
-    rewards = [row["reward"] for row in rows if row["lost"] is None]
+    rewards = [row.reward for row in rows if row.lost is None]
     assert logged["reward"] == pytest.approx(sum(rewards) / 6, abs=1e-5)
 
 

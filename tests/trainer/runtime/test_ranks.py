@@ -23,6 +23,7 @@ from trainer.errors import ConfigError, RankLost, RolloutError
 from trainer.evaluation.inputs import JobOptions, shared_settings
 from trainer.evaluation.measure import batch_of, shared_play
 from trainer.rollout.loop import play_episodes, rollout_func
+from trainer.rollout.row import RolloutRow
 from trainer.run.folder import Run
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.ranks import (
@@ -160,16 +161,15 @@ def test_a_measurement_is_shared_and_whole(config: GRPOConfig, model: Any, token
     """Three ranks play 4 questions: the rows are those of one, in order, without ids."""
     asked = [row["prompt"] for row in prompts(config, 4)]
 
-    def play(given: Any) -> list[dict[str, Any]]:
+    def play(given: Any) -> list[RolloutRow]:
         return play_episodes(given, model, tokenizer, config, client=FakeClient(), seed=3)
 
     alone = shared_play(play, Ranks())(asked)
-    with_ids = {"prompt_ids", "completion_ids", "env_mask", "logprobs"}
-    assert with_ids <= alone[0].keys()
-    expected = [{key: value for key, value in row.items() if key not in with_ids} for row in alone]
+    assert all(row.ids and row.env_mask and row.logprobs for row in alone)
+    expected = [row.without_ids() for row in alone]
     lock = threading.Lock()  # one model: its modes and caches are not made for threads
 
-    def locked(given: Any) -> list[dict[str, Any]]:
+    def locked(given: Any) -> list[RolloutRow]:
         with lock:
             return play(given)
 
@@ -187,7 +187,7 @@ def test_a_part_of_a_batch_draws_what_it_draws_in_the_whole(
 
     def ids(part: Any, before: dict[str, int]) -> list[list[int]]:
         rows = play_episodes(part, model, tokenizer, config, client=FakeClient(), before=before)
-        return [row["completion_ids"] for row in rows]
+        return [row.completion_ids for row in rows]
 
     whole = ids(batch, {})
     assert len({tuple(one) for one in whole}) == 8
@@ -201,7 +201,7 @@ def test_what_may_be_lost_is_of_the_whole_batch(
     """One of two ranks loses all of its episodes, half of the batch; both see all rows, in the
     batch's order."""
     settings, accelerator = config.override(max_lost_fraction=allowed), Accelerator(cpu=True)
-    seen: dict[int, list[dict[str, Any]]] = {}
+    seen: dict[int, list[RolloutRow]] = {}
     models = [copy.deepcopy(model) for _ in range(2)]
 
     def work(ranks: Ranks) -> Any:
@@ -229,7 +229,7 @@ def test_what_may_be_lost_is_of_the_whole_batch(
         assert not seen  # a batch that is played again is not recorded
         return
     for rows in seen.values():
-        assert [(row["question_id"], row["lost"] is None) for row in rows] == [("q0", True)] * 4 + [
+        assert [(row.question_id, row.lost is None) for row in rows] == [("q0", True)] * 4 + [
             ("q1", False)
         ] * 4
     assert len(seen) == 2

@@ -57,12 +57,12 @@ def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
     prompts = [prompt_of(name, "?", config) for name in ("a", "b", "a")]
     with policy_of(chat) as policy:
         rows = play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
-    assert [row["outcome"] for row in rows] == ["correct"] * 3
-    assert [row["texts"] for row in rows] == [TURNS] * 3
-    assert [row["actions"][1] for row in rows] == ["QUERY: SELECT COUNT(*) FROM orders"] * 3
+    assert [row.outcome for row in rows] == ["correct"] * 3
+    assert [row.texts for row in rows] == [TURNS] * 3
+    assert [row.actions[1] for row in rows] == ["QUERY: SELECT COUNT(*) FROM orders"] * 3
     last = [body["messages"] for body in chat.requests if len(body["messages"]) == 6]
     # system, then three observations with two texts between
-    assert last == [row["transcript"][:6] for row in rows]
+    assert last == [row.transcript[:6] for row in rows]
     assert policy.usage.requests == len(chat.requests) == 9
     assert policy.usage.completion_tokens == 3 * sum(len(text.split()) for text in TURNS)
     assert policy.usage.prompt_tokens == sum(
@@ -150,10 +150,10 @@ def test_one_request_that_always_fails_loses_its_episode_and_no_other(
         rows = play_episodes(
             prompts, None, None, config, client=FakeClient(), policy=policy, check_lost=False
         )
-        assert [row["outcome"] for row in rows] == ["infra_failed", "correct"]
-        assert "out of memory" in rows[0]["lost"]
-        assert chat.url in rows[0]["lost"]
-        assert rows[0]["correctness"] is None
+        assert [row.outcome for row in rows] == ["infra_failed", "correct"]
+        assert "out of memory" in rows[0].lost
+        assert chat.url in rows[0].lost
+        assert rows[0].correctness is None
         assert policy.usage.failed == 1
         chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 6
         with pytest.raises(RolloutError, match="2 of 2"):
@@ -243,7 +243,7 @@ def test_a_conversation_beyond_the_context_window_ends_the_episode(
             client=FakeClient(),
             policy=policy,
         )
-    assert [row["outcome"] for row in rows] == ["abandoned"] * 2
+    assert [row.outcome for row in rows] == ["abandoned"] * 2
     assert policy.usage.overflows == 2
 
 
@@ -286,7 +286,7 @@ def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
         [row] = play_episodes(
             [prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy
         )
-    assert (row["parse_failures"], row["actions"]) == (2, ["QUERY: (empty)"] * 2)
+    assert (row.parse_failures, row.actions) == (2, ["QUERY: (empty)"] * 2)
     assert policy.usage.cut == 2
 
 

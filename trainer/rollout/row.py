@@ -1,0 +1,52 @@
+"""`RolloutRow`: the record of one played episode, as `play_episodes` returns it."""
+
+from dataclasses import dataclass, field, replace
+
+from shared.models import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRow:
+    """One played episode. P and C are the lengths of its prompt and completion in tokens.
+
+    The four rewards are None in an episode that infrastructure lost (outcome `infra_failed`), and
+    its completion is one EOS with mask 0. An episode played without a tokenizer has no token ids.
+    """
+
+    question_id: str
+    outcome: Outcome
+    prompt_ids: list[int] = field(default_factory=list)  # [P]
+    completion_ids: list[int] = field(default_factory=list)  # [C]; ends where context is first cut
+    env_mask: list[int] = field(default_factory=list)  # [C]; 1: sampled, 0: environment's tokens
+    logprobs: list[float] = field(default_factory=list)  # [C]; 0.0 where env_mask is 0
+    correctness: float | None = None
+    progress: float | None = None  # the final potential, in [0, 1]
+    operational: float | None = None
+    reward: float | None = None  # total of the server's ledger
+    steps: int = 0
+    parse_failures: int = 0  # texts that were no action and were sent as a QUERY
+    env_errors: list[str] = field(default_factory=list)  # error codes of the environment
+    context_overflow: bool = False  # the episode ended for lack of room in the context window
+    context_truncations: int = 0  # times the context was cut to the prompt and the last turns
+    prompt_tokens: int = 0  # read by the model
+    sampled_tokens: int = 0  # written by the model
+    actions: list[str] = field(default_factory=list)  # canonical texts of the answered steps
+    rewards: list[float] = field(default_factory=list)  # of the answered steps
+    observations: list[str] = field(default_factory=list)  # digests; the first is the reset's
+    texts: list[str] = field(default_factory=list)  # the policy's texts, unparsed
+    transcript: list[dict[str, str]] = field(default_factory=list)  # chat messages
+    lost: str | None = None  # the error that lost the episode
+
+    @property
+    def ids(self) -> list[int]:
+        """Token ids of the whole row, [P + C]."""
+        return self.prompt_ids + self.completion_ids
+
+    @property
+    def learn_mask(self) -> list[int]:
+        """1 for every id of the policy, 0 for all others, [P + C]."""
+        return [0] * len(self.prompt_ids) + self.env_mask
+
+    def without_ids(self) -> "RolloutRow":
+        """Return the row without token ids, which other processes do not need."""
+        return replace(self, prompt_ids=[], completion_ids=[], env_mask=[], logprobs=[])

@@ -19,6 +19,7 @@ from shared.dataset import (
     Question,
     check_databases,
     data_digest,
+    data_directory,
     database_path,
     load_open_questions,
     load_splits,
@@ -46,7 +47,7 @@ class QuestionBank:
         open_questions: Sequence[OpenQuestion] = (),
     ) -> None:
         """`load` is the usual way. `QuestionLoadError` where a question_id is there twice."""
-        self.data_dir = Path(data_dir).absolute()
+        self.data_dir = data_directory(data_dir).absolute()
         self.splits = splits
         self.open = list(open_questions)
         self.policy = policy or SqlPolicy()
@@ -71,7 +72,7 @@ class QuestionBank:
     def load(cls, data_dir: Path | str, policy: SqlPolicy | None = None) -> "QuestionBank":
         """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names
         what is wrong."""
-        data_dir = Path(data_dir)
+        data_dir = data_directory(data_dir)
         splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
         every: list[Question | OpenQuestion] = [
             question for questions in splits.values() for question in questions

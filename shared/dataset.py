@@ -4,6 +4,9 @@
     DIR/questions/questions_<split>.json      a JSON array of `Question`
     DIR/questions/open_questions.json         optional: a JSON array of `OpenQuestion`, which have no gold
 
+A directory below `data/` that has no questions/ in the working directory is looked up among the files
+that ship with the packages (`shared.shipped`).
+
 `split` is "train" or "eval". An eval question is `unseen` where no training question touches its
 database, else `seen`.
 
@@ -25,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from shared.errors import DatabaseLoadError, QuestionLoadError
 from shared.models import AnswerType, Difficulty
+from shared.shipped import shipped_path
 
 T = TypeVar("T")
 
@@ -69,6 +73,11 @@ def is_dev_question(question_id: str) -> bool:
     return question_id.startswith(DEV_PREFIXES)
 
 
+def data_directory(data_dir: Path | str) -> Path:
+    """Return the data directory to read for `data_dir`: itself or a shipped one."""
+    return shipped_path(Path(data_dir) / "questions").parent
+
+
 def questions_path(data_dir: Path, split: str) -> Path:
     return Path(data_dir) / "questions" / f"questions_{split}.json"
 
@@ -90,18 +99,17 @@ def load_questions(path: Path) -> list[Question]:
 def load_open_questions(data_dir: Path) -> list[OpenQuestion]:
     """The open questions of a data directory, of which most have none. Errors as of
     `load_questions`."""
-    path = open_questions_path(data_dir)
+    path = open_questions_path(data_directory(data_dir))
     return _load(path, _OPEN_QUESTIONS) if path.exists() else []
 
 
 def load_splits(data_dir: Path) -> dict[str, list[Question]]:
     """Every questions file of a data directory, by split. There may be none where there are open
     questions."""
-    paths = sorted((Path(data_dir) / "questions").glob("questions_*.json"))
-    if not paths and not open_questions_path(data_dir).exists():
-        raise QuestionLoadError(
-            f"no questions_<split>.json in {Path(data_dir) / 'questions'}; {_REMEDY}"
-        )
+    folder = data_directory(data_dir) / "questions"
+    paths = sorted(folder.glob("questions_*.json"))
+    if not paths and not open_questions_path(folder.parent).exists():
+        raise QuestionLoadError(f"no questions_<split>.json in {folder}; {_REMEDY}")
     return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
 
 
@@ -109,7 +117,7 @@ def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]
     """`DatabaseLoadError` naming the first database file that the questions need and that isn't
     there."""
     for db_id in sorted({question.database_name for question in questions}):
-        path = database_path(data_dir, db_id)
+        path = database_path(data_directory(data_dir), db_id)
         if not path.is_file():
             raise DatabaseLoadError(f"no database at {path}, which questions name; {_REMEDY}")
 
@@ -117,9 +125,10 @@ def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]
 def data_digest(data_dir: Path) -> str:
     """SHA-256, in hex, over every questions file and every database, by relative path and content."""
     total = hashlib.sha256()
-    files = sorted(Path(data_dir).glob("questions/questions_*.json"))
-    files += filter(Path.exists, [open_questions_path(Path(data_dir))])
-    files += sorted(Path(data_dir).glob("databases/*/*.sqlite"))
+    data_dir = data_directory(data_dir)
+    files = sorted(data_dir.glob("questions/questions_*.json"))
+    files += filter(Path.exists, [open_questions_path(data_dir)])
+    files += sorted(data_dir.glob("databases/*/*.sqlite"))
     for path in files:
         total.update(json.dumps(path.relative_to(data_dir).as_posix()).encode())
         with path.open("rb") as file:
@@ -129,7 +138,7 @@ def data_digest(data_dir: Path) -> str:
 
 def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:
     try:
-        questions = kind.validate_json(Path(path).read_bytes())
+        questions = kind.validate_json(shipped_path(path).read_bytes())
     except OSError as error:
         raise QuestionLoadError(
             f"can't read the questions file {path}: {error.strerror}; {_REMEDY}"

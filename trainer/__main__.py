@@ -235,18 +235,18 @@ def doctor(
     job can run."""
     from trainer.doctor import Status, can_run, examine
 
-    findings = examine(data, model, server or [])
+    diagnoses = examine(data, model, server or [])
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
-    for finding in findings:
-        line = f"{finding.status.upper():5} {finding.name:18} {finding.found}"
+    for diagnosis in diagnoses:
+        line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"
         console.print(
-            line, style=styles[finding.status], markup=False, highlight=False, soft_wrap=True
+            line, style=styles[diagnosis.status], markup=False, highlight=False, soft_wrap=True
         )
-        if finding.remedy:
+        if diagnosis.remedy:
             console.print(
-                f"{'':24} -> {finding.remedy}", markup=False, highlight=False, soft_wrap=True
+                f"{'':24} -> {diagnosis.remedy}", markup=False, highlight=False, soft_wrap=True
             )
-    runs = can_run(findings)
+    runs = can_run(diagnoses)
     console.print(
         "the offline job can run: make train" if runs else "the offline job can't run yet",
         highlight=False,

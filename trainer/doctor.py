@@ -1,15 +1,13 @@
-"""`python -m trainer doctor`: what this machine has for a training run, what is missing and the
-command that gets it.
+"""`python -m trainer doctor`: what this machine has for a training run, what is missing, and how to
+get it.
 
-Every check runs alone and imports what it checks only then, so that the doctor also works where
-packages are missing.
+Every check imports what it checks inside, so that the doctor also works where packages are missing.
 """
 
 import hashlib
 import importlib.metadata
 import importlib.util
 import os
-import re
 import sys
 import tomllib
 from collections import Counter
@@ -17,261 +15,233 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.shipped import shipped_path
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 MIN_PYTHON = (3, 11)
-# where the sources lie: pyproject.toml is there in a checkout
-ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"  # only in a checkout
 SERVER_MODULES = ("env_server", "fastapi", "uvicorn", "apsw", "pydantic_settings")
-INSTALL = "make install   (or: pip install -c constraints.txt -e '.[dev]')"
+OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
+INSTALL = (
+    "make install   (or: pip install -c constraints.txt -e '.[dev]')"
+    if PYPROJECT.is_file()
+    else "pip install 'sqlenv[server,trainer]'"
+)
 
 
 class Status(StrEnum):
+    """Whether a check passed."""
+
     OK = "ok"
-    NOTE = "note"  # missing, but the offline job runs without it
+    NOTE = "note"  # something is missing that the offline job doesn't need
     FAIL = "fail"  # the offline job can't run
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One line of the report. `remedy` is the exact command, or empty."""
 
     name: str
     status: Status
-    found: str
+    detail: str
     remedy: str = ""
 
 
-def requirements() -> list[tuple[str, str, str]]:
-    """(extra, package, specifier) of every requirement of this project; the extra is "" for those
-    that always apply.
+def requirements() -> Iterator[tuple[str, "Requirement"]]:
+    """Yield (extra, requirement) for this project's requirements on this platform.
 
-    Read from pyproject.toml in a checkout, else from the installed package; markers are dropped.
+    The extra is "" for the base requirements. They are read from pyproject.toml in a checkout, else
+    from the installed package.
     """
-    path = ROOT / "pyproject.toml"
-    if path.is_file():
-        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    from packaging.requirements import Requirement
+
+    if PYPROJECT.is_file():
+        project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
         groups = {"": project["dependencies"], **project["optional-dependencies"]}
-        pairs = [(extra, text) for extra, texts in groups.items() for text in texts]
     else:
-        pairs = []
-        for text in importlib.metadata.requires("sqlenv") or []:
-            marker = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", text)
-            pairs.append((marker[1] if marker else "", text))
-    found = []
-    for extra, text in pairs:
-        match = re.match(r"\s*([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)", text)
-        if match and match[1] != "sqlenv":
-            found.append((extra, match[1], match[2].strip()))
-    return found
+        texts = importlib.metadata.requires("sqlenv") or []
+        extras = importlib.metadata.metadata("sqlenv").get_all("Provides-Extra") or []
+        groups = {"": [text for text in texts if "extra ==" not in text]}
+        groups |= {
+            name: [text for text in texts if f'extra == "{name}"' in text] for name in extras
+        }
+    for extra, texts in groups.items():
+        for requirement in map(Requirement, texts):
+            marker = requirement.marker
+            if requirement.name != "sqlenv" and (not marker or marker.evaluate({"extra": extra})):
+                yield extra, requirement
 
 
-def _version(text: str) -> tuple[int, ...]:
-    """The release part of a version as numbers: "2.13.0+cpu" is (2, 13, 0)."""
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(map(int, match[0].split("."))) if match else ()
+def check_python() -> Iterator[Diagnosis]:
+    """Check the version of Python."""
+    version, needed = ".".join(map(str, sys.version_info[:3])), ".".join(map(str, MIN_PYTHON))
+    detail = f"{version} at {sys.executable}"
+    if sys.version_info[:2] >= MIN_PYTHON:
+        yield Diagnosis("Python", Status.OK, detail)
+    else:
+        remedy = f"install Python {needed} or newer, then: make install PYTHON=python{needed}"
+        yield Diagnosis("Python", Status.FAIL, detail, remedy)
 
 
-def _satisfies(version: str, specifier: str) -> bool:
-    """Whether a version meets `>=` bounds, the only kind that this project writes."""
-    bounds = [
-        part.strip().removeprefix(">=")
-        for part in specifier.split(",")
-        if part.strip().startswith(">=")
-    ]
-    return all(_version(version) >= _version(bound) for bound in bounds)
-
-
-def check_python() -> Iterator[Finding]:
-    found = ".".join(map(str, sys.version_info[:3]))
-    ok = sys.version_info[:2] >= MIN_PYTHON
-    needed = ".".join(map(str, MIN_PYTHON))
-    yield Finding(
-        "Python",
-        Status.OK if ok else Status.FAIL,
-        f"{found} at {sys.executable}",
-        "" if ok else f"install Python {needed} or newer, then: make install PYTHON=python{needed}",
-    )
-
-
-def check_packages(extras: tuple[str, ...] = ("", "server", "trainer", "dev")) -> Iterator[Finding]:
-    """One line a package. Those of `dev` are only noted: they are for tests."""
-    for extra, package, specifier in requirements():
-        if extra not in extras:
+def check_packages() -> Iterator[Diagnosis]:
+    """Check every package, one line each; those for development only where one is missing."""
+    for extra, requirement in requirements():
+        if extra not in ("", "server", "trainer", "dev"):
             continue
+        package = requirement.name
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            version = ""
-        ok = bool(version) and _satisfies(version, specifier)
-        if ok and extra == "dev":
-            continue
-        bad = Status.NOTE if extra == "dev" or package in ("uvloop", "httptools") else Status.FAIL
-        shown = (
-            (version or "not installed")
-            if ok
-            else f"{version or 'not installed'}, needs {specifier or 'any version'}"
-        )
-        yield Finding(package, Status.OK if ok else bad, shown, "" if ok else INSTALL)
+            version = "not installed"
+        else:
+            if requirement.specifier.contains(version, prereleases=True):
+                if extra != "dev":
+                    yield Diagnosis(package, Status.OK, version)
+                continue
+        status = Status.NOTE if extra == "dev" or package in OPTIONAL else Status.FAIL
+        detail = f"{version}, needs {requirement.specifier or 'any version'}"
+        yield Diagnosis(package, status, detail, INSTALL)
 
 
-def check_device() -> Iterator[Finding]:
+def check_device() -> Iterator[Diagnosis]:
+    """Check the GPUs, and report the CPU threads that training uses."""
     if importlib.util.find_spec("torch") is None:
-        yield Finding("device", Status.FAIL, "no torch", INSTALL)
+        yield Diagnosis("device", Status.FAIL, "torch is not installed", INSTALL)
         return
     import torch
 
     from trainer.runtime.cpu_budget import usable_cores, usable_threads
 
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(index)
-            native = (
-                "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
-            )
-            memory = properties.total_memory / 2**30
-            yield Finding(
-                "device",
-                Status.OK,
-                f"cuda:{index} {properties.name}, {memory:.0f} GiB, bfloat16 {native}",
-            )
-    else:
-        yield Finding(
-            "device", Status.OK, "no CUDA device: the CPU, which is what the offline preset uses"
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        detail = (
+            f"cuda:{index} {properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
+            f"bfloat16 {'native' if native else 'emulated'}"
         )
+        yield Diagnosis("device", Status.OK, detail)
+    if not torch.cuda.is_available():
+        detail = "no CUDA device: training uses the CPU, as the offline preset does"
+        yield Diagnosis("device", Status.OK, detail)
     threads = usable_threads(torch.get_num_threads())
-    yield Finding(
-        "threads",
-        Status.OK,
-        f"{usable_cores()} CPU cores for this process, training uses {threads} threads",
-    )
+    detail = f"{usable_cores()} CPU cores for this process, training uses {threads} threads"
+    yield Diagnosis("threads", Status.OK, detail)
 
 
-def check_server(urls: list[str]) -> Iterator[Finding]:
-    """Every URL's health and data; without a URL, whether a run can start a server of its own."""
+def check_server(urls: list[str]) -> Iterator[Diagnosis]:
+    """Check every URL's version and data; without URLs, whether a run can start its own server."""
     if not urls:
         missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
-        yield Finding(
-            "server",
-            Status.FAIL if missing else Status.OK,
-            f"can't be started: no module {', '.join(missing)}"
-            if missing
-            else "none named: a run starts its own",
-            INSTALL if missing else "",
-        )
+        if missing:
+            detail = f"can't be started: no module {', '.join(missing)}"
+            yield Diagnosis("server", Status.FAIL, detail, INSTALL)
+        else:
+            yield Diagnosis("server", Status.OK, "no --server given: a run starts its own")
         return
     import httpx
 
     from shared.client.auth import bearer
 
+    start = "python -m env_server --host 127.0.0.1 --port 8000 --data data   (or omit --server)"
     for url in urls:
         try:
             reply = httpx.get(f"{url.rstrip('/')}/metadata", headers=bearer(), timeout=5.0)
             reply.raise_for_status()
-            facts = reply.json()
-            served = f"questions {facts['questions']} on {facts['databases']} databases, data {facts['data_digest']}"
-            rules = f"rewards {facts['reward_version']}, SQLite {facts['sqlite_version']}"
-            found = f"{url}: version {facts['version']}, {rules}, {served}"
-            yield Finding("server", Status.OK, found)
-        except (httpx.HTTPError, ValueError, KeyError, TypeError, httpx.InvalidURL) as error:
-            yield Finding(
-                "server",
-                Status.FAIL,
-                f"{url}: {type(error).__name__}: {error}",
-                "python -m env_server --host 127.0.0.1 --port 8000 --data data   (or leave --server out)",
+            metadata = reply.json()
+            detail = (
+                f"{url}: version {metadata['version']}, rewards {metadata['reward_version']}, "
+                f"SQLite {metadata['sqlite_version']}, questions {metadata['questions']} on "
+                f"{metadata['databases']} databases, data {metadata['data_digest']}"
             )
+            yield Diagnosis("server", Status.OK, detail)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, httpx.InvalidURL) as error:
+            detail = f"{url}: {type(error).__name__}: {error}"
+            yield Diagnosis("server", Status.FAIL, detail, start)
 
 
-def check_data(data_dir: Path) -> Iterator[Finding]:
+def check_data(data_dir: Path) -> Iterator[Diagnosis]:
+    """Check the questions and databases of a data directory."""
     if importlib.util.find_spec("pydantic") is None:
-        yield Finding("data", Status.FAIL, "can't be read without pydantic", INSTALL)
+        yield Diagnosis("data", Status.FAIL, "can't be read without pydantic", INSTALL)
         return
     from shared.dataset import check_databases, data_digest, load_questions, questions_path
     from shared.errors import DataError
 
-    whole = True
+    complete = True
     for split in ("train", "eval"):
-        path = questions_path(data_dir, split)
+        name, path = f"{split} questions", questions_path(data_dir, split)
         try:
             questions = load_questions(path)
             check_databases(data_dir, questions)
         except DataError as error:
-            whole = False
-            yield Finding(f"{split} questions", Status.FAIL, str(error), "python -m data build")
+            complete = False
+            yield Diagnosis(name, Status.FAIL, str(error), "python -m data build")
             continue
         levels = Counter(question.difficulty for question in questions)
-        parts = ", ".join(f"{levels[level]} {level}" for level in ("easy", "medium", "hard"))
+        counts = ", ".join(f"{levels[level]} {level}" for level in ("easy", "medium", "hard"))
         databases = len({question.database_name for question in questions})
-        yield Finding(
-            f"{split} questions",
-            Status.OK,
-            f"{path}: {len(questions)} ({parts}) on {databases} databases",
-        )
-    if whole:
-        yield Finding("data digest", Status.OK, data_digest(data_dir))
+        detail = f"{path}: {len(questions)} ({counts}) on {databases} databases"
+        yield Diagnosis(name, Status.OK, detail)
+    if complete:
+        yield Diagnosis("data digest", Status.OK, data_digest(data_dir))
 
 
-def check_model(name: str) -> Iterator[Finding]:
-    """Whether the base model is here. A hub name is only noted: it would be downloaded."""
+def check_model(name: str) -> Iterator[Diagnosis]:
+    """Check that the base model is on this machine; a Hugging Face name is only noted."""
     from trainer.runtime.models import looks_local
 
-    path = Path(name)
+    path = shipped_path(name)
     weights = sorted(path.glob("*.safetensors"))
     if weights and (path / "config.json").is_file():
-        digest = hashlib.sha256(
-            b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
-        ).hexdigest()
+        digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
         size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
-        yield Finding("model", Status.OK, f"{path}: {size:.1f} MiB, weights {digest[:12]}")
-    elif not looks_local(name):
-        yield Finding(
-            "model", Status.NOTE, f"{name} is not a directory: it would be downloaded from the hub"
-        )
+        detail = f"{path}: {size:.1f} MiB, weights {hashlib.sha256(digests).hexdigest()[:12]}"
+        yield Diagnosis("model", Status.OK, detail)
+    elif looks_local(name):
+        remedy = "python -m trainer pretrain   (takes about an hour)"
+        yield Diagnosis("model", Status.FAIL, f"no model at {path}", remedy)
     else:
-        yield Finding(
-            "model",
-            Status.FAIL,
-            f"no model at {path}",
-            "python -m trainer pretrain   (takes about an hour)",
-        )
+        detail = f"{name} is not a directory: it would be downloaded from the Hugging Face hub"
+        yield Diagnosis("model", Status.NOTE, detail)
 
 
-def check_spider() -> Iterator[Finding]:
-    named = os.environ.get("SPIDER_DIR", "")
-    if named and Path(named).is_dir():
-        yield Finding(
-            "Spider",
-            Status.OK,
-            f"{named} (SPIDER_DIR)",
-            f"python -m data import spider {named} --out spider",
-        )
+def check_spider() -> Iterator[Diagnosis]:
+    """Check for the Spider data set, which is optional."""
+    folder = os.environ.get("SPIDER_DIR", "")
+    if folder and Path(folder).is_dir():
+        command = f"python -m data import spider {folder} --out spider"
+        yield Diagnosis("Spider", Status.OK, f"{folder} (SPIDER_DIR)", command)
         return
-    where = f"SPIDER_DIR is {named}, which is no folder" if named else "SPIDER_DIR is not set"
-    yield Finding(
-        "Spider", Status.NOTE, f"{where}; real data is optional", "python -m data fetch spider"
-    )
+    problem = f"SPIDER_DIR is {folder}, not a folder" if folder else "SPIDER_DIR is not set"
+    detail = f"{problem}; real data is optional"
+    yield Diagnosis("Spider", Status.NOTE, detail, "python -m data fetch spider")
 
 
-def examine(data_dir: Path, model: str, urls: list[str]) -> list[Finding]:
-    """Every check in order. A check that fails by itself becomes a finding and does not end the
-    others."""
-    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
-        ("Python", check_python),
-        ("packages", check_packages),
-        ("device", check_device),
-        ("server", lambda: check_server(urls)),
-        ("data", lambda: check_data(data_dir)),
-        ("model", lambda: check_model(model)),
-        ("Spider", check_spider),
-    ]
-    findings: list[Finding] = []
-    for name, check in checks:
+def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
+    """Run every check; one that raises becomes a failed diagnosis and doesn't stop the others."""
+    checks: dict[str, Callable[[], Iterator[Diagnosis]]] = {
+        "Python": check_python,
+        "packages": check_packages,
+        "device": check_device,
+        "server": lambda: check_server(urls),
+        "data": lambda: check_data(data_dir),
+        "model": lambda: check_model(model),
+        "Spider": check_spider,
+    }
+    diagnoses: list[Diagnosis] = []
+    for name, check in checks.items():
         try:
-            findings.extend(check())
-        except Exception as error:  # the doctor reports whatever is broken
-            findings.append(Finding(name, Status.FAIL, f"{type(error).__name__}: {error}", INSTALL))
-    return findings
+            diagnoses.extend(check())
+        except Exception as error:  # whatever is broken is reported
+            detail = f"{type(error).__name__}: {error}"
+            diagnoses.append(Diagnosis(name, Status.FAIL, detail, INSTALL))
+    return diagnoses
 
 
-def can_run(findings: list[Finding]) -> bool:
-    """Whether nothing that the offline job needs is missing."""
-    return all(finding.status is not Status.FAIL for finding in findings)
+def can_run(diagnoses: list[Diagnosis]) -> bool:
+    """Return whether the offline job can run."""
+    return all(diagnosis.status is not Status.FAIL for diagnosis in diagnoses)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from env_server.questions import QuestionBank
+from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch
 from shared.models import MAX_STEP_BUDGET
 from shared.run_files import RunFiles
@@ -65,7 +66,7 @@ class RunFolder(RunFiles):
     def bank(self, data_dir: Path | None = None) -> QuestionBank:
         """The questions that it was played on, from `data_dir` where given. `DigestMismatch` where
         they are others."""
-        place = data_dir or self.data_dir
+        place = data_directory(data_dir or self.data_dir)
         if not place.is_dir():
             said = (
                 ""

@@ -17,14 +17,14 @@ from trainer.doctor import (
 )
 
 
-def statuses(findings: Any) -> dict[str, Status]:
-    return {finding.name: finding.status for finding in findings}
+def statuses(diagnoses: Any) -> dict[str, Status]:
+    return {diagnosis.name: diagnosis.status for diagnosis in diagnoses}
 
 
 def test_this_checkout_has_what_it_needs() -> None:
-    findings = list(check_packages())
-    assert {"torch", "trl", "transformers", "fastapi", "apsw"} <= statuses(findings).keys()
-    assert not [finding for finding in findings if finding.status is Status.FAIL]
+    diagnoses = list(check_packages())
+    assert {"torch", "trl", "transformers", "fastapi", "apsw"} <= statuses(diagnoses).keys()
+    assert not [diagnosis for diagnosis in diagnoses if diagnosis.status is Status.FAIL]
 
 
 def test_a_missing_package_and_an_old_one_come_with_the_command(
@@ -38,51 +38,82 @@ def test_a_missing_package_and_an_old_one_come_with_the_command(
         return "0.9" if name == "fastapi" else real(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    found = {finding.name: finding for finding in check_packages()}
+    found = {diagnosis.name: diagnosis for diagnosis in check_packages()}
     assert found["trl"].status is Status.FAIL
-    assert "not installed, needs >=" in found["trl"].found
+    assert "not installed, needs <1.17,>=" in found["trl"].detail
     assert "make install" in found["trl"].remedy
-    assert "0.9, needs >=" in found["fastapi"].found
+    assert "0.9, needs >=" in found["fastapi"].detail
     assert found["torch"].status is Status.OK
 
 
-def test_versions_are_compared_as_numbers() -> None:
-    assert doctor._satisfies("2.13.0+cpu", ">=2.8")
-    assert doctor._satisfies("0.10", ">=0.9")
-    assert not doctor._satisfies("2.8.0rc1", ">=2.8.1")
-    assert doctor._satisfies("1.0", "")
+@pytest.mark.parametrize(
+    ("package", "version", "status"),
+    [
+        ("torch", "2.13.0+cpu", Status.OK),
+        ("torch", "2.13.0rc1", Status.OK),
+        ("torch", "2.8.0rc1", Status.FAIL),
+        ("torch", "2.7", Status.FAIL),
+        ("trl", "1.17.0", Status.FAIL),
+        ("uvloop", "0.1", Status.NOTE),
+        ("pytest", "8.0", Status.NOTE),
+    ],
+)
+def test_versions_are_compared_as_versions(
+    monkeypatch: pytest.MonkeyPatch, package: str, version: str, status: Status
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    assert statuses(check_packages())[package] is status
+
+
+def test_an_installed_package_has_the_requirements_of_the_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named = {(extra, requirement.name) for extra, requirement in doctor.requirements()}
+    assert {("", "httpx"), ("server", "apsw"), ("trainer", "trl"), ("dev", "ruff")} <= named
+    lines = [
+        f"Requires-Dist: {name}" + (f'; extra == "{extra}"' if extra else "")
+        for extra, name in sorted(named)
+    ]
+    lines += [f"Provides-Extra: {extra}" for extra in {extra for extra, _ in named if extra}]
+    folder = tmp_path / "sqlenv-0.1.0.dist-info"
+    folder.mkdir()
+    text = "\n".join(["Metadata-Version: 2.4", "Name: sqlenv", "Version: 0.1.0", *lines])
+    (folder / "METADATA").write_text(text + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "PYPROJECT", tmp_path / "pyproject.toml")
+    assert {(extra, one.name) for extra, one in doctor.requirements()} == named
 
 
 def test_data_is_counted_and_digested(tmp_path: Path) -> None:
-    findings = list(check_data(make_data(tmp_path)))
-    assert can_run(findings)
-    assert "12 (4 easy, 4 medium, 4 hard) on 2 databases" in findings[0].found
-    assert len(findings[-1].found) == 64
+    diagnoses = list(check_data(make_data(tmp_path)))
+    assert can_run(diagnoses)
+    assert "12 (4 easy, 4 medium, 4 hard) on 2 databases" in diagnoses[0].detail
+    assert len(diagnoses[-1].detail) == 64
 
 
 def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
-    findings = list(check_data(tmp_path / "nowhere"))
-    assert not can_run(findings)
-    assert str(tmp_path / "nowhere") in findings[0].found
-    assert "python -m data build" in findings[0].remedy
+    diagnoses = list(check_data(tmp_path / "nowhere"))
+    assert not can_run(diagnoses)
+    assert str(tmp_path / "nowhere") in diagnoses[0].detail
+    assert "python -m data build" in diagnoses[0].remedy
 
 
 def test_a_missing_database_is_named(tmp_path: Path) -> None:
     make_data(tmp_path)
     (tmp_path / "databases" / "farm" / "farm.sqlite").unlink()
-    findings = {finding.name: finding for finding in check_data(tmp_path)}
-    assert findings["train questions"].status is Status.OK  # farm is not trained on
-    assert findings["eval questions"].status is Status.FAIL
-    assert "farm.sqlite" in findings["eval questions"].found
+    diagnoses = {diagnosis.name: diagnosis for diagnosis in check_data(tmp_path)}
+    assert diagnoses["train questions"].status is Status.OK  # farm is not trained on
+    assert diagnoses["eval questions"].status is Status.FAIL
+    assert "farm.sqlite" in diagnoses["eval questions"].detail
 
 
 def test_an_unreachable_server_is_named() -> None:
-    (finding,) = check_server(["http://127.0.0.1:9"])
-    assert finding.status is Status.FAIL
-    assert "http://127.0.0.1:9" in finding.found
-    assert "python -m env_server" in finding.remedy
-    (finding,) = check_server(["no url"])
-    assert finding.status is Status.FAIL
+    (diagnosis,) = check_server(["http://127.0.0.1:9"])
+    assert diagnosis.status is Status.FAIL
+    assert "http://127.0.0.1:9" in diagnosis.detail
+    assert "python -m env_server" in diagnosis.remedy
+    (diagnosis,) = check_server(["no url"])
+    assert diagnosis.status is Status.FAIL
 
 
 def test_the_model_is_looked_for(tmp_path: Path, model: Any) -> None:
@@ -92,7 +123,7 @@ def test_the_model_is_looked_for(tmp_path: Path, model: Any) -> None:
     model.save_pretrained(tmp_path / "base")
     (found,) = check_model(str(tmp_path / "base"))
     assert found.status is Status.OK
-    assert "MiB" in found.found
+    assert "MiB" in found.detail
 
 
 @pytest.mark.parametrize(
@@ -108,15 +139,15 @@ def test_a_hub_name_is_what_training_takes_for_one(
     name: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (finding,) = check_model(name)
-    assert finding.status is status
+    (diagnosis,) = check_model(name)
+    assert diagnosis.status is status
 
 
 def test_spider_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SPIDER_DIR", raising=False)
-    (finding,) = doctor.check_spider()
-    assert finding.status is Status.NOTE
-    assert "python -m data fetch spider" in finding.remedy
+    (diagnosis,) = doctor.check_spider()
+    assert diagnosis.status is Status.NOTE
+    assert "python -m data fetch spider" in diagnosis.remedy
     monkeypatch.setenv("SPIDER_DIR", str(tmp_path))
     assert next(doctor.check_spider()).status is Status.OK
 
@@ -128,6 +159,8 @@ def test_one_broken_check_does_not_end_the_others(
         raise RuntimeError("driver mismatch")
 
     monkeypatch.setattr(doctor, "check_device", broken)
-    findings = examine(make_data(tmp_path), str(tmp_path), [])
-    assert "driver mismatch" in {finding.name: finding.found for finding in findings}["device"]
-    assert "data digest" in statuses(findings)
+    diagnoses = examine(make_data(tmp_path), str(tmp_path), [])
+    assert (
+        "driver mismatch" in {diagnosis.name: diagnosis.detail for diagnosis in diagnoses}["device"]
+    )
+    assert "data digest" in statuses(diagnoses)

@@ -21,7 +21,7 @@ from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, samp
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
 from trainer.run.records import Book, Episode
-from trainer.runtime.out_of_memory import memory_told
+from trainer.runtime.out_of_memory import reporting_out_of_memory
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
@@ -147,7 +147,7 @@ def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
         autocast = (
             torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
         )
-        with memory_told(config, f"playing {episodes} episodes of an evaluation"), autocast:
+        with reporting_out_of_memory(config, f"playing {episodes} episodes of an evaluation"), autocast:
             yield
     finally:
         model.train(was_training)

@@ -23,7 +23,7 @@ from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.parsing import ParsedAction, parse_model_output
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.runtime.out_of_memory import memory_told
+from trainer.runtime.out_of_memory import reporting_out_of_memory
 from trainer.runtime.ranks import Ranks
 
 __all__ = [
@@ -150,7 +150,7 @@ def rollout_func(
                 playing = (
                     f"playing the {len(prompts)} episodes of step {trainer.state.global_step + 1}"
                 )
-                with memory_told(config, playing), trainer.accelerator.autocast():
+                with reporting_out_of_memory(config, playing), trainer.accelerator.autocast():
                     return play_episodes(
                         prompts,
                         model,

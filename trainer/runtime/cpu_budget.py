@@ -1,5 +1,4 @@
-"""How much of the machine a process may use. It imports nothing heavy: `doctor` runs without torch,
-too."""
+"""The CPU cores and threads that a process may use. Imports nothing heavy, as `doctor` needs it."""
 
 import os
 from pathlib import Path
@@ -8,27 +7,25 @@ CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use: by its affinity and by its container's quota."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    """Return how many CPU cores this process may use, by affinity and container quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     try:
         quota, period = CGROUP_CPU_MAX.read_text().split()
         if quota != "max":
             cores = min(cores, max(1, round(int(quota) / int(period))))
     except (OSError, ValueError):
-        pass  # no such limit
+        pass  # no quota
     return cores
 
 
 def usable_threads(threads: int, processes: int = 1) -> int:
-    """Of torch's own choice of threads, as many as a process's share of the cores: in a container
-    torch counts the whole machine's.
+    """Return the threads for each of `processes`, where torch would choose `threads`.
 
-    OMP_NUM_THREADS, which decides that choice, wins.
+    In a container torch counts the whole machine's cores. OMP_NUM_THREADS takes precedence.
     """
-    return (
-        threads
-        if "OMP_NUM_THREADS" in os.environ
-        else max(1, min(threads, usable_cores() // processes))
-    )
+    if "OMP_NUM_THREADS" in os.environ:
+        return threads
+    return max(1, min(threads, usable_cores() // processes))

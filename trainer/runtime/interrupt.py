@@ -1,25 +1,23 @@
-"""Ctrl-C and SIGTERM in a training run: stop where a checkpoint can be written, not in the middle
-of an update.
+"""Ctrl-C and SIGTERM in a training run: stop where a checkpoint can be written.
 
-`Interrupts` is a context manager around the whole job. Most of the time a signal raises
-`Interrupted` at once. Inside `deferred()`, which the job puts around training, the first signal
-only sets `requested`, unless a part marked `interruptible()` (a rollout, a small evaluation) is
-under way: nothing of the model changes there. A second signal raises at once everywhere.
+`Interrupts` is a context manager around the whole job. By default a signal raises `Interrupted` at
+once. Inside `deferred()`, which surrounds training, the first signal only sets `requested`, except
+in blocks marked `interruptible()` (a rollout, a small evaluation), which don't change the model. A
+second signal always raises at once.
 """
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
-EXIT_CODE = 130  # what a shell reports for a program that SIGINT ended
+EXIT_CODE = 130  # what a shell reports for a program ended by SIGINT
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user, or the machine, asked the run to stop. `clean` is False where it broke into an
-    update."""
+    """A signal asked the run to stop. `clean` is False where it interrupted an update."""
 
     def __init__(self, clean: bool = True) -> None:
         super().__init__("interrupted")
@@ -27,53 +25,50 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Takes over SIGINT and SIGTERM while it is entered; does nothing outside the main thread,
-    where Python can't."""
+    """A context manager that handles SIGINT and SIGTERM.
+
+    Outside the main thread it does nothing, as Python can't handle signals there.
+    """
 
     def __init__(self) -> None:
         self.requested = False
-        self._updating = False  # inside deferred() and outside interruptible()
+        self._deferred = False
         self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> "Interrupts":
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        again, self.requested = self.requested, True
-        if not self._updating:
-            raise Interrupted
-        if again:
-            raise Interrupted(clean=False)
+        second, self.requested = self.requested, True
+        if second or not self._deferred:
+            raise Interrupted(clean=not self._deferred)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals wait inside: the caller looks at `requested` at its own safe points."""
-        before, self._updating = self._updating, True
-        try:
+        """Defer signals in the block: the caller checks `requested` where it can stop."""
+        with self._set_deferred(True):
             yield
-        finally:
-            self._updating = before
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A part inside `deferred()` that may be broken off anywhere."""
-        before, self._updating = self._updating, False
-        try:
+        """Let signals interrupt the block, also inside `deferred()`."""
+        with self._set_deferred(False):
             if self.requested:
                 raise Interrupted
             yield
+
+    @contextmanager
+    def _set_deferred(self, deferred: bool) -> Iterator[None]:
+        before, self._deferred = self._deferred, deferred
+        try:
+            yield
         finally:
-            self._updating = before
+            self._deferred = before

@@ -1,5 +1,4 @@
-"""Packages that only some settings need: adapters (peft) and experiment trackers. Asked for before
-a run begins."""
+"""Packages that only some settings need: LoRA adapters (peft) and experiment trackers."""
 
 import importlib.util
 from typing import Any
@@ -7,49 +6,44 @@ from typing import Any
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 
-# Trackers whose module or package has another name than transformers gives them.
+# Trackers whose module or package is not named like transformers' own name for them.
 _MODULES = {"azure_ml": "azureml", "flyte": "flytekit"}
 _PACKAGES = {"azure_ml": "azureml-sdk", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
-NONE, ALL = "none", "all"
 
 
 def check_extras(config: GRPOConfig) -> None:
-    """`ConfigError` naming the first package that the settings need and that isn't installed, or an
-    unknown tracker."""
+    """Raise `ConfigError` for an unknown tracker, or a package that is needed and not installed."""
     if config.lora_rank and not _installed("peft"):
         raise ConfigError(
-            f"lora_rank is {config.lora_rank}, which needs the package peft: pip install peft, or leave lora_rank at 0",
+            f"lora_rank is {config.lora_rank}, which needs the package peft: "
+            "pip install peft, or set lora_rank=0",
             field="lora_rank",
         )
-    asked = config.report_to
-    if not asked or asked in ([NONE], [ALL]):
+    trackers = config.report_to
+    if not trackers or trackers in (["none"], ["all"]):
         return
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK as KNOWN
 
-    for name in asked:
-        if name not in INTEGRATION_TO_CALLBACK:
+    for name in trackers:
+        if name not in KNOWN:
             raise ConfigError(
-                f"report_to names {name!r}: use none, all, or some of {', '.join(INTEGRATION_TO_CALLBACK)}",
+                f"report_to names {name!r}: use none, all, or some of {', '.join(KNOWN)}",
                 field="report_to",
             )
-        modules = (
-            ("tensorboard", "tensorboardX")
-            if name == "tensorboard"
-            else (_MODULES.get(name, name),)
-        )
+        modules = [_MODULES.get(name, name)]
+        if name == "tensorboard":
+            modules.append("tensorboardX")
         if not any(map(_installed, modules)):
             package = _PACKAGES.get(name, name)
             raise ConfigError(
-                f"report_to names {name}, which needs the package {package}: pip install {package}, or take it out",
+                f"report_to names {name}, which needs the package {package}: "
+                f"pip install {package}, or remove it from report_to",
                 field="report_to",
             )
 
 
 def lora_config(config: GRPOConfig) -> Any:
-    """The `peft.LoraConfig` of the settings; None where all weights are trained.
-
-    Without dropout: the log-probabilities of a rollout are those of the update.
-    """
+    """Return the `peft.LoraConfig` of the settings, or None where all weights are trained."""
     if not config.lora_rank:
         return None
     from peft import LoraConfig
@@ -57,7 +51,7 @@ def lora_config(config: GRPOConfig) -> Any:
     return LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
-        lora_dropout=0.0,
+        lora_dropout=0.0,  # a rollout's log-probabilities must be those of the update
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )

@@ -1,4 +1,4 @@
-"""The choice of device and of the number format to compute in."""
+"""The device to train on and the number format to compute in."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,11 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True)
 class Precision:
-    """Weights are always float32: at RL's learning rates a 16-bit weight rounds most updates away."""
+    """The number format of computations.
+
+    Weights are always float32: at the learning rates of reinforcement learning a 16-bit weight
+    rounds most updates away.
+    """
 
     compute: torch.dtype
 
@@ -25,24 +29,23 @@ class Precision:
 
 
 def precision(device: str, dtype: str) -> tuple[str, Precision]:
-    """The device in force and the number format to compute in.
+    """Return the device and the number format for the settings `device` and `dtype`.
 
-    `auto` takes CUDA where there is one; there it computes in bfloat16 where the GPU does so
-    natively, in float16 where it emulates it (a T4), and on a CPU in float32.
+    `device` "auto" is CUDA where available. `dtype` "auto" is float32 on a CPU; on CUDA it is
+    bfloat16 where the GPU computes that natively, else float16 (a T4). Raises `ConfigError` for a
+    device that doesn't exist and for float16 on a CPU.
     """
     cuda = torch.cuda.is_available()
     if device == "auto":
         device = "cuda" if cuda else "cpu"
     if device.startswith("cuda") and not cuda:
         raise ConfigError(
-            f"device is {device}, but torch sees no CUDA device: use device=cpu", field="device"
+            f"device is {device}, but torch finds no CUDA device: use device=cpu", field="device"
         )
-    if (
-        device.startswith("cuda:")
-        and int(device.removeprefix("cuda:")) >= torch.cuda.device_count()
-    ):
+    count = torch.cuda.device_count()
+    if device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= count:
         raise ConfigError(
-            f"device is {device}, but torch sees {torch.cuda.device_count()} CUDA devices: count from cuda:0",
+            f"device is {device}, but torch finds {count} CUDA devices: the first is cuda:0",
             field="device",
         )
     if dtype != "auto":
@@ -50,13 +53,10 @@ def precision(device: str, dtype: str) -> tuple[str, Precision]:
     elif device == "cpu":
         compute = torch.float32
     else:
-        compute = (
-            torch.bfloat16
-            if torch.cuda.is_bf16_supported(including_emulation=False)
-            else torch.float16
-        )
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        compute = torch.bfloat16 if native else torch.float16
     if device == "cpu" and compute is torch.float16:
         raise ConfigError(
-            "dtype is float16, which a CPU can't train in: use float32", field="dtype"
+            "dtype is float16, but a CPU can't train in it: use float32", field="dtype"
         )
     return device, Precision(compute)

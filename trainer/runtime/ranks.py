@@ -1,12 +1,12 @@
-"""The processes of one run, started by `accelerate launch`: which one this is, and how they agree.
+"""The processes of one run, started by `accelerate launch`: their ranks and how they stay in step.
 
-Every process trains the same weights on its share of the episodes. What they tell each other beside
-gradients goes through a gloo group of its own, so that a long wait for another's episodes never
-meets a GPU collective's time limit.
+Every process trains the same weights on its share of the episodes. What they exchange besides
+gradients goes through a gloo group of its own, so that a long wait for another process's episodes
+doesn't exceed the time limit of a GPU collective.
 
-All that can fail or be interrupted happens in `together`, `each` or `first`: there the processes
-learn of each other's errors and raise the same one, so that none waits for another that has gone. A
-process that dies without a word breaks the group's connections, which the others see as `RankLost`.
+Everything that can fail or be interrupted runs in `together`, `each` or `first`: there the
+processes exchange their errors and all raise the same one, so that none waits for one that has
+stopped. A process that is killed breaks the group's connections; the others then raise `RankLost`.
 """
 
 import logging
@@ -26,23 +26,22 @@ from trainer.runtime.interrupt import EXIT_CODE, Interrupted, Interrupts
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-# what a launcher tells
+# set by a launcher
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
 MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
-# that a process may play while the others wait for it, beside its waits for lost servers
+# for which the others wait for a process's episodes, besides its waits for lost servers
 LONGEST_SHARE_S = 3600.0
-SERVER_WAITS = 3  # for `config.server_wait_s` each
+SERVER_WAITS = 3  # of `config.server_wait_s` each
 CONNECTION = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe", re.IGNORECASE)
-SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # where in torch it happened
+SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # torch's source location in a message
 PLAIN = (str, int, float, bool, type(None))
 
 
 class Ranks:
-    """This process's place among the run's `count`: `index` from 0, `local_count` of them on this
-    machine.
+    """This process's `index` among the `count` of the run, `local_count` of them on this machine.
 
-    Without arguments it is the only one, and every method does its work at once.
+    Without arguments it is the only process, and no method communicates.
     """
 
     def __init__(
@@ -59,41 +58,41 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the run's files, starts its server and speaks."""
+        """Whether this process writes the run's files, starts its server and prints."""
         return self.index == 0
 
     def deferred(self) -> AbstractContextManager[None]:
-        """Around a whole job: several processes stop only together, where they wait for each other
-        anyway."""
+        """Defer signals for a whole job of several processes, which stop together in `together`."""
         return nullcontext() if self.count == 1 else self.interrupts.deferred()
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """A part that the only process may break off anywhere; of several, what it does in
-        `together` may be."""
+        """Let signals interrupt the block of a single process; several use `together` instead."""
         return self.interrupts.interruptible() if self.count == 1 else nullcontext()
 
     def gather(self, value: T) -> list[T]:
-        """What every process calls this with, in their order. `RankLost` where one is gone."""
+        """Return every process's `value`, by index. Raises `RankLost` where a process is gone."""
         if self.count == 1:
             return [value]
         from torch.distributed import all_gather_object
 
-        found: list[Any] = [None] * self.count
+        values: list[Any] = [None] * self.count
         try:
-            all_gather_object(found, value, group=self._group)
+            all_gather_object(values, value, group=self._group)
         except RuntimeError as error:
             if (lost := rank_lost(error)) is None:
                 raise
             raise lost from error
-        return found
+        return values
 
     def anywhere(self, flag: bool) -> bool:
-        """Whether it is set on any process."""
+        """Return whether `flag` is set on any process."""
         return any(self.gather(flag))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` on every process; this one's result. Where one fails or is interrupted, all
-        raise its error."""
+        """Do `work` on every process and return this one's result.
+
+        Where a process fails or is interrupted, all raise its error.
+        """
         if self.count == 1:
             with self.interrupts.interruptible():
                 return work()
@@ -103,42 +102,42 @@ class Ranks:
                 result = work()
         except (SQLEnvError, Interrupted) as error:
             own = error
-        errors = self.gather(None if own is None else _told(own, self.index))
+        errors = self.gather(None if own is None else _portable(own, self.index))
         cause = _cause(errors)
         if cause is None:
             return result
         raised = own if cause == self.index else errors[cause]
         assert raised is not None
-        log.info("process %d stops, as process %d does: %r", self.index, cause, raised)
+        log.info("process %d stops with the error of process %d: %r", self.index, cause, raised)
         raise raised
 
     def each(self, work: Callable[[], T]) -> list[T]:
-        """Do `work` on every process; all results, in the processes' order."""
+        """Do `work` on every process and return all results, by index."""
         return self.gather(self.together(work))
 
     def first(self, work: Callable[[], T]) -> T:
-        """Do `work` on process 0; its result, on all."""
+        """Do `work` on process 0 and return its result on all."""
         result = self.each(lambda: work() if self.main else None)[0]
         return result  # type: ignore[return-value]
 
     def deal(self, items: Sequence[T]) -> Sequence[T]:
-        """This process's share of `items`: every `count`-th, from its own index on."""
+        """Return this process's share of `items`: every `count`-th, starting at its index."""
         return items[self.index :: self.count]
 
     def collect(self, shares: Sequence[Sequence[T]]) -> list[T]:
-        """The items in their order, from the processes' shares of them."""
-        found: list[Any] = [None] * sum(map(len, shares))
+        """Return the items in order, given all processes' shares; the inverse of `deal`."""
+        items: list[Any] = [None] * sum(map(len, shares))
         for index, share in enumerate(shares):
-            found[index :: self.count] = share
-        return found
+            items[index :: self.count] = share
+        return items
 
 
 @contextmanager
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
-    """The place among the processes that a launcher started, connected with them, or the only one.
+    """Connect with the processes that a launcher started, if any, for the block.
 
-    Where the job ends early, process 0 alone raises what all of them know; the others exit as it
-    does. `ConfigError` where the settings can't serve several processes.
+    Where the job ends early, only process 0 raises the error, which all have; the others exit with
+    its exit code. Raises `ConfigError` where the settings don't allow several processes.
     """
     if not launched():
         yield Ranks(interrupts)
@@ -151,7 +150,7 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     try:
         device = check_settings(config, count, local_count, torch.cuda.device_count())
     except ConfigError as error:
-        if os.environ["LOCAL_RANK"] == "0":  # one of those on this machine says it
+        if os.environ["LOCAL_RANK"] == "0":  # print it once per machine
             raise
         raise SystemExit(1) from error
     limit = timedelta(seconds=LONGEST_SHARE_S + SERVER_WAITS * config.server_wait_s)
@@ -166,107 +165,108 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
         if ranks.main or isinstance(error, RankLost):
             raise
         raise SystemExit(EXIT_CODE if isinstance(error, Interrupted) else 1) from error
-    distributed.destroy_process_group()  # after an error it could wait for one that has gone
+    distributed.destroy_process_group()  # not after an error: it could wait for a dead process
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is one of several that a launcher started."""
+    """Return whether this process is one of several that a launcher started."""
     return all(name in environment for name in LAUNCHER) and int(environment["WORLD_SIZE"]) > 1
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:
-    """The device of `count` processes, `local_count` of them on this machine with its `gpus`; or
-    `ConfigError`."""
+    """Return the device for `count` processes, `local_count` of them on this machine's `gpus` GPUs.
+
+    Raises `ConfigError` where the settings don't allow them.
+    """
     from trainer.runtime.precision import precision
 
     for name in SHARDING:
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
-                f"{name} is set, but every process must hold the whole model: it samples from it. Launch with "
-                "distributed_type MULTI_GPU (trainer/runtime/accelerate/ has such files)"
+                f"{name} is set, but every process needs the whole model to sample from it: launch "
+                "with distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
             )
     config.accumulation_steps(count)
     device, plan = precision(config.device, config.dtype)
     decided = "bf16" if plan.trl_bf16 else "fp16" if plan.trl_fp16 else "no"
     if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):
         raise ConfigError(
-            f"the launcher's mixed_precision is {mixed}, but dtype ({config.dtype}) decides, for sampling too: launch "
-            "with mixed_precision no",
+            f"the launcher's mixed_precision is {mixed}, but the setting dtype ({config.dtype}) "
+            "decides, for sampling too: launch with mixed_precision no",
             field="dtype",
         )
     if ":" in config.device:
         raise ConfigError(
-            f"device is {config.device}, but each of the {count} processes takes a GPU of its own: use device=cuda",
+            f"device is {config.device}, but each of the {count} processes needs a GPU of its own: "
+            "use device=cuda",
             field="device",
         )
     if device != "cpu" and local_count > gpus:
         raise ConfigError(
-            f"{local_count} processes on this machine, which has {gpus} GPUs: launch {gpus} of them, or use device=cpu",
+            f"{local_count} processes on this machine, which has {gpus} GPUs: launch {gpus} "
+            "processes, or use device=cpu",
             field="device",
         )
     return device
 
 
 def check_one_gpu(config: GRPOConfig, gpus: int) -> None:
-    """`ConfigError` where a single process sees several GPUs: TRL refuses it, but not before all
-    else is measured."""
+    """Raise `ConfigError` where a single process sees several GPUs.
+
+    TRL refuses that too, but only after the untrained model has been measured.
+    """
     from trainer.runtime.precision import precision
 
     device, _ = precision(config.device, config.dtype)
     if device != "cpu" and gpus > 1:
         index = device.partition(":")[2] or "0"
         raise ConfigError(
-            f"a process trains on one GPU, and this one sees {gpus}: add --processes {gpus}, or set "
+            f"a process trains on one GPU, but sees {gpus}: add --processes {gpus}, or set "
             f"CUDA_VISIBLE_DEVICES={index} and device=cuda to use one",
             field="device",
         )
 
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
-    """`ConfigError` where a process was started with other settings: every machine has a command
-    line of its own."""
-    given = ranks.gather(dict(settings))
-    for index, (name, value) in (
-        (index, item) for index, one in enumerate(given) for item in one.items()
-    ):
-        if value != given[0].get(name):
-            raise ConfigError(
-                f"{name} is {given[0].get(name)!r} in process 0, but {value!r} in process {index}: "
-                "start the run with the same options on every machine",
-                field=name,
-            )
+    """Raise `ConfigError` where another process has other settings.
+
+    Each machine has a command line of its own, so they can differ.
+    """
+    first, *others = ranks.gather(dict(settings))
+    for index, other in enumerate(others, start=1):
+        for name, value in other.items():
+            if value != first.get(name):
+                raise ConfigError(
+                    f"{name} is {first.get(name)!r} in process 0, but {value!r} in process "
+                    f"{index}: start the run with the same options on every machine",
+                    field=name,
+                )
 
 
 def rank_lost(error: BaseException) -> RankLost | None:
-    """The `RankLost` of an error that torch raises when a process no longer answers; None of any
-    other."""
+    """Return the `RankLost` for torch's error where a process no longer answers, else None."""
     from torch.distributed import DistError
 
-    if not (
-        isinstance(error, DistError)
-        or (isinstance(error, RuntimeError) and CONNECTION.search(str(error)))
-    ):
+    broken = isinstance(error, RuntimeError) and CONNECTION.search(str(error))
+    if not broken and not isinstance(error, DistError):
         return None
-    said = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
+    lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     return RankLost(
-        "another process of this run ended, or no longer answers: see what it said last. Go on with --resume, from "
-        "the last whole step where process 0 could still write a checkpoint, else from the checkpoint before it "
-        f"(torch: {said[0][:160]})"
+        "another process of this run ended or no longer answers: see its last output. Resume the "
+        "run with --resume: from the last complete step if process 0 could still write a "
+        f"checkpoint, else from the previous checkpoint (torch: {lines[0][:160]})"
     )
 
 
 def _cause(errors: Sequence[SQLEnvError | Interrupted | None]) -> int | None:
-    """Whose error all raise: an interruption first, as it is somebody's wish; else the first
-    process's."""
-    found = [index for index, error in enumerate(errors) if error is not None]
-    return min(
-        found, key=lambda index: (not isinstance(errors[index], Interrupted), index), default=None
-    )
+    """Return the index of the error that all raise: an interruption's if any, else the first."""
+    failed = [index for index, error in enumerate(errors) if error is not None]
+    interrupted = [index for index in failed if isinstance(errors[index], Interrupted)]
+    return next(iter(interrupted or failed), None)
 
 
-def _told(error: SQLEnvError | Interrupted, index: int) -> SQLEnvError | Interrupted:
-    """The error as the other processes raise it: a copy that says where it happened, and can be
-    sent."""
+def _portable(error: SQLEnvError | Interrupted, index: int) -> SQLEnvError | Interrupted:
+    """Return a copy of the error that can be pickled and names the process where it happened."""
     if isinstance(error, Interrupted):
         return Interrupted(error.clean)
     details = {

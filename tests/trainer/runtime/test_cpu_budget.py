@@ -24,7 +24,7 @@ def test_a_containers_quota_counts(
     assert usable_cores() == cores
     assert usable_threads(64) == cores
     assert usable_threads(1) == 1
-    found = {finding.name: finding.found for finding in check_device()}
-    assert found["threads"].startswith(f"{cores} CPU cores")
+    details = {diagnosis.name: diagnosis.detail for diagnosis in check_device()}
+    assert details["threads"].startswith(f"{cores} CPU cores")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     assert usable_threads(64) == 64

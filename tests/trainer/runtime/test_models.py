@@ -45,12 +45,20 @@ def test_a_missing_directory_names_the_path_and_the_remedy(tmp_path: Path) -> No
         load_model_and_tokenizer(config_of(tmp_path / "nowhere"))
 
 
-def test_the_missing_offline_model_names_pretrain(
+def test_a_missing_model_below_data_models_names_pretrain(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelLoadError, match="python -m trainer pretrain"):
-        load_model_and_tokenizer(GRPOConfig.preset("offline"))
+        load_model_and_tokenizer(GRPOConfig.preset("offline", model_name="data/models/missing"))
+
+
+def test_the_shipped_model_is_found_from_any_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded, _ = load_model_and_tokenizer(GRPOConfig.preset("offline"))
+    assert loaded.num_parameters() > 1e6
 
 
 def test_a_directory_without_a_model(tmp_path: Path) -> None:

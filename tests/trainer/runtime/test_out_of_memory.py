@@ -21,13 +21,13 @@ from trainer.errors import OutOfMemory, RunError
 from trainer.evaluation.inputs import resumed_settings
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import read_lines
-from trainer.runtime.out_of_memory import is_out_of_memory, memory_told, remedies
+from trainer.runtime.out_of_memory import is_out_of_memory, reporting_out_of_memory, remedies
 
 ROOT = Path(__file__).parents[3]
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
 NUMBERS = (
-    r"In force: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts a step, num_generations=4, "
-    r".*gradient_checkpointing=false, lora_rank=0.*Take less by --set per_device_train_batch_size=2 "
+    r"Current settings: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts per step, num_generations=4, "
+    r".*gradient_checkpointing=false, lora_rank=0.*To reduce memory: --set per_device_train_batch_size=2 "
     r"--set gradient_accumulation_steps=4 .*--set gradient_checkpointing=true.*--set lora_rank=16.*"
     r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
 )
@@ -56,10 +56,10 @@ def in_a_fork() -> None:
 
 
 @pytest.mark.parametrize("run_out", [torchs_own, numpys_own, on_a_gpu, in_a_kernel, in_a_fork])
-def test_every_kind_is_told_with_the_numbers_in_force(config: GRPOConfig, run_out: Any) -> None:
+def test_every_kind_is_reported_with_the_current_settings(config: GRPOConfig, run_out: Any) -> None:
     with (
         pytest.raises(OutOfMemory, match=rf"^out of memory while thinking: .*{NUMBERS}") as caught,
-        memory_told(config, "thinking"),
+        reporting_out_of_memory(config, "thinking"),
     ):
         run_out()
     assert "\n" not in caught.value.message
@@ -70,7 +70,7 @@ def test_every_kind_is_told_with_the_numbers_in_force(config: GRPOConfig, run_ou
 )
 def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -> None:
     assert not is_out_of_memory(error)
-    with pytest.raises(type(error)) as caught, memory_told(config, "thinking"):
+    with pytest.raises(type(error)) as caught, reporting_out_of_memory(config, "thinking"):
         raise error
     assert caught.value is error
 
@@ -95,7 +95,8 @@ def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(
 ) -> None:
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(
-        OutOfMemory, match=r"playing the 8 episodes of step 2: .*can't allocate memory.*In force"
+        OutOfMemory,
+        match=r"playing the 8 episodes of step 2: .*can't allocate memory.*Current settings",
     ):
         begin(
             small, tmp_path, InterruptedClient(7, torchs_own)
@@ -139,7 +140,7 @@ def test_an_update_without_memory_keeps_the_last_whole_step(
         return loss
 
     trainer._compute_loss = hungry
-    with pytest.raises(OutOfMemory, match=r"updating the weights in step 2: .*In force"):
+    with pytest.raises(OutOfMemory, match=r"updating the weights in step 2: .*Current settings"):
         run_training_with_metrics(trainer)
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
     assert all(parameter.grad is None for parameter in model.parameters())  # what they took is free

@@ -284,7 +284,7 @@ def test_settings_that_several_processes_can_not_share(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     assert check_settings(config, 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    with pytest.raises(ConfigError, match="mixed_precision is bf16, but dtype"):
+    with pytest.raises(ConfigError, match="mixed_precision is bf16, but the setting dtype"):
         check_settings(config, 2, 2, gpus=0)
     assert check_settings(config.override(dtype="bfloat16"), 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")

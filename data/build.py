@@ -22,9 +22,8 @@ from typing import Any
 import apsw
 
 from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, Part, deal, gives_itself_away, hard_draft
-from data.domains.populate import open_memory, populate, write_database
-from data.domains.shipped import SHIPPED
-from data.domains.shipped.parts import Sheet, Shipped
+from data.domains.populate import open_memory, write_database
+from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Rows
 from data.domains.templates import Asked, balanced
 from data.golds.execute import GoldRejected, open_readonly, run_gold
@@ -64,15 +63,6 @@ class Summary:
     forms: dict[str, Counter[str]]  # split -> form -> how many
 
 
-def shipped_rows(shipped: Shipped) -> Rows:
-    """The rows of a shipped domain, its cells made to agree."""
-    db_id = shipped.domain.db_id
-    rows = populate(shipped.domain, random.Random(f"rows:{SEED}:{db_id}"))
-    if shipped.finish is not None:
-        shipped.finish(Sheet(shipped.domain, rows), random.Random(f"finish:{SEED}:{db_id}"))
-    return rows
-
-
 def build(out: Path) -> Summary:
     """Write everything under `out`, replacing files of the same names. Raises DataError where a
     hard gold is unfit."""
@@ -86,7 +76,7 @@ def build(out: Path) -> Summary:
     scenes = []
     # the hard questions of all come first: the others give way to their answers
     for shipped in SHIPPED:
-        rows = shipped_rows(shipped)
+        rows = shipped.rows(SEED)
         parts = {EVAL: unseen} if shipped.unseen else {TRAIN: train, EVAL: seen}
         scenes.append((shipped, rows, parts, _hard_questions(shipped, rows, parts)))
     for shipped, rows, parts, hard in scenes:

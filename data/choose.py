@@ -72,8 +72,8 @@ def tables_of(domain: Domain, sql: str) -> tuple[str, ...]:
 
 def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
     """A hand-written question as a draft."""
-    sql = " ".join(question.sql.split())
-    return Draft(question.text, sql, "hard", tables_of(domain, sql), form="hard")
+    tables = tables_of(domain, question.sql)
+    return Draft(question.text, question.sql, "hard", tables, form="hard")
 
 
 def gives_itself_away(asked: Asked) -> bool:

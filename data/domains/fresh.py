@@ -11,10 +11,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from data.domains import values, words
+from data.domains import values
 from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
 from data.domains.lexicon import listed
 from data.domains.spec import Column, Domain, Kind, Maker, Table
+from data.domains.words import SQL_WORDS, WORDS, is_plural, plural
 
 PSEUDO_NOUN_SHARE = 0.04  # of tables
 PSEUDO_PHRASE_SHARE = 0.04  # of columns
@@ -25,16 +26,16 @@ DECORATED_SHARE = 0.45  # of columns whose name is not just the phrase
 NULL_SHARE = 0.25  # of columns that have NULLs at all
 CODE_SHARE = 0.55  # of text columns: the others hold emails, phone numbers or streets
 FEW_ROWS, MANY_ROWS = 30, 200
-NOUNS, NAMES = allowed_by(words.NOUNS), allowed_by(words.NAMES)
+NOUNS, NAMES = allowed_by(WORDS.nouns), allowed_by(WORDS.names)
 INTEGERS, REALS, DATES, TEXTS = map(
-    allowed, (words.INTEGERS, words.REALS, words.DATES, words.TEXTS)
+    allowed, (WORDS.integers, WORDS.reals, WORDS.dates, WORDS.texts)
 )
-LABELS = allowed(tuple(words.LABELS))
+LABELS = allowed(tuple(WORDS.labels))
 NUMBER_ADJECTIVES, CATEGORY_ADJECTIVES = (
-    allowed(words.NUMBER_ADJECTIVES),
-    allowed(words.CATEGORY_ADJECTIVES),
+    allowed(WORDS.number_adjectives),
+    allowed(WORDS.category_adjectives),
 )
-COUNT_ADJUNCTS = allowed(words.COUNT_ADJUNCTS)
+COUNT_ADJUNCTS = allowed(WORDS.count_adjuncts)
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
 
@@ -95,8 +96,8 @@ class _Maker:
             used = {
                 word for _, singular, many in found for word in (*singular.split(), *many.split())
             }
-            if not used & {*noun.split(), *words.plural(noun).split()}:
-                found.append((kind, noun, words.plural(noun)))
+            if not used & {*noun.split(), *plural(noun).split()}:
+                found.append((kind, noun, plural(noun)))
         return sorted(found, key=lambda noun: noun[0] == "event")
 
     def _table(self, kind: str, singular: str, many: str, parents: list[Table]) -> Table:
@@ -171,7 +172,7 @@ class _Maker:
             return values.company_names()
         if kind == "place" and roll < 0.5:
             return values.column(
-                lambda rng: f"{rng.choice(words.OBJECTS)} {rng.choice(_PLACE_TAILS)}".title()
+                lambda rng: f"{rng.choice(WORDS.objects)} {rng.choice(_PLACE_TAILS)}".title()
             )
         return values.column(_object_name)
 
@@ -209,7 +210,7 @@ class _Maker:
         rng, parts = self.rng, phrase.split()
         if kind is Kind.DATE and parts[-1] == "date" and rng.random() < 0.35:
             parts = [*parts[:-1], rng.choice(("on", "day", "at", "dt"))]
-        if kind is Kind.INTEGER and words.is_plural(phrase):
+        if kind is Kind.INTEGER and is_plural(phrase):
             parts = rng.choice((parts, parts, ["num", *parts], [*parts, "count"]))
         base = "_".join(parts)
         if self.style.prefixed:
@@ -238,7 +239,7 @@ class _Maker:
         match kind:
             case Kind.INTEGER:
                 word = pseudo or self._fitting(INTEGERS, noun_kind)
-                if words.is_plural(word):
+                if is_plural(word):
                     dressed = (
                         f"{rng.choice(COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
                     )
@@ -264,7 +265,7 @@ class _Maker:
                 return phrase, _texts(rng, null)
 
     def _fitting(self, options: tuple[str, ...], noun_kind: str) -> str:
-        suited = [word for word in options if word in words.FITTING[noun_kind]]
+        suited = [word for word in options if word in WORDS.fitting[noun_kind]]
         return self.rng.choice(suited if suited and self.rng.random() < FITTING_SHARE else options)
 
     def _dressed(self, word: str, adjectives: tuple[str, ...]) -> str:
@@ -275,7 +276,7 @@ class _Maker:
         count = rng.randint(3, 7)
         if label == "town" and rng.random() < 0.7:
             return values.cities(count, null=null)
-        known = words.LABELS[label]
+        known = WORDS.labels[label]
         if not known or rng.random() < 0.3:
             drawn = {fresh_word(rng, 1, 3): None for _ in range(count)}
             capital = rng.random() < 0.6
@@ -327,7 +328,7 @@ def _camel(name: str) -> str:
 
 
 def _safe(name: str) -> str:
-    return f"{name}_info" if name.lower() in words.SQL_WORDS else name
+    return f"{name}_info" if name.lower() in SQL_WORDS else name
 
 
 def _pseudo_name(rng: random.Random) -> str:
@@ -336,16 +337,16 @@ def _pseudo_name(rng: random.Random) -> str:
 
 
 def _object_name(rng: random.Random) -> str:
-    first = rng.choice(words.ADJECTIVES) if rng.random() < 0.7 else fresh_word(rng, 1, 2)
+    first = rng.choice(WORDS.adjectives) if rng.random() < 0.7 else fresh_word(rng, 1, 2)
     number = f" {rng.randint(1, 99)}" if rng.random() < 0.1 else ""
-    return f"{first} {rng.choice(words.OBJECTS)}".title() + number
+    return f"{first} {rng.choice(WORDS.objects)}".title() + number
 
 
 def _integers(rng: random.Random, word: str, null: float) -> Maker:
     if word == "year":
         return values.integers(rng.randint(1900, 1990), rng.randint(2000, 2024), null)
-    if word in words.RANGES:
-        return values.integers(*words.RANGES[word], null)
+    if word in WORDS.ranges:
+        return values.integers(*WORDS.ranges[word], null)
     low = rng.choice((0, 1, 1, 5, 10, 50, 100))
     return values.integers(
         low, low + rng.choice((20, 40, 60, 100, 500, 2000, 9000)), null, skew=rng.random() < 0.3
@@ -354,8 +355,8 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
 
 def _reals(rng: random.Random, word: str, null: float) -> Maker:
     decimals = rng.choice((1, 2, 2))
-    if word in words.RANGES:
-        return values.even_reals(*words.RANGES[word], decimals, null)
+    if word in WORDS.ranges:
+        return values.even_reals(*WORDS.ranges[word], decimals, null)
     low = rng.choice((0.5, 1.0, 2.0, 10.0, 40.0))
     high = low + rng.choice((10.0, 50.0, 100.0, 400.0, 2000.0))
     if word in ("price", "cost", "fee", "rent"):

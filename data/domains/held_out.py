@@ -14,33 +14,15 @@ from pathlib import Path
 
 import apsw
 
-from data.domains.lexicon import listed
 from data.domains.shipped import SHIPPED
 from data.domains.spec import Kind, Maker, Value
-from data.domains.words import plural, pseudo_word
+from data.domains.words import WORDS, plural, pseudo_word
 from shared.dataset import database_path
 from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent.parent
-FUNCTION_WORDS = frozenset(
-    listed("id no name title full code number of in on date year years minutes km")
-)
-PAIRS = frozenset(
-    {
-        ("extreme_value", "smallest"),
-        ("superlative", "largest"),
-        ("count_compare", "at most"),
-        ("date_edge", "first"),
-        ("count_two", "at least"),
-        ("aggregate_where", "total"),
-        ("group_extreme", "lowest"),
-        ("having_count", "at least"),
-        ("names_where", "before"),
-        ("top_names", "earliest"),
-        ("join_aggregate", "average"),
-        ("join_count_where", "after"),
-    }
-)
+FUNCTION_WORDS = frozenset(WORDS.function_words)
+PAIRS = frozenset(WORDS.held_out_pairs.items())
 
 
 def is_held_out_pair(form: str, text: str) -> bool:

@@ -12,7 +12,7 @@ import random
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from data.domains import lexicon
+from data.domains.lexicon import LISTS
 from data.domains.spec import Maker, Value
 
 Draw = Callable[[random.Random], Value]  # (stream) -> one cell
@@ -51,10 +51,10 @@ def _mostly(common: Sequence[str], rare: Sequence[str]) -> Callable[[random.Rand
     return lambda rng: rng.choice(rare) if rng.random() < RARE_SHARE else rng.choice(common)
 
 
-_first = _mostly(lexicon.FIRST_NAMES, lexicon.RARE_FIRST_NAMES)
-_last = _mostly(lexicon.LAST_NAMES, lexicon.RARE_LAST_NAMES)
-_city = _mostly(lexicon.CITIES, lexicon.RARE_CITIES)
-_country = _mostly(lexicon.COUNTRIES, lexicon.RARE_COUNTRIES)
+_first = _mostly(LISTS["first_names"], LISTS["rare_first_names"])
+_last = _mostly(LISTS["last_names"], LISTS["rare_last_names"])
+_city = _mostly(LISTS["cities"], LISTS["rare_cities"])
+_country = _mostly(LISTS["countries"], LISTS["rare_countries"])
 
 
 def _person(rng: random.Random) -> str:
@@ -79,8 +79,8 @@ def company_names(*, null: float = 0.0, unique: bool = False) -> Maker:
 
     def draw(rng: random.Random) -> str:
         if rng.random() < 0.25:
-            return f"{_last(rng)} {rng.choice(lexicon.COMPANY_SUFFIXES)}"
-        return f"{rng.choice(lexicon.COMPANY_HEADS)} {rng.choice(lexicon.COMPANY_TAILS)}"
+            return f"{_last(rng)} {rng.choice(LISTS['company_suffixes'])}"
+        return f"{rng.choice(LISTS['company_heads'])} {rng.choice(LISTS['company_tails'])}"
 
     return column(draw, null=null, unique=unique)
 
@@ -198,7 +198,7 @@ def emails(*, null: float = 0.0, unique: bool = True) -> Maker:
     def draw(rng: random.Random) -> str:
         local = f"{ascii_letters(_first(rng))}.{ascii_letters(_last(rng))}"
         number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
-        return f"{local}{number}@{rng.choice(lexicon.MAIL_DOMAINS)}"
+        return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
 
     return column(draw, null=null, unique=unique)
 
@@ -226,7 +226,7 @@ def streets(*, null: float = 0.0, unique: bool = False) -> Maker:
     """Addresses such as `14 Mill Lane`."""
 
     def draw(rng: random.Random) -> str:
-        return f"{rng.randint(1, 180)} {rng.choice(lexicon.STREET_HEADS)} {rng.choice(lexicon.STREET_TAILS)}"
+        return f"{rng.randint(1, 180)} {rng.choice(LISTS['street_heads'])} {rng.choice(LISTS['street_tails'])}"
 
     return column(draw, null=null, unique=unique)
 

@@ -111,7 +111,7 @@ def test_a_corrupt_database_is_named_not_raised(copy: Path, fresh: Path) -> None
 def test_the_dump_holds_schema_and_rows() -> None:
     lines = dump(database_path(build.DATA_DIR, "zoo"))
     assert any(line.startswith("CREATE TABLE keepers") for line in lines)
-    assert sum(len(rows) for rows in build.shipped_rows(SHIPPED[7]).values()) == len(lines) - 6
+    assert sum(len(rows) for rows in SHIPPED[7].rows(build.SEED).values()) == len(lines) - 6
 
 
 def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:

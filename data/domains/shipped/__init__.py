@@ -1,35 +1,179 @@
-"""The domains whose databases are committed: eight that training questions touch, five that none
-does."""
+"""The shipped databases, one TOML file each.
 
-from data.domains.shipped import (
-    airline,
-    bakery,
-    bikes,
-    clinic,
-    estate,
-    festival,
-    football,
-    library,
-    museum,
-    music,
-    university,
-    vineyard,
-    zoo,
+    title                    what the database is about
+    [tables.NAME]            singular, plural, rows
+    [tables.NAME.columns]    kind; maker (a function of values.py) and its arguments, or references
+                             and null_share
+    [tables.NAME.phrases]    what questions call a column; default: the column's name, and for a
+                             reference the singular of its table
+    [tables.NAME.given]      columns and rows that are written out; a column that the table lacks
+                             becomes a lookup from the row's key
+    [lookup.NAME]            a mapping that finish.py reads
+    [words]                  word lists; "@NAME" means one of these or of lexicon.toml
+    [composed.NAME]          a maker of this file: the arguments of values.composed
+    [[hard]]                 text and gold SQL of a hand-written question
+
+finish.py edits the populated rows so that cells agree with one another.
+"""
+
+import random
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from data.domains import values
+from data.domains.lexicon import LISTS, WordList, listed
+from data.domains.populate import populate
+from data.domains.shipped.finish import FINISH, Lookup, Sheet
+from data.domains.spec import Column, Domain, HardQuestion, Kind, Maker, Rows, Table, Value
+
+SEEN = (
+    "bakery",
+    "clinic",
+    "football_league",
+    "library",
+    "museum",
+    "music_label",
+    "university",
+    "zoo",
 )
-from data.domains.shipped.parts import Shipped
+UNSEEN = ("airline", "bike_rental", "real_estate", "film_festival", "vineyard")
 
-SHIPPED: tuple[Shipped, ...] = (
-    bakery.SHIPPED,
-    clinic.SHIPPED,
-    football.SHIPPED,
-    library.SHIPPED,
-    museum.SHIPPED,
-    music.SHIPPED,
-    university.SHIPPED,
-    zoo.SHIPPED,
-    airline.SHIPPED,
-    bikes.SHIPPED,
-    estate.SHIPPED,
-    festival.SHIPPED,
-    vineyard.SHIPPED,
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Column(BaseModel):
+    """Extra fields are the maker's arguments."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: Kind
+    maker: str | None = None
+    references: str | None = None
+    null_share: float = 0.0
+
+
+class _Given(_Model):
+    columns: list[str]
+    rows: list[list[int | float | str]]
+
+    def column(self, name: str) -> list[Value]:
+        index = self.columns.index(name)
+        return [row[index] for row in self.rows]
+
+
+class _Table(_Model):
+    singular: str
+    plural: str
+    rows: int | None = None
+    columns: dict[str, _Column]
+    phrases: dict[str, tuple[str, ...]] = {}
+    given: _Given = _Given(columns=[], rows=[])
+
+
+class _File(_Model):
+    title: str
+    tables: dict[str, _Table]
+    lookup: dict[str, dict[str, Any]] = {}
+    words: dict[str, WordList] = {}
+    composed: dict[str, dict[str, Any]] = {}
+    hard: list[HardQuestion]
+
+    def maker(self, table: _Table, name: str) -> Maker | None:
+        """Return the maker of a column's cells; None for keys and refs."""
+        column = table.columns[name]
+        arguments = column.model_extra or {}
+        if name in table.given.columns:
+            return values.given(table.given.column(name))
+        if column.maker is None:
+            return None
+        if column.maker in self.composed:
+            arguments = {
+                key: self._words(value) if isinstance(value, str) else value
+                for key, value in self.composed[column.maker].items()
+            }
+            return values.composed(**arguments)
+        if isinstance(words := arguments.get("values"), str):
+            arguments = arguments | {"values": self._words(words)}
+        maker: Maker = getattr(values, column.maker)(**arguments)
+        return maker
+
+    def _words(self, text: str) -> tuple[str, ...]:
+        """Return the words of a list, or of the lists that it names (`@heads @street_heads`)."""
+        if not text.startswith("@"):
+            return listed(text)
+        lists = LISTS | self.words
+        return tuple(word for name in text.split() for word in lists[name.removeprefix("@")])
+
+    def table(self, name: str) -> Table:
+        """Return the table `name` as a spec."""
+        table = self.tables[name]
+        phrases = {
+            column: (self.tables[spec.references].singular,)
+            for column, spec in table.columns.items()
+            if spec.references is not None
+        } | table.phrases
+        columns = tuple(
+            Column(
+                column,
+                spec.kind,
+                self.maker(table, column),
+                phrases.get(column, ()),
+                spec.references,
+                spec.null_share,
+            )
+            for column, spec in table.columns.items()
+        )
+        rows = table.rows if table.rows is not None else len(table.given.rows)
+        return Table(name, table.singular, table.plural, columns, rows)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A domain of the shipped set. No training question uses an `unseen` one."""
+
+    domain: Domain
+    unseen: bool
+    lookup: Lookup
+
+    def rows(self, seed: int) -> Rows:
+        """Return the rows of every table, populated and edited."""
+        db_id = self.domain.db_id
+        rows = populate(self.domain, random.Random(f"rows:{seed}:{db_id}"))
+        sheet: Sheet = {}
+        for table in self.domain.tables:
+            names = [column.name for column in table.columns]
+            records = [dict(zip(names, row, strict=True)) for row in rows[table.name]]
+            sheet[table.name] = dict(enumerate(records, start=1))  # keys count from 1
+        FINISH[db_id](sheet, self.lookup, random.Random(f"finish:{seed}:{db_id}"))
+        return {
+            name: [tuple(record.values()) for record in records.values()]
+            for name, records in sheet.items()
+        }
+
+
+def load(db_id: str, *, unseen: bool) -> Shipped:
+    """Read the file of one shipped database."""
+    path = Path(__file__).with_name(f"{db_id}.toml")
+    file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    tables = tuple(map(file.table, file.tables))
+    lookup: Lookup = dict(file.lookup)
+    for table in file.tables.values():
+        for name in set(table.given.columns) - set(table.columns):
+            lookup[name] = dict(enumerate(table.given.column(name), start=1))
+    hard = tuple(HardQuestion(_one_line(each.text), _one_line(each.sql)) for each in file.hard)
+    return Shipped(Domain(db_id, file.title, tables, hard), unseen, lookup)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+SHIPPED = (
+    *(load(db_id, unseen=False) for db_id in SEEN),
+    *(load(db_id, unseen=True) for db_id in UNSEEN),
 )

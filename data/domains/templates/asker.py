@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from data.domains.lexicon import listed
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table, Value
-from data.domains.words import indefinite, is_plural
+from data.domains.words import WORDS, indefinite, is_plural
 from shared.sqltext import quote_text
 
 T = TypeVar("T")
@@ -17,16 +16,6 @@ NUMBERS = (Kind.INTEGER, Kind.REAL)
 MIN_MATCHES = 2  # rows a condition must leave, so that counts of 0 and 1 are rare
 MAX_SHARE = 0.85  # of the rows that a condition may leave
 MAX_LITERAL_CHARS = 40  # a longer value does not belong in a question
-
-# Quantities whose sum means nothing.
-NOT_ADDITIVE = frozenset(
-    listed(
-        "age rating rank score level height elevation altitude temperature humidity pressure latitude longitude "
-        "density accuracy efficiency ratio grade rate voltage speed diameter radius thickness priority year years "
-        "width length depth position percentage percent yield margin power strength stamina defense floor average mean "
-        "maximum minimum unit wage"
-    )
-)
 
 
 class NoQuestionError(Exception):
@@ -300,7 +289,7 @@ class Asker:
 def additive(column: Column) -> bool:
     """Whether a sum over the column means something, as far as its phrases tell."""
     words = {word for phrase in column.said for word in phrase.lower().split()}
-    return not words & NOT_ADDITIVE
+    return words.isdisjoint(WORDS.not_additive)
 
 
 def _is_date(value: str) -> bool:

@@ -10,8 +10,7 @@ import pytest
 
 from data.build import DATA_DIR
 from data.choose import gives_itself_away, normalised, skeleton, tables_of
-from data.domains.shipped import SHIPPED
-from data.domains.shipped.parts import Shipped
+from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Draft, Kind
 from data.domains.templates import Asked
 from data.golds.execute import open_readonly, run_gold

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from data.domains.spec import Domain, Draft, HardQuestion
 from data.domains.templates import Asked
-from data.golds.parsing import parse
+from shared.order_by import parse_query
 
 TRAIN, EVAL = "train", "eval"
 TRIVIAL_WORDS = frozenset(("a", "an", "and", "at", "in", "of", "the", "with"))
@@ -48,13 +48,13 @@ class Part:
 
 def normalised(sql: str) -> str:
     """`sql` in one spelling: case, white space, quotes and aliases' AS don't count."""
-    return _spelled(parse(sql))
+    return _spelled(parse_query(sql))
 
 
 def skeleton(sql: str) -> str:
     """`normalised` with every literal masked, and LIMIT's number too."""
     return _spelled(
-        parse(sql).transform(
+        parse_query(sql).transform(
             lambda node: exp.Placeholder() if isinstance(node, exp.Literal) else node
         )
     )
@@ -66,7 +66,7 @@ def _spelled(tree: exp.Expression) -> str:
 
 def tables_of(domain: Domain, sql: str) -> tuple[str, ...]:
     """The domain's tables that `sql` reads, in the domain's order."""
-    named = {table.name.lower() for table in parse(sql).find_all(exp.Table)}
+    named = {table.name.lower() for table in parse_query(sql).find_all(exp.Table)}
     return tuple(table.name for table in domain.tables if table.name.lower() in named)
 
 

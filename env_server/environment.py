@@ -30,8 +30,8 @@ from env_server.verifier import (
     Gold,
     TieQuery,
     answer_verdicts,
-    bare_texts,
     result_verdicts,
+    unwrapped_texts,
 )
 from shared.actions import ActionType, SQLAction, normalise, parse_action, render_action
 from shared.dataset import OpenQuestion, Question
@@ -271,7 +271,7 @@ class SQLEnvironment:
     def _answer_sql(self, episode: _Episode, gold: Gold, argument: str) -> Jobs[_Shown]:
         path = self.bank.database(episode.question.database_name)
         result = yield SqlJob(
-            JobKind.QUERY, path, bare_texts(argument)[-1], self.bank.policy.gold_rows
+            JobKind.QUERY, path, unwrapped_texts(argument)[-1], self.bank.policy.gold_rows
         )
         if result.error_code == "db_error":
             raise _unreadable(self.bank, episode.question, result)

@@ -30,13 +30,12 @@ DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to a
 RULES = {
     "env_server": ("environment.py", "questions.py", "render.py", "rewards.py"),
     "env_server.verifier": (
-        "__init__.py", "bags.py", "cells.py", "columns.py", "gold.py", "numbers.py", "order.py", "reading.py",
-        "standards.py", "text.py", "typed.py",
+        "__init__.py", "cells.py", "gold.py", "matching.py", "reading.py", "standards.py",
     ),
     "env_server.sql": (
         "builtin.py", "catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py",
     ),
-    "shared": ("actions.py", "models.py", "sqltext.py"),
+    "shared": ("actions.py", "models.py", "order_by.py", "sqltext.py"),
 }  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding
 from data.choose import text_holds
-from data.golds.execute import Gold, GoldRejected, run_gold
-from data.golds.parsing import parse
+from data.golds.execute import GoldRejected, GoldResult, run_gold
 from shared.dataset import Question
+from shared.order_by import parse_query
 from shared.sqltext import quote_identifier
 
 MODE_SHARE = 0.5  # of a column's values that are one value, above which that value is a fair guess
@@ -70,7 +70,7 @@ def question_findings(
         yield finding("guessable-mode", f"{_short(gold.answer)} is {share:.0%} of its column")
 
 
-def said_number(text: str, gold: Gold) -> bool:
+def said_number(text: str, gold: GoldResult) -> bool:
     """Whether the answer is one number, and the question says it, in digits or as a word."""
     if gold.answer_type not in ("integer", "float"):
         return False
@@ -80,7 +80,7 @@ def said_number(text: str, gold: Gold) -> bool:
     return float(gold.answer) in said
 
 
-def mode_share(sql: str, gold: Gold, connection: apsw.Connection) -> float | None:
+def mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> float | None:
     """The share of a column's values that are the answer, where `sql` shows one cell of a plain
     column and the answer is the column's most common value; else None."""
     if gold.answer_type not in ("integer", "float", "string"):
@@ -104,7 +104,7 @@ def mode_share(sql: str, gold: Gold, connection: apsw.Connection) -> float | Non
 
 def _shown_column(sql: str) -> tuple[str, list[str]]:
     """The one column that a query shows, and the tables that may have it."""
-    query = parse(sql)
+    query = parse_query(sql)
     shown = (
         query.selects[0].unalias()
         if isinstance(query, exp.Select) and len(query.selects) == 1

@@ -1,9 +1,9 @@
-"""Finds bare columns: outside every aggregate and not in GROUP BY, so that SQLite takes their value
-from some row.
+"""Find bare columns: columns outside any aggregate and GROUP BY, whose value SQLite takes from an
+arbitrary row.
 
-`SELECT name, count(*) FROM person` shows anybody's name, and `SELECT name, max(age) FROM person`
-that of one of the oldest. Such a query has one answer only where all rows that the value may come
-from agree. They are read and compared.
+`SELECT name, count(*) FROM person` shows an arbitrary name; `SELECT name, max(age) FROM person`
+that of one of the oldest. Such a query has one answer only if all rows that the value may come from
+agree, so those rows are read and compared.
 """
 
 import operator
@@ -15,30 +15,29 @@ import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.golds.parsing import Unreadable, parse, resolve_term
-
-Row = tuple[Any, ...]
+from shared.order_by import Row, Unresolved, parse_query, resolve_term
 
 _AGGREGATE = re.compile(r"\b(?:min|max|count|sum|avg|total|group_concat)\s*\(", re.IGNORECASE)
-# without these nothing is beside it
+# without one of these, a query shows nothing beside its aggregate
 _BESIDE = re.compile(r",|\bgroup\b|\bhaving\b|\border\b", re.IGNORECASE)
 
 
 def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
-    """One line that names bare columns whose value is open; None where there are none (or where
-    none can be read)."""
+    """Return one line that names bare columns whose value is open; None if none are found."""
     if not _BESIDE.search(sql) or not (_AGGREGATE.search(sql) or "group" in sql.lower()):
         return None
     try:
-        selects = [select for select in parse(sql).find_all(exp.Select) if _aggregates(select)]
+        selects = [
+            select for select in parse_query(sql).find_all(exp.Select) if _aggregates(select)
+        ]
     except SqlglotError:
         return None
     for select in selects:
         try:
             if found := _open_columns(select, run):
                 return found
-        except (apsw.SQLError, Unreadable):
-            # correlated, or it reads a WITH table: the reversed scan is the check that is left
+        except (apsw.SQLError, Unresolved):
+            # correlated, or it reads a WITH table: the reversed scan, the next check, covers these
             continue
     return None
 
@@ -58,7 +57,7 @@ def _is_aggregate(node: exp.Expression) -> bool:
 
 
 def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """`node` and what is below it, without the insides of subqueries."""
+    """Yield `node` and its descendants outside subqueries."""
     return cast(
         Iterator[exp.Expression],
         node.walk(prune=lambda below: isinstance(below, exp.Query | exp.Subquery)),
@@ -77,11 +76,9 @@ def _bare(node: exp.Expression, grouped: list[exp.Expression]) -> Iterator[exp.C
 def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> str | None:
     if select.find(exp.Window):
         return None
-    group = [
-        resolve_term(select, term)
-        for term in (select.args["group"].expressions if select.args.get("group") else [])
-    ]
-    # without GROUP BY one row comes out, whatever its order
+    grouping = select.args.get("group")
+    group = [resolve_term(select, term) for term in grouping.expressions] if grouping else []
+    # without GROUP BY the result is one row, so its order does not matter
     order = select.args.get("order") if group else None
     terms = [resolve_term(select, ordered.this) for ordered in order.expressions] if order else []
     having = [select.args["having"].this] if select.args.get("having") else []
@@ -92,15 +89,12 @@ def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> st
     extremes = {found for place in places for found in _own(place) if _is_extreme(found)}
     extreme = extremes.pop() if len(extremes) == 1 else None
     shown = set(run(_regrouped(select, group, terms).sql(dialect="sqlite"))) if group else {()}
-    rows = run(
-        _ungrouped(select, [*group, extreme.this if extreme else exp.null(), *bare]).sql(
-            dialect="sqlite"
-        )
-    )
+    columns = [*group, extreme.this if extreme else exp.null(), *bare]
+    rows = run(_ungrouped(select, columns).sql(dialect="sqlite"))
     for key, differs in _differing(rows, len(group), extreme).items():
         if differs and key in shown:
             names = ", ".join(column.sql(dialect="sqlite") for column in bare)
-            return f"{names}: beside an aggregate, and the rows that it could come from differ"
+            return f"{names}: not aggregated or grouped, and the rows it may come from differ"
     return None
 
 
@@ -109,53 +103,53 @@ def _is_extreme(node: exp.Expression) -> bool:
 
 
 def _differing(rows: Iterator[Row], width: int, extreme: exp.Expression | None) -> dict[Row, bool]:
-    """Group key -> whether the rows that its bare columns may come from differ in them.
+    """Return for each group key whether the rows that may supply its bare columns differ in them.
 
-    A row is its `width` key cells, the argument of the extreme, and the bare columns. With exactly
-    one min or max SQLite takes bare columns from a row that holds it, else from any row.
+    A row has `width` key cells, the argument of the extreme, and the bare columns. With exactly one
+    min or max, SQLite takes bare columns from a row that holds it, otherwise from any row.
     """
     better: Callable[[Any, Any], bool] = (
         operator.lt if isinstance(extreme, exp.Min) else operator.gt
     )
-    groups: dict[Row, tuple[Any, Row, bool]] = {}
+    groups: dict[Row, tuple[Any, Row | None, bool]] = {}
     for row in rows:
         key, at, values = row[:width], row[width], row[width + 1 :]
-        held = groups.get(key)
-        if held is None or (
-            at is not None and (held[0] is None or better(_rank(at), _rank(held[0])))
+        best, other, _differs = groups.get(key, (None, None, False))
+        if key not in groups or (
+            at is not None and (best is None or better(_rank(at), _rank(best)))
         ):
             groups[key] = (at, values, False)
-        elif at == held[0] and values != held[1]:
-            groups[key] = (at, held[1], True)
+        elif at == best and values != other:
+            groups[key] = (at, other, True)
     return {key: differs for key, (_at, _values, differs) in groups.items()}
 
 
 def _rank(cell: Any) -> tuple[int, Any]:
-    """SQLite's order of storage classes: numbers, then text, then blobs."""
+    """Return a sort key in SQLite's order of storage classes: numbers, then text, then blobs."""
     return (0 if isinstance(cell, int | float) else 1 if isinstance(cell, str) else 2), cell
 
 
 def _ungrouped(select: exp.Select, shown: list[exp.Expression]) -> exp.Select:
-    """The rows that `select` aggregates, `shown` of each."""
+    """Return a query for the expressions `shown` of every row that `select` aggregates."""
     plain = select.copy()
-    for part in ("group", "having", "order", "limit", "offset", "distinct"):
-        plain.set(part, None)
-    plain.set(
-        "expressions", [exp.alias_(node.copy(), f"c{number}") for number, node in enumerate(shown)]
-    )
+    for clause in ("group", "having", "order", "limit", "offset", "distinct"):
+        plain.set(clause, None)
+    plain.set("expressions", _as_columns(shown))
     return plain
 
 
 def _regrouped(
     select: exp.Select, group: list[exp.Expression], terms: list[exp.Expression]
 ) -> exp.Select:
-    """The keys of the groups that `select` shows."""
+    """Return a query for the keys of the groups that `select` shows."""
     keys = select.copy()
     keys.set("distinct", None)
-    keys.set(
-        "expressions", [exp.alias_(node.copy(), f"c{number}") for number, node in enumerate(group)]
-    )
+    keys.set("expressions", _as_columns(group))
     keys.args["group"].set("expressions", [node.copy() for node in group])
     for ordered, term in zip(keys.args["order"].expressions if terms else [], terms, strict=True):
         ordered.set("this", term.copy())
     return keys
+
+
+def _as_columns(nodes: list[exp.Expression]) -> list[exp.Expression]:
+    return [exp.alias_(node.copy(), f"c{number}") for number, node in enumerate(nodes)]

@@ -1,16 +1,8 @@
-"""Runs a gold query and says whether its result can be an answer: there, as small as an agent sees,
-and unique.
+"""Run a gold query and check that its result can be an answer: not empty, small, and unique.
 
-    Gold                the rows, and the answer with its type
-    GoldRejected        why a gold can't be used: `reason` (`Reason`) and `detail`
-    open_readonly       a connection that can't write
-    run_gold            SQL -> Gold, or GoldRejected
-
-Uniqueness is decided in four ways. `data.golds.ties` looks at sort keys (ORDER BY, LIMIT),
-`data.golds.bare_columns` at columns beside an aggregate. Then the query is run once more with
-SQLite's unordered scans reversed: a result that changes hangs on something that SQL leaves open,
-such as a scalar subquery with several rows. The last are the two ways of `data.golds.windows` to
-order what a window function's keys leave equal.
+Uniqueness has four checks: equal sort keys (`ties.find_tie`), columns beside an aggregate
+(`bare_columns`), the query again with SQLite's unordered scans reversed (it detects, for example, a
+scalar subquery with several rows), and window functions with equal keys (`ties.settle_windows`).
 """
 
 import math
@@ -20,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,51 +20,48 @@ from urllib.parse import quote
 
 import apsw
 
-from data.golds.answers import Cell, type_answer
 from data.golds.bare_columns import find_bare
-from data.golds.ties import find_tie
-from data.golds.windows import settled
+from data.golds.ties import find_tie, settle_windows
 from shared.actions import MAX_ARGUMENT_CHARS
 from shared.errors import DatabaseLoadError, DataError
 from shared.models import AnswerType
 
-MAX_ROWS = 20  # what an agent is shown of a result
-MAX_CELL_CHARS = 200  # likewise: a longer cell is cut
-MAX_RESULT_BYTES = 4_000  # likewise: a longer text is cut
+Cell = int | float | str | None
+
+# an agent is shown no more of a result than this
+MAX_ROWS = 20
+MAX_CELL_CHARS = 200
+MAX_RESULT_BYTES = 4_000
 MAX_VM_STEPS = 30_000_000  # below the server's own budget, so that an agent can run any gold
 HANDLER_VM_STEPS = 1_000
-# relative: a float sum changes in its last digits with the order of the scan
-FLOAT_TOLERANCE = 1e-9
+FLOAT_TOLERANCE = 1e-9  # relative: the last digits of a sum depend on the order of the scan
 
 _READS = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _VOLATILE = re.compile(
-    r"\brandom(?:blob)?\s*\(|(['\"])now\1|\bcurrent_(?:date|time|timestamp)\b", re.IGNORECASE
-)
-_ARGLESS_CLOCK = re.compile(
-    r"\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|\bstrftime\s*\(\s*'[^']*'\s*\)",
+    r"\brandom(?:blob)?\s*\(|(['\"])now\1|\bcurrent_(?:date|time|timestamp)\b"
+    r"|\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|\bstrftime\s*\(\s*'[^']*'\s*\)",
     re.IGNORECASE,
 )
-# no other query can depend on it
+# no other query's result depends on the order of the scan
 _SCAN_ORDER_MATTERS = re.compile(r"\(|\blimit\b|\bgroup\b", re.IGNORECASE)
 _ORDER_OR_LIMIT = re.compile(r"\border\s+by\b|\blimit\b", re.IGNORECASE)
 
 
 class Reason(StrEnum):
-    """Why a gold can't be used."""
+    """Why a gold query can't be used."""
 
-    FAILING = "failing"  # SQLite refuses it, or it is not one SELECT
+    FAILING = "failing"  # SQLite rejects it, or it is not one SELECT
     EMPTY = "empty"  # no rows
     NULL = "null"  # nothing but NULL
-    TIED = "tied"  # equal sort keys, so that more than one answer is right
-    ORDER = "order-dependent"  # a result that hangs on the order in which rows are scanned
+    TIED = "tied"  # equal sort keys: more than one answer is right
+    ORDER = "order-dependent"  # the result depends on the order in which rows are scanned
     OVERSIZE = "oversize"  # more rows, or longer text, than an agent is shown
     RUNAWAY = "runaway"  # over MAX_VM_STEPS
-    # blobs, infinities, broken text, or a result that hangs on the clock or on chance
-    UNSTABLE = "unstable"
+    UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
 
 
 class GoldRejected(DataError):
-    """A gold that can't be used, with the reason and one line of detail."""
+    """A gold query that can't be used, with the reason and one line of detail."""
 
     code: ClassVar[str] = "gold_rejected"
 
@@ -82,9 +72,8 @@ class GoldRejected(DataError):
 
 
 @dataclass(frozen=True)
-class Gold:
-    """What a gold query returns. `answer` is a scalar, a list of cells, or a list of rows, as
-    `answer_type` says."""
+class GoldResult:
+    """The result of a gold query. `answer` is a scalar, a list of cells or a list of rows."""
 
     rows: tuple[tuple[Cell, ...], ...]
     answer: Any
@@ -92,8 +81,10 @@ class Gold:
 
 
 def open_readonly(path: Path | str) -> apsw.Connection:
-    """A connection that can't write or attach, or `DatabaseLoadError` naming a path that is missing
-    or no database."""
+    """Open a connection that can't write or attach.
+
+    Raises `DatabaseLoadError`, naming the path, if the file is missing or not a SQLite database.
+    """
     path = Path(path)
     try:
         found = path.is_file()
@@ -113,37 +104,51 @@ def open_readonly(path: Path | str) -> apsw.Connection:
     return connection
 
 
-def run_gold(connection: apsw.Connection, sql: str) -> Gold:
-    """The rows of `sql` and their answer, or `GoldRejected`. `connection` sees reads only, and is
-    left as it was."""
+def run_gold(connection: apsw.Connection, sql: str) -> GoldResult:
+    """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used."""
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
     if len(sql) > MAX_ARGUMENT_CHARS:
         raise GoldRejected(Reason.FAILING, f"over {MAX_ARGUMENT_CHARS:,} characters of SQL")
-    if _VOLATILE.search(sql) or _ARGLESS_CLOCK.search(sql):
-        raise GoldRejected(Reason.UNSTABLE, "hangs on chance or on the clock")
+    if _VOLATILE.search(sql):
+        raise GoldRejected(Reason.UNSTABLE, "non-deterministic (random or time functions)")
     with _mapped_errors():
         rows = _fetch(connection, sql, MAX_ROWS + 1)
     _check_rows(rows)
     with _mapped_errors():
-        if _ORDER_OR_LIMIT.search(sql) and (
-            tie := find_tie(sql, lambda text: _stream(connection, text))
-        ):
+        run = partial(_stream, connection)
+        if _ORDER_OR_LIMIT.search(sql) and (tie := find_tie(sql, run)):
             raise GoldRejected(Reason.TIED, tie)
-        if open_columns := find_bare(sql, lambda text: _stream(connection, text)):
+        if open_columns := find_bare(sql, run):
             raise GoldRejected(Reason.ORDER, open_columns)
-        if _SCAN_ORDER_MATTERS.search(sql) and not _same_rows(
-            rows, _fetch_reversed(connection, sql)
-        ):
-            raise GoldRejected(
-                Reason.ORDER, "the result changes with the order in which rows are scanned"
-            )
+        scan_matters = _SCAN_ORDER_MATTERS.search(sql)
+        if scan_matters and not _same_rows(rows, _fetch_reversed(connection, sql)):
+            raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
         if _window_is_open(connection, sql):
-            raise GoldRejected(
-                Reason.ORDER, "a window function's rows are equal in its sort keys, and differ"
-            )
-    answer, answer_type = type_answer(rows)
-    return Gold(tuple(rows), answer, answer_type)
+            raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
+    return GoldResult(tuple(rows), *type_answer(rows))
+
+
+def type_answer(rows: Sequence[Sequence[Cell]]) -> tuple[Any, AnswerType]:
+    """Return `(gold_answer, answer_type)` of one or more rows.
+
+    One cell is a scalar (integer, float or string), one column of several rows a list of its cells,
+    anything else a table: a list of rows. Raises `ValueError` for a single NULL.
+    """
+    if len(rows[0]) > 1:
+        return [list(row) for row in rows], "table"
+    if len(rows) > 1:
+        return [row[0] for row in rows], "list"
+    cell = rows[0][0]
+    match cell:
+        case int():
+            return cell, "integer"
+        case float():
+            return cell, "float"
+        case str():
+            return cell, "string"
+        case _:
+            raise ValueError(f"a single {type(cell).__name__} has no answer type")
 
 
 def _check_rows(rows: Sequence[tuple[Any, ...]]) -> None:
@@ -175,10 +180,11 @@ def _check_rows(rows: Sequence[tuple[Any, ...]]) -> None:
 
 
 def _stream(connection: apsw.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
-    """Rows of one read-only statement under the step budget. Raises apsw's errors, and GoldRejected
-    at a second one."""
-    calls = 0
-    statements = 0
+    """Yield the rows of one read-only statement. Raises apsw's errors, `GoldRejected` for a second.
+
+    Sets the connection's progress handler until the generator is closed.
+    """
+    calls = statements = 0
 
     def over_budget() -> bool:
         nonlocal calls
@@ -207,7 +213,7 @@ def _fetch(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, 
     try:
         return list(islice(stream, most))
     finally:
-        stream.close()  # type: ignore[attr-defined]  # a generator: it must give the handler back at once
+        stream.close()  # type: ignore[attr-defined]  # now: the next statement sets the handler
 
 
 def _fetch_reversed(connection: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
@@ -219,7 +225,7 @@ def _fetch_reversed(connection: apsw.Connection, sql: str) -> list[tuple[Any, ..
 
 
 def _window_is_open(connection: apsw.Connection, sql: str) -> bool:
-    if (ways := settled(sql)) is None:
+    if (ways := settle_windows(sql)) is None:
         return False
     try:
         ascending, descending = (_fetch(connection, way, MAX_ROWS + 1) for way in ways)
@@ -233,9 +239,7 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except apsw.InterruptError as error:
-        raise GoldRejected(
-            Reason.RUNAWAY, f"over {MAX_VM_STEPS:,} steps of SQLite's machine"
-        ) from error
+        raise GoldRejected(Reason.RUNAWAY, f"over {MAX_VM_STEPS:,} SQLite VM steps") from error
     except apsw.Error as error:
         raise GoldRejected(Reason.FAILING, str(error)) from error
     except UnicodeDecodeError as error:
@@ -246,15 +250,13 @@ def _mapped_errors() -> Iterator[None]:
         raise GoldRejected(Reason.FAILING, "SQLite ran out of memory") from error
 
 
-def _sort_key(row: Iterable[Cell]) -> tuple[tuple[int, Any], ...]:
-    return tuple(
-        (0, 0)
-        if cell is None
-        else (1, float(f"{cell:.9g}"))
-        if isinstance(cell, int | float)
-        else (2, cell)
-        for cell in row
-    )
+def _sort_key(row: Iterable[Cell]) -> list[tuple[int, Any]]:
+    def key(cell: Cell) -> tuple[int, Any]:
+        if cell is None:
+            return 0, 0
+        return (1, float(f"{cell:.9g}")) if isinstance(cell, int | float) else (2, cell)
+
+    return [key(cell) for cell in row]
 
 
 def _same_cell(left: Cell, right: Cell) -> bool:
@@ -264,8 +266,8 @@ def _same_cell(left: Cell, right: Cell) -> bool:
 
 
 def _same_rows(left: Sequence[tuple[Cell, ...]], right: Sequence[tuple[Cell, ...]]) -> bool:
-    """Equal as bags of rows, floats within the tolerance."""
-    if Counter(left) == Counter(right):  # first: the sort key below takes long numbers for equal
+    """Return whether both have the same rows in any order, floats within the tolerance."""
+    if Counter(left) == Counter(right):  # the sort key below rounds long numbers
         return True
     if len(left) != len(right):
         return False

@@ -13,14 +13,14 @@ from typing import Literal, cast
 
 from sqlglot import exp
 
-from data.golds.parsing import parse
+from shared.order_by import parse_query
 
 Level = Literal["easy", "medium", "hard"]
 
 
 def difficulty_of(sql: str) -> Level:
     """Spider's hardness of `sql`, extra counted as hard. Raises sqlglot's errors."""
-    query = parse(sql)
+    query = parse_query(sql)
     return rate(*count_components(query))
 
 
@@ -71,7 +71,7 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
 def tables_of(sql: str, known: list[str]) -> list[str]:
     """Tables that `sql` reads, in order of first mention, spelt as in `known` (the database's own
     names)."""
-    query = parse(sql)
+    query = parse_query(sql)
     spelling = {name.lower(): name for name in known}
     made = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     mentioned = [table.name.lower() for table in query.find_all(exp.Table, bfs=False)]

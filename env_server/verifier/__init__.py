@@ -1,36 +1,30 @@
-"""Is an ANSWER the gold answer? Text is read in every form that models write; the comparison itself
-is strict.
+"""Decide whether an ANSWER is the gold answer: read many forms of text, compare them strictly.
 
     gold.py       `Gold`: a gold answer, and which other rows are the same answer
-    order.py      where order counts, and where equal sort keys leave it open
     reading.py    an answer's text -> the rows that it may stand for
-    cells.py      is this cell that value?
-    numbers.py    numbers with separators and units
-    bags.py       can these rows be paired with those?
-    text.py       `verify`: is a text the gold answer?
-    standards.py  `STANDARDS`: ours (strict, as `verify`), Spider's and BIRD's, for texts and for SQL results
-    columns.py    results that differ in the order of their columns
-    typed.py      a text's cells as the gold's values
+    cells.py      compare a cell with a value; numbers with separators and units
+    matching.py   pair the rows of two results, and their columns
+    standards.py  `judge_answer`; `STANDARDS`: strict (ours), Spider's and BIRD's
 
-An answer's type is the gold's. Values: 1 is 1.0; text is compared without letter case, outer white
-space, outer quotes and a final full stop; NULL is NULL; a float is right where it is the gold
-rounded to as many decimals as it has, given three significant digits or more. Lists and tables are
-bags: order counts only where the gold SQL's top level has ORDER BY, and there not among rows of
-equal sort keys. Columns are compared by position. Whole texts are compared: 'It is 42' is not 42.
+An answer has the gold's type. 1 equals 1.0; text is compared without letter case, outer white
+space, outer quotes and a final full stop; NULL equals NULL; a float is right if it is the gold
+rounded to the decimals given, with three significant digits or more. Lists and tables are bags:
+order counts only if the gold SQL's top level has ORDER BY, and not among rows of equal sort keys.
+Columns are compared by position. Whole texts are compared: 'It is 42' is not 42.
 """
 
-from env_server.verifier.columns import column_order
-from env_server.verifier.gold import Gold
-from env_server.verifier.order import TieQuery, is_ordered
-from env_server.verifier.reading import bare_texts
+from env_server.verifier.gold import Gold, is_ordered
+from env_server.verifier.matching import column_order
+from env_server.verifier.reading import unwrapped_texts
 from env_server.verifier.standards import (
     STANDARDS,
     TRAINING_STANDARD,
     Standard,
     answer_verdicts,
+    judge_answer,
     result_verdicts,
 )
-from env_server.verifier.text import verify
+from shared.order_by import TieQuery
 
 __all__ = [
     "STANDARDS",
@@ -40,11 +34,11 @@ __all__ = [
     "Standard",
     "TieQuery",
     "answer_verdicts",
-    "bare_texts",
     "column_order",
     "is_ordered",
+    "judge_answer",
     "result_verdicts",
-    "verify",
+    "unwrapped_texts",
 ]
 
 VERIFIER_VERSION = "3"

@@ -1,71 +1,112 @@
-"""Is this cell that value? `Read` is a cell as an answer writes it, `Scalar` a value of the gold."""
+"""Compare one cell of an answer (`Read`, a text) with one value of the gold (`Scalar`)."""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-
-from env_server.verifier.numbers import is_value, read_number
+from decimal import Decimal
 
 Scalar = int | float | str | None
 Read = str | None  # None is JSON's null; JSON's true and false are these words
 
-# combining characters of one cell; sorting a run of 20,000 of them takes Unicode's rules seconds
+# combining characters of one cell; Unicode takes seconds to normalise a run of 20,000 of them
 MAX_MARKS = 500
+MIN_SIGNIFICANT_DIGITS = 3
+FLOAT_TOLERANCE = 1e-9  # relative: the last digits of a sum depend on the order of the scan
+MAX_NUMBER_CHARS = 64
+
+_THOUSANDS = ",\u00a0\u2009\u202f"  # a comma or a no-break space
+_NUMBER = re.compile(
+    rf"[+-]?(?:[0-9]{{1,3}}(?:[{_THOUSANDS}][0-9]{{3}})++(?![0-9])|[0-9]++)?"
+    r"(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]{1,3})?"
+)
+_CURRENCY = re.compile(r"([+-]?)[$€£¥₹]\s?([+-]?)(?=[0-9.])")
+_WORDS = re.compile(r"[^\W\d_]{3,}")
+
+_LENGTHS = (
+    "mm cm m km in inch inches ft foot feet yd yard yards mi mile miles "
+    "millimeter millimeters millimetre millimetres centimeter centimeters centimetre centimetres "
+    "meter meters metre metres kilometer kilometers kilometre kilometres"
+)
+_OTHERS = """
+    % percent per\u00a0cent pct
+    $ € £ ¥ ₹ usd eur gbp jpy chf cad aud cny inr dollar dollars euro euros pound pounds yen
+    rupee rupees cent cents
+    mg g kg t lb lbs oz gram grams gramme grammes kilo kilos kilogram kilograms milligram milligrams
+    tonne tonnes ton tons ounce ounces
+    ml cl dl l liter liters litre litres gallon gallons
+    ms s sec secs second seconds min mins minute minutes h hr hrs hour hours day days week weeks
+    month months year years yr yrs
+    km/h kph mph m/s knots °c °f ° degree degrees
+    hp w kw mw wh kwh v hz khz mhz ghz kb mb gb tb byte bytes kib mib gib
+    m² km² cm² ft² m³ cm³ m2 km2 m3 ha hectare hectares acre acres sqm sqft
+    point points pt pts times item items unit units piece pieces row rows people persons
+"""
+_LENGTH_UNITS = frozenset(_LENGTHS.split())
+UNITS = _LENGTH_UNITS.union(
+    unit.replace("\u00a0", " ") for unit in re.split(r"[ \n]+", _OTHERS.strip())
+)
+_AREA = re.compile(r"(?:square|sq\.?|cubic|cu\.?) (.+)")
+
+# Never units, even if the question has them: they change the meaning of the number before them.
+_NOT_UNITS = (
+    "hundred thousand million billion trillion dozen lakh crore half halves third quarter tenth "
+    "more less fewer than least most not over under above below about around without except minus "
+    "plus and"
+)
 
 NULLS = frozenset(["null", "none", ""])
-BOOLEANS = {"true": 1, "false": 0}  # SQLite has none: a comparison gives 1 or 0
+BOOLEANS = {"true": 1, "false": 0}  # SQLite has no booleans: a comparison gives 1 or 0
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
 _ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+    r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
 
 
 def same_row(
     row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str] = frozenset()
 ) -> bool:
-    """Whether each cell is the gold's at its place; as many as the shorter has. `words` are those
-    of `same_cell`."""
+    """Return `same_cell` of all cells by position, as many as the shorter row has."""
     return all(same_cell(text, value, words) for text, value in zip(row, gold, strict=False))
 
 
 def same_cell(text: Read, gold: Scalar, words: frozenset[str] = frozenset()) -> bool:
-    """Whether an answer's cell is a gold value. `words`: stems that count as units
-    (`numbers.unit_words`)."""
+    """Return whether an answer's cell is a gold value. `words`: see `read_number`."""
     if gold is None:
         return text is None or plain(text) in NULLS
     if text is None:
         return False
     if isinstance(gold, str):
         return _same_text(text, gold)
-    bare = unquote(text.strip())
-    given = read_number(bare, words)
+    unquoted = unquote(text.strip())
+    given = read_number(unquoted, words)
     if given is None:
-        return BOOLEANS.get(bare.casefold()) == gold
+        return BOOLEANS.get(unquoted.casefold()) == gold
     return is_value(given, gold)
 
 
 def text_key(row: Sequence[Read]) -> tuple[str, ...]:
-    """Equal keys of `text_key` and `value_key` are rows that are surely the same."""
+    """Return a key for an answer's row; equal to `value_key` of a gold row only if `same_row`."""
     return tuple(plain("NULL" if cell is None else cell) for cell in row)
 
 
 def value_key(row: Sequence[Scalar]) -> tuple[str, ...]:
+    """Return a key for a gold row; see `text_key`."""
     return tuple(plain("NULL" if cell is None else str(cell)) for cell in row)
 
 
 def iso_moment(text: str) -> datetime | None:
-    """The moment that an ISO date or date and time names, a date its midnight; None for any other
-    text.
+    """Return the moment of an ISO date (its midnight) or date and time; None for any other text.
 
-    With an offset it is in UTC; without, it equals no moment that has one.
+    With an offset it is in UTC; without one it never equals a moment that has one.
     """
     if not _ISO.fullmatch(text):
         return None
     try:
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):  # 30 February; an offset that leaves the calendar
+    except (ValueError, OverflowError):  # 30 February; an offset beyond year 1 or 9999
         return None
 
 
@@ -76,18 +117,80 @@ def unquote(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """For comparing: one Unicode form, one letter case, single spaces. An escaped line end counts
-    as a space."""
+    """Normalise a text for comparison: Unicode form, letter case, spaces, escaped line ends."""
     if text.isascii() or sum(map(bool, map(unicodedata.combining, text))) <= MAX_MARKS:
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.replace("\\n", " ").replace("\\r", " ").casefold().split())
 
 
 def _same_text(text: str, gold: str) -> bool:
-    right, bare = plain(gold), unquote(text.strip())
-    if right in (plain(text), plain(bare)):
+    right, unquoted = plain(gold), unquote(text.strip())
+    if right in (plain(text), plain(unquoted)):
         return True
     if not right.endswith(".") and right == plain(unquote(text.strip().removesuffix("."))):
         return True
     moment = iso_moment(gold.strip())
-    return moment is not None and moment == iso_moment(bare)
+    return moment is not None and moment == iso_moment(unquoted)
+
+
+def unit_words(question: str) -> frozenset[str]:
+    """Return the stems of the question's words that may follow a number as its unit."""
+    stems = map(_stem, _WORDS.findall(question.casefold()))
+    return frozenset(stems) - frozenset(map(_stem, _NOT_UNITS.split()))
+
+
+def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | None:
+    """Return the number that `text` is, with all digits given, or None.
+
+    '42 %' is 42, never 0.42; '5 kg' is 5, never 5000: a unit does not change the number. Only the
+    `UNITS` and the stems in `words` count as units. A word that scales ('5 million') or compares
+    ('5 or more') makes the text not a number.
+    """
+    if len(text) > MAX_NUMBER_CHARS:
+        return None
+    text = text.removesuffix(".").replace("\u2212", "-")
+    bare = _CURRENCY.sub(r"\1\2", text, count=1)
+    match = _NUMBER.match(bare)
+    if match is None or not any(char.isdigit() for char in match[0]):
+        return None
+    unit = bare[match.end() :].strip()
+    if unit and (bare != text or not _is_unit(unit, words)):
+        return None
+    try:
+        return Decimal(re.sub(f"[{_THOUSANDS}]", "", match[0]))
+    except ArithmeticError:
+        return None
+
+
+def is_value(given: Decimal, gold: int | float) -> bool:
+    """Return whether `given` is the gold, or a float gold rounded to the decimals given.
+
+    A rounded number needs three significant digits or more.
+    """
+    if given == gold:  # Decimal and float compare exactly
+        return True
+    if isinstance(gold, int):
+        return False
+    if abs(float(given) - gold) <= FLOAT_TOLERANCE * abs(gold):
+        return True
+    _, digits, exponent = given.as_tuple()
+    if len(digits) < MIN_SIGNIFICANT_DIGITS or not isinstance(exponent, int) or not any(digits):
+        return False
+    half_unit = Decimal(5).scaleb(min(exponent, 0) - 1)
+    return abs(given - Decimal(gold)) <= half_unit * (1 + Decimal(FLOAT_TOLERANCE))
+
+
+def _is_unit(text: str, words: frozenset[str]) -> bool:
+    unit = " ".join(text.casefold().split())
+    if unit in UNITS:
+        return True
+    if match := _AREA.fullmatch(unit):
+        return match[1] in _LENGTH_UNITS
+    return _WORDS.fullmatch(unit) is not None and _stem(unit) in words
+
+
+def _stem(word: str) -> str:
+    """Return the approximate singular: 'singers' -> 'singer', 'cities' -> 'city'."""
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word

@@ -1,23 +1,48 @@
-"""A gold answer: its type, its rows, and which other rows are the same answer."""
+"""A gold answer: its type, its rows, and which other rows are the same answer.
 
+ORDER BY at the top level of a gold query orders its answer; a subquery's does not. Rows with equal
+sort keys may come in any order, and if LIMIT cuts through them, any of them may be shown. So an
+answer is a sequence of blocks, each a number of rows out of those with one sort key.
+
+Ties in a subquery with a LIMIT are not detected: the data tools reject such golds.
+"""
+
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from env_server.verifier.cells import Scalar
-from env_server.verifier.numbers import unit_words
-from env_server.verifier.order import Block, TieQuery, blocks_of, is_ordered, tie_query
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from env_server.verifier.cells import Scalar, unit_words
 from shared.models import AnswerType
+from shared.order_by import Row, TieQuery, Unresolved, parse_query, tie_query
+
+_ORDER = re.compile(r"\border\b", re.IGNORECASE)
+_ORDER_BY = re.compile(r"\border(?:\s|/\*.*?\*/|--[^\n]*\n)+by\b", re.IGNORECASE | re.DOTALL)
+_ORDER_OR_LIMIT = re.compile(r"\border\b|\blimit\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch of an answer: `take` of the `rows`, each at most once, in any order."""
+
+    take: int
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A gold answer. `rows`: a scalar is one row of one cell, a list rows of one cell.
+    """A gold answer. `rows`: a scalar is one row of one cell, a list is rows of one cell.
 
-    blocks      what is the same answer: see `order.Block`; one block where order does not count
-    ties        what is still to be run to know the ties, or None; see `with_ties`
-    sql         the gold SQL
-    words       stems of the question's words, which may stand after a number as its unit
+    blocks      which rows are the same answer; one block if order does not count
+    ties        the query that still has to run to determine the ties, or None; see `with_ties`
+    sql         the gold query
+    words       stems of the question's words, which may follow a number as its unit
     """
 
     answer_type: AnswerType
@@ -29,14 +54,14 @@ class Gold:
 
     @property
     def ordered(self) -> bool:
-        """Whether order counts, if only between some of the rows."""
+        """Whether order counts, at least between some of the rows."""
         return len(self.blocks) > 1
 
     @classmethod
     def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
-        """From a question's `gold_answer`, `answer_type`, `gold_sql` and `question_text`.
+        """Build it from a question's gold answer, answer type, gold SQL and text.
 
-        ValueError where answer and type disagree.
+        Raises `ValueError` if the answer does not have the type.
         """
         if answer_type == "table":
             rows = answer
@@ -51,24 +76,22 @@ class Gold:
         if not all(
             cell is None or isinstance(cell, int | float | str) for row in rows for cell in row
         ):
-            raise ValueError(f"a cell is neither number, text nor null: {str(answer)[:80]!r}")
+            raise ValueError(f"a cell is not a number, a string or null: {str(answer)[:80]!r}")
         return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
 
     @classmethod
     def of_rows(cls, rows: Sequence[Sequence[Any]], sql: str, *, ties: bool = True) -> "Gold":
-        """From the rows that the gold SQL returns, to compare another query's with. There may be
-        none.
+        """Build it from the rows of the gold query, possibly none, to compare another query's with.
 
-        Without `ties` the gold's own rows in their own order are the only answer, as other
-        evaluators have it.
+        Without `ties`, as in other evaluators, only the gold's rows in their own order are right.
         """
         return cls._with_order("table", tuple(map(tuple, rows)), sql, frozenset(), ties)
 
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
-        """The gold with its ties known, from the first rows of `ties.sql`.
+        """Return the gold with its ties determined by the first rows of `ties.sql`.
 
-        Where they don't hold the gold (the query failed, or the data differ) the gold's own order
-        is left to count.
+        If `rows` do not contain the gold (the query failed, or the data differ), the gold's own
+        order counts.
         """
         if self.ties is None:
             return self
@@ -84,12 +107,69 @@ class Gold:
         words: frozenset[str],
         with_ties: bool = True,
     ) -> "Gold":
-        ties = tie_query(sql) if rows and with_ties else None
-        if ties is not None and len(rows) == 1 and ties.is_gold:
+        ties = find_ties(sql) if rows and with_ties else None
+        if ties is not None and len(rows) == 1 and ties.is_original:
             ties = None
         if len(rows) > 1 and is_ordered(sql):
             blocks = tuple(Block(1, (row,)) for row in rows)
         else:
             blocks = (Block(len(rows), rows),)
         gold = cls(answer_type, rows, blocks, ties, sql, words)
-        return gold.with_ties(rows) if ties is not None and ties.is_gold else gold
+        return gold.with_ties(rows) if ties is not None and ties.is_original else gold
+
+
+def is_ordered(sql: str) -> bool:
+    """Return whether the top level of a query has ORDER BY."""
+    if not _ORDER.search(sql):  # avoids parsing four in five
+        return False
+    query = _parse(sql)
+    return _order_outside_parentheses(sql) if query is None else query.args.get("order") is not None
+
+
+def find_ties(sql: str) -> TieQuery | None:
+    """Return the query that shows where `sql` leaves its answer open.
+
+    None if it orders and cuts nothing, or if its sort keys cannot be determined: hidden ones of
+    SELECT DISTINCT, ones of UNION that are not output columns, expressions over an alias, and
+    whatever the parser cannot read.
+    """
+    query = _parse(sql) if _ORDER_OR_LIMIT.search(sql) else None
+    try:
+        ties = None if query is None else tie_query(query)
+    except (SqlglotError, Unresolved, RecursionError):
+        return None
+    return None if ties is None or ties.distinct else ties
+
+
+def blocks_of(ties: TieQuery, rows: Sequence[Row], gold: Sequence[Row]) -> tuple[Block, ...] | None:
+    """Return the blocks of the answer `gold` from the first rows of `ties.sql`.
+
+    None if those rows do not contain the gold.
+    """
+    blocks, past = [], 0
+    for _keys, group in groupby(map(ties.split, rows), key=itemgetter(1)):
+        visible = tuple(row for row, _ in group)
+        first, past = past, past + len(visible)
+        take = (past if ties.stop is None else min(past, ties.stop)) - max(first, ties.start)
+        if take > 0:
+            blocks.append(Block(take, visible))
+    start = 0
+    for block in blocks:
+        if not Counter(gold[start : start + block.take]) <= Counter(block.rows):
+            return None
+        start += block.take
+    return tuple(blocks) if start == len(gold) else None
+
+
+def _parse(sql: str) -> exp.Query | None:
+    try:  # the parser reads ORDER BY as one token, and fails if a comment separates the words
+        return parse_query(_ORDER_BY.sub("ORDER BY", sql))
+    except (SqlglotError, RecursionError):
+        return None
+
+
+def _order_outside_parentheses(sql: str) -> bool:
+    text = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"", "''", sql)
+    while (shorter := re.sub(r"\([^()]*\)", " ", text)) != text:
+        text = shorter
+    return re.search(r"\border\s+by\b", text, re.IGNORECASE) is not None

@@ -1,8 +1,8 @@
-"""An answer's text -> the rows that it may stand for.
+"""Read the text of an answer as the rows that it may stand for.
 
 The server reads answers on its event loop, so each pattern takes linear time, whatever the text.
-Every reading is one answer, whole: nothing is searched for, and nothing is left out but a Markdown
-header above its rule.
+Every reading is one whole answer: no part of the text is searched for or left out, except a
+Markdown header above its rule.
 """
 
 import csv
@@ -34,32 +34,29 @@ _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
 def readings(text: str, answer_type: AnswerType) -> Iterator[Rows]:
-    """Every set of rows that `text` may stand for, as an answer of that type. A scalar is one row
-    of one cell."""
+    """Yield each set of rows that `text` may stand for. A scalar is one row of one cell."""
     read = _READERS.get(answer_type, _read_scalar)
-    return (rows for dressed in bare_texts(text) for rows in read(dressed))
+    return (rows for inner in unwrapped_texts(text) for rows in read(inner))
 
 
-def bare_texts(text: str) -> list[str]:
-    """The text itself, then without code fence, 'Answer:' and bold face, the ways in which models
-    dress an answer."""
+def unwrapped_texts(text: str) -> list[str]:
+    """Return the text, then what remains without code fence, 'Answer:' and bold face."""
     texts = [text.strip()]
     for _ in range(3):
         last = texts[-1]
         if len(last) >= 6 and last.startswith("```") and last.endswith("```"):
-            bare = _LANGUAGE.sub("", last[3:-3], count=1).strip()
+            inner = _LANGUAGE.sub("", last[3:-3], count=1).strip()
         elif last.startswith("**") and last.endswith("**") and "*" not in last[2:-2]:
-            bare = last[2:-2].strip()
+            inner = last[2:-2].strip()
         else:
-            bare = _PREFIX.sub("", last, count=1)
-        if bare == last:
+            inner = _PREFIX.sub("", last, count=1)
+        if inner == last:
             break
-        texts.append(bare)
+        texts.append(inner)
     return texts
 
 
-# -- one reader a type
-# ------------------------------------------------------------------------------------------------
+# -- one reader per type
 
 
 def _read_scalar(text: str) -> Iterator[Rows]:
@@ -79,10 +76,8 @@ def _read_list(text: str) -> Iterator[Rows]:
     if isinstance(value, dict) and len(value) == 1:  # a named column
         value = _only(value)
     if isinstance(value, list):
-        cells = [
-            _only(item) if isinstance(item, list | dict) and len(item) == 1 else item
-            for item in value
-        ]
+        boxed = (isinstance(item, list | dict) and len(item) == 1 for item in value)
+        cells = [_only(item) if box else item for item, box in zip(value, boxed, strict=True)]
         if all(map(_is_cell, cells)):
             yield [[_cell(cell)] for cell in cells]
         return
@@ -134,7 +129,6 @@ _READERS: dict[AnswerType, Callable[[str], Iterator[Rows]]] = {
 
 
 # -- lines
-# ------------------------------------------------------------------------------------------------------------
 
 
 def _lines(text: str) -> list[str]:
@@ -142,8 +136,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _framed_column(lines: list[str]) -> Rows | None:
-    """The cells of Markdown rows `| cell |`, without a header above a rule; None where that is not
-    what they are."""
+    """Return the cells of Markdown rows `| cell |` without the header; None for other lines."""
     if len(lines) > 2 and _RULE.fullmatch(lines[1]):
         lines = lines[2:]
     if not all(len(line) > 1 and line.startswith("|") and line.endswith("|") for line in lines):
@@ -168,7 +161,7 @@ def _split_commas(line: str) -> list[str]:
 
 
 def _csv(text: str) -> Rows:
-    """CSV whose quoted cells may hold line ends."""
+    """Read CSV whose quoted cells may contain line ends."""
     try:
         rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
         return [[part.strip() for part in row] for row in rows if row]
@@ -177,21 +170,19 @@ def _csv(text: str) -> Rows:
 
 
 # -- JSON
-# -------------------------------------------------------------------------------------------------------------
 
 
 class _Digits(str):
-    """A JSON number as it is written: how many digits an answer gives counts."""
+    """A JSON number as written: the number of digits that an answer gives counts."""
 
     __slots__ = ()
 
 
 def _json(text: str) -> Any:
-    """The value that `text` is as JSON, JSON lines or a Python literal; else the text itself.
-    Numbers are `_Digits`."""
+    """Parse JSON, JSON lines or a Python literal (numbers as `_Digits`); else return `text`."""
     if not text.startswith(("[", "{", "(", '"')):
         return text
-    for form in (_as_is,) if text[0] == '"' else (_as_is, _python_as_json, _lines_as_json):
+    for form in (str,) if text[0] == '"' else (str, _python_as_json, _lines_as_json):
         try:
             return json.loads(
                 form(text), parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits
@@ -201,21 +192,17 @@ def _json(text: str) -> Any:
     return text
 
 
-def _as_is(text: str) -> str:
-    return text
-
-
 def _python_as_json(text: str) -> str:
-    """A Python literal of lists, tuples, texts in single quotes, None, True and False, as JSON."""
+    """Rewrite a Python literal (lists, tuples, strings, None, True, False) as JSON."""
 
     def token(match: re.Match[str]) -> str:
         if match["text"] is not None:
             return '"' + match["text"].replace("\\'", "'").replace('"', '\\"') + '"'
         if match["word"]:
             return _WORDS[match["word"]]
-        return (
-            "[" if match["open"] else "]" if match["close"] else "" if match["last"] else match[0]
-        )
+        if match["open"] or match["close"]:
+            return "[" if match["open"] else "]"
+        return "" if match["last"] else match[0]
 
     return _PYTHON.sub(token, text)
 
@@ -225,12 +212,12 @@ def _lines_as_json(text: str) -> str:
 
 
 def _only(value: list[Any] | dict[str, Any]) -> Any:
-    """The one item of a list or an object."""
+    """Return the only item of a list or an object."""
     return next(iter(value.values())) if isinstance(value, dict) else value[0]
 
 
 def _rows_of_object(value: dict[str, Any]) -> list[Any]:
-    """An object of columns as rows; any other object is one row, or a name for the rows."""
+    """Return an object of columns as rows; any other object is one row, or a name for the rows."""
     columns = list(value.values())
     if columns and all(isinstance(column, list) for column in columns):
         if len(columns) == 1 and any(isinstance(item, list | dict) for item in columns[0]):

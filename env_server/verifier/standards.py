@@ -1,44 +1,57 @@
-"""Three standards of a right answer: ours, Spider's and BIRD's. Training uses ours.
+"""Judge an answer, or a SQL result, by three standards. Training uses `strict`.
 
-    strict      columns by position, rows as a bag, in order where the gold's top level orders (ties aside)
-    spider      columns in any order, rows as a bag, in order where the gold SQL holds the words 'order by'
+    strict      columns by position, rows as a bag, ordered where the gold's top level orders, ties
+                aside
+    spider      columns in any order, rows as a bag, ordered if the gold SQL contains 'order by'
     bird        columns by position, rows as a set: neither order nor duplicates count
 
-Spider's and BIRD's compare cells as Python does; strict takes numbers for equal within 1e-6.
+Spider's and BIRD's compare cells as Python does; strict treats numbers within 1e-6 as equal.
 Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one database. A
-text's cells are first read as the gold's values, as strict reads them, then compared under the
-standard.
+text's cells are first converted to the gold's values (`AnswerReader`), then compared.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from datetime import datetime
+from functools import lru_cache, partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
-from env_server.verifier.bags import can_pair
-from env_server.verifier.cells import iso_moment
-from env_server.verifier.columns import column_order
+from env_server.verifier.cells import (
+    BOOLEANS,
+    NULLS,
+    Read,
+    Scalar,
+    is_value,
+    iso_moment,
+    plain,
+    read_number,
+    same_row,
+    text_key,
+    unquote,
+    value_key,
+)
 from env_server.verifier.gold import Gold
+from env_server.verifier.matching import can_pair, column_order
 from env_server.verifier.reading import readings
-from env_server.verifier.text import verify
-from env_server.verifier.typed import Typing
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
+Typed = tuple[Scalar, ...]
 
 TRAINING_STANDARD = "strict"
-RESULT_TOLERANCE = 1e-6  # relative: how far numbers that two queries compute may differ
-NEAR_ZERO = 1e-9  # absolute: the same where one of them is about 0
+RESULT_TOLERANCE = 1e-6  # relative: between numbers that two queries compute
+NEAR_ZERO = 1e-9  # absolute: the same for numbers near 0
 
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """One rule of what is right. `rule` is a line for people.
+    """A rule for what is right. `rule` is one line for people.
 
-    answer(text, gold)      is an ANSWER's text right?
-    result(rows, gold)      is a SQL result right? The gold's ties must be known (`Gold.with_ties`) to count.
+    answer(text, gold)      whether the text of an ANSWER is right
+    result(rows, gold)      whether a SQL result is right; ties need `Gold.with_ties` first
     """
 
     name: str
@@ -47,43 +60,60 @@ class Standard:
     result: Callable[[Rows, Gold], bool]
 
 
+def judge_answer(answer_text: str, gold: Gold) -> bool:
+    """Return whether any reading of a text is the gold answer, by the strict standard."""
+    return any(_strict_answer(rows, gold) for rows in readings(answer_text, gold.answer_type))
+
+
 def answer_verdicts(text: str, gold: Gold) -> dict[str, bool]:
-    """Standard -> whether an ANSWER's text is right."""
-    strict = verify(text, gold)
+    """Return for each standard whether the text of an ANSWER is right."""
+    strict = judge_answer(text, gold)
     # then it is right by every standard; the others take ten times as long
     if strict and _has_one_answer(gold):
         return dict.fromkeys(STANDARDS, True)
     return {
-        name: strict if one.answer is verify else one.answer(text, gold)
-        for name, one in STANDARDS.items()
+        name: strict if standard.answer is judge_answer else standard.answer(text, gold)
+        for name, standard in STANDARDS.items()
     }
 
 
 def result_verdicts(rows: Rows, gold: Gold) -> dict[str, bool]:
-    """Standard -> whether a SQL result is right."""
+    """Return for each standard whether a SQL result is right."""
     return {name: standard.result(rows, gold) for name, standard in STANDARDS.items()}
 
 
 def _has_one_answer(gold: Gold) -> bool:
-    """Whether rows that are right to strict are the gold's own, and in its order where Spider's
-    standard wants it."""
+    """Return whether strict accepts only the gold's own rows, in its order if Spider needs it."""
     if gold.ordered:
         return all(len(block.rows) == 1 for block in gold.blocks)
     return all(block.take == len(block.rows) for block in gold.blocks) and not _order_by_words(gold)
 
 
 # -- strict
-# -----------------------------------------------------------------------------------------------------------
+
+
+def _strict_answer(rows: list[list[Read]], gold: Gold) -> bool:
+    return _same_blocks(rows, gold, partial(same_row, words=gold.words), text_key, value_key)
 
 
 def _strict_result(rows: Rows, gold: Gold) -> bool:
-    if len(rows) != len(gold.rows) or any(len(row) != len(gold.rows[0]) for row in rows):
+    return _same_blocks(rows, gold, _same_values, _value_key, _value_key)
+
+
+def _same_blocks(
+    rows: Rows,
+    gold: Gold,
+    same: Callable[[Any, Any], bool],
+    key: Callable[[Any], Hashable],
+    gold_key: Callable[[Any], Hashable],
+) -> bool:
+    if len(rows) != len(gold.rows) or any(
+        len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)
+    ):
         return False
-    stretches = iter(rows)
+    rest = iter(rows)
     return all(
-        can_pair(
-            list(islice(stretches, block.take)), block.rows, _same_values, _value_key, _value_key
-        )
+        can_pair(list(islice(rest, block.take)), block.rows, same, key, gold_key)
         for block in gold.blocks
     )
 
@@ -104,17 +134,11 @@ def _same_value(value: Any, gold: Any) -> bool:
 
 
 def _value_key(row: Sequence[Any]) -> Hashable:
-    """Equal for rows that are surely the same. Nine digits: sums that differ in their last ones are
-    the same too."""
+    """Return a key that is equal only for rows that are the same; floats count to nine digits."""
     return tuple(float(f"{cell:.9g}") if isinstance(cell, float) else cell for cell in row)
 
 
 # -- Spider's and BIRD's
-# ----------------------------------------------------------------------------------------------
-
-
-def _spider_result(rows: Rows, gold: Gold) -> bool:
-    return _spider_rows(list(map(tuple, rows)), gold.rows, gold)
 
 
 def _spider_rows(rows: Rows, right: Rows, gold: Gold) -> bool:
@@ -125,38 +149,128 @@ def _order_by_words(gold: Gold) -> bool:
     return "order by" in gold.sql.lower()
 
 
-def _bird_result(rows: Rows, gold: Gold) -> bool:
-    return _bird_rows(list(map(tuple, rows)), gold.rows, gold)
-
-
 def _bird_rows(rows: Rows, right: Rows, _gold: Gold) -> bool:
     return set(rows) == set(right)
 
 
-@lru_cache(maxsize=1024)
-def _typing(gold: Gold) -> Typing:
-    return Typing(gold.rows, gold.words)
+SameRows = Callable[[Rows, Rows, Gold], bool]
 
 
-def _answer_under(same: Callable[[Rows, Rows, Gold], bool]) -> Callable[[str, Gold], bool]:
+def _result_under(same: SameRows) -> Callable[[Rows, Gold], bool]:
+    return lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold)
+
+
+def _answer_under(same: SameRows) -> Callable[[str, Gold], bool]:
     def right(text: str, gold: Gold) -> bool:
-        typing = _typing(gold)
-        typed = map(typing.read, readings(text, gold.answer_type))
-        return any(rows is not None and same(rows, typing.rows, gold) for rows in typed)
+        reader = _answer_reader(gold)
+        converted = map(reader.convert, readings(text, gold.answer_type))
+        return any(rows is not None and same(rows, reader.rows, gold) for rows in converted)
 
     return right
+
+
+@lru_cache(maxsize=1024)
+def _answer_reader(gold: Gold) -> "AnswerReader":
+    return AnswerReader(gold.rows, gold.words)
+
+
+class _Missing:
+    pass
+
+
+MISSING: Final = _Missing()
+
+
+class AnswerReader:
+    """Converts an answer's cells to the gold's values, so that they can be compared as SQL results.
+
+    `rows` are the gold's, with one name for all texts that `same_cell` treats as equal. A number
+    that fits two values of the gold becomes the nearer one.
+    """
+
+    def __init__(self, rows: Sequence[Typed], words: frozenset[str]) -> None:
+        self.words = words
+        self._texts: dict[str, str] = {}
+        self._moments: dict[datetime, str] = {}
+        numbers = {cell for row in rows for cell in row if isinstance(cell, int | float)}
+        self._numbers = sorted(numbers)
+        self._has_null = any(cell is None for row in rows for cell in row)
+        self.rows = [
+            tuple(self._named(cell) if isinstance(cell, str) else cell for cell in row)
+            for row in rows
+        ]
+
+    def convert(self, rows: Sequence[Sequence[Read]]) -> list[Typed] | None:
+        """Return the converted rows; None if a cell is not in the gold, so no standard matches."""
+        typed: list[Typed] = []
+        for row in rows:
+            cells: list[Scalar] = []
+            for text in row:
+                value = self._value(text)
+                if isinstance(value, _Missing):
+                    return None
+                cells.append(value)
+            typed.append(tuple(cells))
+        return typed
+
+    def _named(self, text: str) -> str:
+        name = self._texts.setdefault(plain(text), text)
+        moment = iso_moment(text.strip())
+        return name if moment is None else self._moments.setdefault(moment, name)
+
+    def _value(self, text: Read) -> Scalar | _Missing:
+        if text is None or (self._has_null and plain(text) in NULLS):
+            return None if self._has_null else MISSING
+        unquoted = unquote(text.strip())
+        value = self._number(unquoted)
+        return self._text(text, unquoted) if isinstance(value, _Missing) else value
+
+    def _number(self, unquoted: str) -> Scalar | _Missing:
+        if not self._numbers:
+            return MISSING
+        given = read_number(unquoted, self.words)
+        if given is None:
+            truth = BOOLEANS.get(unquoted.casefold())
+            return MISSING if truth is None or truth not in self._numbers else truth
+        at = bisect_left(self._numbers, given)
+        near = sorted(
+            self._numbers[max(at - 1, 0) : at + 1],
+            key=lambda number: abs(float(number) - float(given)),
+        )
+        return next((number for number in near if is_value(given, number)), MISSING)
+
+    def _text(self, text: str, unquoted: str) -> Scalar | _Missing:
+        for form in (text, unquoted, unquote(text.strip().removesuffix("."))):
+            name = self._texts.get(plain(form))
+            if name is not None:
+                moment = iso_moment(name.strip())
+                return self._moments.get(moment, name) if moment else name
+        moment = iso_moment(unquoted)
+        return MISSING if moment is None else self._moments.get(moment, MISSING)
 
 
 STANDARDS: Mapping[str, Standard] = MappingProxyType(
     {
         standard.name: standard
         for standard in (
-            Standard("strict", "columns by position, bag of rows, order where the gold orders", verify, _strict_result),
             Standard(
-                "spider", "columns in any order, bag of rows, 'order by' in the gold", _answer_under(_spider_rows),
-                _spider_result,
+                "strict",
+                "columns by position, bag of rows, order where the gold orders",
+                judge_answer,
+                _strict_result,
             ),
-            Standard("bird", "columns by position, set of rows", _answer_under(_bird_rows), _bird_result),
+            Standard(
+                "spider",
+                "columns in any order, bag of rows, 'order by' in the gold",
+                _answer_under(_spider_rows),
+                _result_under(_spider_rows),
+            ),
+            Standard(
+                "bird",
+                "columns by position, set of rows",
+                _answer_under(_bird_rows),
+                _result_under(_bird_rows),
+            ),
         )
     }
-)  # fmt: skip
+)

@@ -12,7 +12,7 @@ from data.domains.templates.asker import Asker, NoQuestionError
 from data.domains.templates.easy import EASY, Template
 from data.domains.templates.joins import JOINS
 from data.domains.templates.medium import MEDIUM
-from data.golds.execute import Gold, GoldRejected, run_gold
+from data.golds.execute import GoldRejected, GoldResult, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {
     **{template.__name__: ("easy", template) for template in EASY},
@@ -29,7 +29,7 @@ class Asked:
     """A draft with its gold."""
 
     draft: Draft
-    gold: Gold
+    gold: GoldResult
 
 
 def ask(form: str, asker: Asker) -> Draft | None:
@@ -48,7 +48,7 @@ def balanced(
     connection: apsw.Connection,
     rng: random.Random,
     wanted: Mapping[str, int],
-    gold: Callable[[apsw.Connection, str], Gold] = run_gold,
+    gold: Callable[[apsw.Connection, str], GoldResult] = run_gold,
     wants: Callable[[Draft], bool] = lambda draft: True,
 ) -> list[Asked]:
     """Up to `wanted[difficulty]` questions of each difficulty, no two with one text or one SQL.
@@ -87,7 +87,7 @@ def _one(
     seen: set[str],
     answers: Counter[str],
     most: int,
-    gold: Callable[[apsw.Connection, str], Gold],
+    gold: Callable[[apsw.Connection, str], GoldResult],
     wants: Callable[[Draft], bool],
 ) -> Asked | None:
     for _ in range(ATTEMPTS):

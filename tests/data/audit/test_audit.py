@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from data.__main__ import app
 from data.audit import FLAGS, AuditReport, Level, audit
 from data.audit.golds import said_number
-from data.golds.execute import Gold
+from data.golds.execute import GoldResult
 from data.sources.spider import import_spider
 from shared.errors import QuestionLoadError
 from tests.conftest import make_database
@@ -195,7 +195,7 @@ def test_a_database_that_is_not_there_is_a_finding_on_each_of_its_questions(tmp_
 )  # fmt: skip
 def test_which_numbers_a_question_says(text: str, answer: Any, said: bool) -> None:
     kind: Any = {int: "integer", float: "float", str: "string"}[type(answer)]
-    assert said_number(text, Gold(((answer,),), answer, kind)) is said
+    assert said_number(text, GoldResult(((answer,),), answer, kind)) is said
 
 
 def run(*arguments: object) -> tuple[int, str]:

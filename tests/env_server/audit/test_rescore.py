@@ -14,7 +14,7 @@ from env_server.__main__ import command
 from env_server.audit import rescore as module
 from env_server.audit.rescore import Rescored, Source, rescore
 from env_server.rewards import RULES, VERSIONS, RewardRules
-from env_server.verifier import Gold, verify
+from env_server.verifier import Gold, judge_answer
 from shared.errors import DataError
 from tests.env_server.audit.recorded_run import forge, read, record
 
@@ -79,7 +79,7 @@ def test_another_standard_flips_the_verdicts_that_it_must(
         return True
 
     def no_numbers(text: str, gold: Gold) -> bool:
-        return verify(text, gold) and gold.answer_type not in ("integer", "float")
+        return judge_answer(text, gold) and gold.answer_type not in ("integer", "float")
 
     ours = module.STANDARDS["strict"]
     others = {

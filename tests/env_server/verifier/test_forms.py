@@ -6,9 +6,8 @@ from functools import partial
 
 import pytest
 
-from env_server.verifier import Gold, answer_verdicts, verify
-from env_server.verifier.cells import iso_moment
-from env_server.verifier.numbers import UNITS, read_number, unit_words
+from env_server.verifier import Gold, answer_verdicts, judge_answer
+from env_server.verifier.cells import UNITS, iso_moment, read_number, unit_words
 from tests.env_server.verifier.timing import cpu_s
 
 UNORDERED = "SELECT a FROM t"
@@ -19,8 +18,8 @@ def gold(answer: object, kind: str, question: str = "") -> Gold:
 
 
 def check(right: Gold, accepted: list[str], refused: list[str]) -> None:
-    assert {text: verify(text, right) for text in accepted} == dict.fromkeys(accepted, True)
-    assert {text: verify(text, right) for text in refused} == dict.fromkeys(refused, False)
+    assert {text: judge_answer(text, right) for text in accepted} == dict.fromkeys(accepted, True)
+    assert {text: judge_answer(text, right) for text in refused} == dict.fromkeys(refused, False)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,8 @@ def test_fences_bold_and_prefixes() -> None:
      "| n |\n|---|\n| 42 |", "{'n': 42}"],
 )  # fmt: skip
 def test_a_number_in_json_python_and_markdown(text: str) -> None:
-    assert verify(text, gold(42, "integer"))
-    assert not verify(text, gold(43, "integer"))
+    assert judge_answer(text, gold(42, "integer"))
+    assert not judge_answer(text, gold(43, "integer"))
 
 
 def test_no_dress_holds_two_scalars() -> None:
@@ -242,4 +241,4 @@ def test_json_of_the_gold_itself_is_right() -> None:
         (["a", 1], "list"),
         ([["a", 1]], "table"),
     ):
-        assert verify(json.dumps(answer), gold(answer, kind))
+        assert judge_answer(json.dumps(answer), gold(answer, kind))

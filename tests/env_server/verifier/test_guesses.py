@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import STANDARDS, Gold, answer_verdicts, verify
+from env_server.verifier import STANDARDS, Gold, answer_verdicts, judge_answer
 from shared.models import AnswerType
 
 INTEGERS = [Gold.of(number, "integer", "SELECT 1", "How many people?") for number in range(-2, 40)]
@@ -20,7 +20,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
 def test_a_text_is_right_for_one_integer_at_most(text: str) -> None:
-    assert sum(verify(text, right) for right in INTEGERS) <= 1
+    assert sum(judge_answer(text, right) for right in INTEGERS) <= 1
 
 
 @given(
@@ -53,13 +53,13 @@ def test_all_that_might_be_right_is_wrong(joint: str, dress: str) -> None:
     names = dress.format(joint.join(["Ann", "Bob", "Zoë"]))
     quoted = dress.format(joint.join(['"Ann"', '"Bob"', '"Zoë"']))
     for right in range(12):
-        assert not verify(numbers, Gold.of(right, "integer", "SELECT 1"))
-        assert not verify(numbers, Gold.of(right + 0.5, "float", "SELECT 1"))
-        assert not verify(numbers, Gold.of([right, 11 - right], "list", "SELECT 1"))
-        assert not verify(numbers, Gold.of([[right, 3]], "table", "SELECT 1"))
+        assert not judge_answer(numbers, Gold.of(right, "integer", "SELECT 1"))
+        assert not judge_answer(numbers, Gold.of(right + 0.5, "float", "SELECT 1"))
+        assert not judge_answer(numbers, Gold.of([right, 11 - right], "list", "SELECT 1"))
+        assert not judge_answer(numbers, Gold.of([[right, 3]], "table", "SELECT 1"))
     for name in ("Ann", "Bob", "Zoë"):
-        assert not verify(names, Gold.of(name, "string", "SELECT 1"))
-        assert not verify(quoted, Gold.of(name, "string", "SELECT 1"))
+        assert not judge_answer(names, Gold.of(name, "string", "SELECT 1"))
+        assert not judge_answer(quoted, Gold.of(name, "string", "SELECT 1"))
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,26 @@ def test_a_list_of_everything_is_right_for_everything_alone(text: str) -> None:
         for size in (1, 2, 3, 4)
         for bag in combinations_with_replacement(["Ann", "Bob", "Zoë"], size)
     ]
-    right = [bag for bag in bags if verify(text, Gold.of(list(bag), "list", "SELECT 1"))]
+    right = [bag for bag in bags if judge_answer(text, Gold.of(list(bag), "list", "SELECT 1"))]
     assert right == [("Ann", "Bob", "Zoë")]
 
 
 def test_a_table_of_everything_is_right_for_everything_alone() -> None:
     rows = [[name, number] for name in ("Ann", "Bob") for number in (1, 2)]
     text = "\n".join(f"{name} | {number}" for name, number in rows)
-    assert verify(text, Gold.of(rows, "table", "SELECT 1"))
-    assert not any(verify(text, Gold.of(rows[:size], "table", "SELECT 1")) for size in (1, 2, 3))
+    assert judge_answer(text, Gold.of(rows, "table", "SELECT 1"))
+    assert not any(
+        judge_answer(text, Gold.of(rows[:size], "table", "SELECT 1")) for size in (1, 2, 3)
+    )
 
 
 def test_a_round_number_is_no_net_for_the_floats_around_it() -> None:
     floats = [10 + hundredths / 100 for hundredths in range(100)]
     for text in ("10", "10.", "11", "1e1", "10 or so", "~10.5", "10-11"):
         # 10.0 itself
-        assert sum(verify(text, Gold.of(right, "float", "SELECT 1")) for right in floats) <= 1
-    caught = [right for right in floats if verify("10.5", Gold.of(right, "float", "SELECT 1"))]
+        assert sum(judge_answer(text, Gold.of(right, "float", "SELECT 1")) for right in floats) <= 1
+    caught = [
+        right for right in floats if judge_answer("10.5", Gold.of(right, "float", "SELECT 1"))
+    ]
     # to the digit given
     assert caught == [10.45, 10.46, 10.47, 10.48, 10.49, 10.5, 10.51, 10.52, 10.53, 10.54, 10.55]

@@ -15,10 +15,10 @@ from env_server.verifier import (
     Gold,
     answer_verdicts,
     column_order,
+    judge_answer,
     result_verdicts,
-    verify,
 )
-from env_server.verifier.order import Block
+from env_server.verifier.gold import Block
 from tests.env_server.verifier.timing import cpu_s
 
 ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
@@ -36,7 +36,7 @@ def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
 
 def test_training_uses_the_strict_standard() -> None:
     assert TRAINING_STANDARD == "strict"
-    assert STANDARDS[TRAINING_STANDARD].answer is verify
+    assert STANDARDS[TRAINING_STANDARD].answer is judge_answer
     assert all(name == standard.name and standard.rule for name, standard in STANDARDS.items())
 
 

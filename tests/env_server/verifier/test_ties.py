@@ -11,8 +11,8 @@ import pytest
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlResult, SqlRunner
-from env_server.verifier import Gold, verify
-from env_server.verifier.order import Block, blocks_of, is_ordered, tie_query
+from env_server.verifier import Gold, judge_answer
+from env_server.verifier.gold import Block, blocks_of, find_ties, is_ordered
 from shared.dataset import Question
 from shared.models import Outcome
 from tests.conftest import make_database
@@ -82,8 +82,8 @@ def test_what_ties_leave_open(
 ) -> None:
     gold = gold_of(people, sql)
     assert gold.ties is None
-    assert {text: verify(text, gold) for text in right} == dict.fromkeys(right, True)
-    assert {text: verify(text, gold) for text in wrong} == dict.fromkeys(wrong, False)
+    assert {text: judge_answer(text, gold) for text in right} == dict.fromkeys(right, True)
+    assert {text: judge_answer(text, gold) for text in wrong} == dict.fromkeys(wrong, False)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_ties_leave_open(
     ],
 )
 def test_what_can_not_be_told_has_no_query(sql: str) -> None:
-    assert tie_query(sql) is None
+    assert find_ties(sql) is None
 
 
 def test_without_known_ties_the_golds_own_order_counts() -> None:
@@ -112,8 +112,11 @@ def test_without_known_ties_the_golds_own_order_counts() -> None:
     # failed; short; other data
     for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):
         told = gold.with_ties(rows)
-        assert (verify("Cy, Ann, Bob", told), verify("Cy, Bob, Ann", told)) == (True, False)
-    assert verify("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
+        assert (judge_answer("Cy, Ann, Bob", told), judge_answer("Cy, Bob, Ann", told)) == (
+            True,
+            False,
+        )
+    assert judge_answer("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
 
 
 def test_visible_keys_need_no_query() -> None:
@@ -123,7 +126,7 @@ def test_visible_keys_need_no_query() -> None:
 
 
 def test_blocks_take_what_the_window_leaves() -> None:
-    query = tie_query("SELECT x FROM t ORDER BY y LIMIT 3 OFFSET 1")
+    query = find_ties("SELECT x FROM t ORDER BY y LIMIT 3 OFFSET 1")
     assert query is not None
     assert (query.hidden, query.keys, query.start, query.stop) == (1, (-1,), 1, 4)
     rows = [("a", 1), ("b", 1), ("c", 2), ("d", 3), ("e", 3), ("f", 4)]

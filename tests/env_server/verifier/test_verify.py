@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import Gold, is_ordered, verify
+from env_server.verifier import Gold, is_ordered, judge_answer
 from tests.env_server.verifier.timing import cpu_s
 
 ORDERED = "SELECT name FROM t ORDER BY age"
@@ -217,13 +217,13 @@ def test_a_shuffled_table_is_itself_and_not_another(
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     right = gold(rows, "table")
-    assert verify(json.dumps(shuffled), right)
-    assert verify(
+    assert judge_answer(json.dumps(shuffled), right)
+    assert judge_answer(
         "\n".join(" | ".join("NULL" if c is None else str(c) for c in row) for row in shuffled),
         right,
     )
-    assert not verify(json.dumps([*shuffled, ["more", 1]]), right)
-    assert not verify(json.dumps([[*shuffled[0][:1], "other"], *shuffled[1:]]), right)
+    assert not judge_answer(json.dumps([*shuffled, ["more", 1]]), right)
+    assert not judge_answer(json.dumps([[*shuffled[0][:1], "other"], *shuffled[1:]]), right)
 
 
 @given(
@@ -239,7 +239,7 @@ def test_a_shuffled_table_is_itself_and_not_another(
     ),
 )
 def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
-    assert verify(text, right) in (True, False)
+    assert judge_answer(text, right) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
 )
 @pytest.mark.parametrize("right", [gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")])
 def test_a_verdict_on_hostile_text_does_not_hold_up_the_server(text: str, right: Gold) -> None:
-    assert not verify(text, right)
+    assert not judge_answer(text, right)
     # each took seconds to hours in time quadratic or cubic
-    assert cpu_s(lambda: verify(text, right)) < 0.3
+    assert cpu_s(lambda: judge_answer(text, right)) < 0.3
 
 
 def check(right: Gold, accepted: list[str], refused: list[str]) -> None:
-    assert {text: verify(text, right) for text in accepted} == dict.fromkeys(accepted, True)
-    assert {text: verify(text, right) for text in refused} == dict.fromkeys(refused, False)
+    assert {text: judge_answer(text, right) for text in accepted} == dict.fromkeys(accepted, True)
+    assert {text: judge_answer(text, right) for text in refused} == dict.fromkeys(refused, False)

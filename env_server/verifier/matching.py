@@ -1,0 +1,142 @@
+"""Match the rows of two results one to one, and the columns of two results."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+# comparisons between rows without a partner of equal key: 200 rows with 200
+MAX_UNLIKE_PAIRS = 40_000
+# Cells looked at again in one search of `column_order`: 0.05 s of the server's event loop. Trying
+# every order of 26 columns would never end.
+MAX_CELLS = 50_000
+
+A = TypeVar("A")
+B = TypeVar("B")
+Row = Sequence[Any]
+
+
+def can_pair(
+    rows: Sequence[A],
+    others: Sequence[B],
+    same: Callable[[A, B], bool],
+    key: Callable[[A], Hashable],
+    other_key: Callable[[B], Hashable],
+) -> bool:
+    """Return whether each of `rows` can be paired with a different one of `others` that is `same`.
+
+    Rows with equal keys are paired without comparison; the rest is compared pair by pair. False if
+    that takes more than `MAX_UNLIKE_PAIRS` comparisons.
+    """
+    if len(rows) == len(others) == 1:  # most answers
+        return same(rows[0], others[0])
+    exact: dict[Hashable, list[int]] = {}
+    for index, row in enumerate(rows):
+        exact.setdefault(key(row), []).append(index)
+    unlike = []
+    for other in others:
+        partners = exact.get(other_key(other))
+        if partners:
+            partners.pop()
+        else:
+            unlike.append(other)
+    left = [rows[index] for indices in exact.values() for index in indices]
+    if len(left) > len(unlike) or len(left) * len(unlike) > MAX_UNLIKE_PAIRS:
+        return False
+    fits = []
+    for row in left:
+        fits.append([index for index, other in enumerate(unlike) if same(row, other)])
+        if not fits[-1]:
+            return False
+    return _can_match(fits)
+
+
+def _can_match(fits: list[list[int]]) -> bool:
+    """Return whether every row can have its own partner among its `fits` (augmenting paths)."""
+    owner: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for index in fits[row]:
+            if index not in tried:
+                tried.add(index)
+                if index not in owner or place(owner[index], tried):
+                    owner[index] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(len(fits)))
+
+
+def column_order(
+    rows: Sequence[Row], gold: Sequence[Row], ordered: bool, max_cells: int = MAX_CELLS
+) -> list[int] | None:
+    """Return `order`, such that column `order[j]` of `rows` is column j of `gold`, or None.
+
+    Cells are compared as in Python (1 == 1.0, '1' != 1), rows by position if `ordered`, else as
+    bags. A search that looks at more than `max_cells` cells a second time also ends with None; only
+    tables with many columns of the same cells in different places take so long.
+    """
+    if len(rows) != len(gold):
+        return None
+    if not rows:
+        return []
+    width = len(gold[0])
+    if any(len(row) != width for row in rows):
+        return None
+    columns, wanted = list(zip(*rows, strict=True)), list(zip(*gold, strict=True))
+    if ordered:
+        return _positions(columns, wanted)
+    return _ColumnSearch(columns, wanted, max_cells + width * len(rows)).run()
+
+
+def _positions(columns: Sequence[Hashable], wanted: Sequence[Hashable]) -> list[int] | None:
+    left: dict[Hashable, list[int]] = {}
+    for place, column in enumerate(columns):
+        left.setdefault(column, []).append(place)
+    order = [left[column].pop(0) for column in wanted if left.get(column)]
+    return order if len(order) == len(wanted) else None
+
+
+class _ColumnSearch:
+    """Assigns the gold's columns one by one while the bags of the assigned parts of rows agree."""
+
+    def __init__(self, columns: Sequence[Row], wanted: Sequence[Row], max_cells: int) -> None:
+        self.columns, self.wanted, self.cells_left = columns, wanted, max_cells
+        bags = [frozenset(Counter(column).items()) for column in columns]
+        wanted_bags = [frozenset(Counter(column).items()) for column in wanted]
+        self.fits = [[i for i, bag in enumerate(bags) if bag == other] for other in wanted_bags]
+        self.turns = sorted(range(len(wanted)), key=lambda column: len(self.fits[column]))
+        self.order: dict[int, int] = {}
+
+    def run(self) -> list[int] | None:
+        height = len(self.wanted[0])
+        if not self._assign(0, [0] * height, [0] * height):
+            return None
+        return [self.order[column] for column in range(len(self.wanted))]
+
+    def _assign(self, turn: int, labels: list[int], wanted_labels: list[int]) -> bool:
+        """Assign the columns from `turn` on. Equal labels mark equal assigned parts of rows."""
+        if turn == len(self.turns):
+            return True
+        column = self.turns[turn]
+        tried: list[Row] = []
+        for place in self.fits[column]:
+            if place in self.order.values() or self.columns[place] in tried:
+                continue
+            self.cells_left -= len(labels)
+            if self.cells_left < 0:
+                return False
+            tried.append(self.columns[place])
+            names: dict[tuple[int, Any], int] = {}
+            next_labels, next_wanted = (
+                [names.setdefault(part, len(names)) for part in zip(old, cells, strict=True)]
+                for old, cells in (
+                    (labels, self.columns[place]),
+                    (wanted_labels, self.wanted[column]),
+                )
+            )
+            if Counter(next_labels) == Counter(next_wanted):
+                self.order[column] = place
+                if self._assign(turn + 1, next_labels, next_wanted):
+                    return True
+                del self.order[column]
+        return False

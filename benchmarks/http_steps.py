@@ -30,6 +30,8 @@ sys.path.insert(0, str(ROOT))
 
 from env_server.environment import SQLEnvironment  # noqa: E402
 from env_server.questions import QuestionBank  # noqa: E402
+from env_server.service import describe  # noqa: E402
+from env_server.settings import Settings  # noqa: E402
 from env_server.sql import SqlRunner  # noqa: E402
 from shared.server_process import ServerProcess, running_server  # noqa: E402
 
@@ -260,7 +262,7 @@ def main(
             "cpus": os.cpu_count(),
             "python": platform.python_version(),
             "sqlite": bank.sqlite_version,
-            "digest": bank.digest,
+            "digest": describe(bank, Settings()).digest,
         }
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

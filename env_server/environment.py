@@ -50,6 +50,9 @@ from shared.models import (
 
 log = logging.getLogger(__name__)
 
+# Raise it when an episode goes otherwise: reading of actions, choice of questions, what SQL may do,
+# error texts, when an episode ends. Rewards, verdicts and rendered text have versions of their own.
+ENVIRONMENT_VERSION = "1"
 DEFAULT_STEP_BUDGET = 15
 _ABOUT_TABLES = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 

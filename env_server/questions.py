@@ -2,18 +2,15 @@
 it is needed."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import apsw
 
-from env_server.render import RENDER_VERSION
-from env_server.rewards import REWARD_VERSION
 from env_server.sql import SqlJob, SqlPolicy, SqlResult
 from env_server.sql.jobs import Row
-from env_server.verifier import VERIFIER_VERSION, Gold, is_ordered
+from env_server.verifier import Gold, is_ordered
 from shared.dataset import (
     OpenQuestion,
     Question,
@@ -35,8 +32,7 @@ class QuestionBank:
     `load`.
 
     `splits`: split -> its questions in the files' order; `open`: those without gold, which are got
-    by their id alone. `digest` names data, rules and limits together: banks with equal digests play
-    an episode to equal bytes. `memo` holds results of trusted jobs, which never change.
+    by their id alone. `memo` holds results of trusted jobs, which never change.
     """
 
     def __init__(
@@ -54,7 +50,6 @@ class QuestionBank:
         self.memo: dict[SqlJob, SqlResult] = {}
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
-        self.digest = self._digest()
         self._by_id: dict[str, Question | OpenQuestion] = {}
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
@@ -200,17 +195,6 @@ class QuestionBank:
             if found:  # a client's nonsense takes no memory
                 self._picks[key] = found
         return found
-
-    def _digest(self) -> str:
-        parts = {
-            "data": self.data_digest,
-            "policy": self.policy.digest(),
-            "rewards": REWARD_VERSION,
-            "render": RENDER_VERSION,
-            "verifier": VERIFIER_VERSION,
-            "sqlite": self.sqlite_version,
-        }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _check_header(path: Path) -> None:

@@ -6,7 +6,7 @@ from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 
-RENDER_VERSION = "1"
+RENDER_VERSION = "1"  # raise it when the text of any result changes
 
 _CUT = "(cut: the result is too long)"
 

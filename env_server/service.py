@@ -8,16 +8,18 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from env_server.environment import ENVIRONMENT_VERSION
 from env_server.metrics import Metrics
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
+from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
 from env_server.settings import Settings
 from env_server.sql import SqlPool
+from env_server.verifier import VERIFIER_VERSION
 from shared.errors import NotReady
 from shared.models import ServerMetadata
 
@@ -25,18 +27,14 @@ log = logging.getLogger(__name__)
 
 NAME = "sqlenv"
 DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to answer a question in plain language"
-# The source that decides what bytes an action is answered with; hashed, because a version number is
-# forgotten.
-RULES = {
-    "env_server": ("environment.py", "questions.py", "render.py", "rewards.py"),
-    "env_server.verifier": (
-        "__init__.py", "cells.py", "gold.py", "matching.py", "reading.py", "standards.py",
-    ),
-    "env_server.sql": (
-        "builtin.py", "catalogue.py", "connection.py", "deadline.py", "functions.py", "run.py", "runner.py",
-    ),
-    "shared": ("actions.py", "models.py", "order_by.py", "sqltext.py"),
-}  # fmt: skip
+# What decides a reply beside data, limits and SQLite. tests/env_server/test_rules_version.py fails if
+# the outputs that a version stands for change without it.
+VERSIONS = {
+    "environment": ENVIRONMENT_VERSION,
+    "render": RENDER_VERSION,
+    "reward": REWARD_VERSION,
+    "verifier": VERIFIER_VERSION,
+}
 
 
 def package_version() -> str:
@@ -47,21 +45,19 @@ def package_version() -> str:
         return "0.0.0"
 
 
-def rules_digest() -> str:
-    """SHA-256 of the source in `RULES`."""
-    total = hashlib.sha256()
-    for package, files in RULES.items():
-        for name in files:
-            total.update(
-                hashlib.sha256(resources.files(package).joinpath(name).read_bytes()).digest()
-            )
-    return total.hexdigest()
-
-
 def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
-    """`GET /metadata`. `digest` covers all that an episode's replies depend on: data, limits,
-    SQLite, code, budget."""
-    parts = {"bank": bank.digest, "rules": rules_digest(), "step_budget": settings.step_budget}
+    """Return what `GET /metadata` answers.
+
+    `digest` covers all that a reply depends on: data, `VERSIONS`, SQL limits, the version of SQLite
+    and the default step budget. Servers of equal digest answer the same actions with the same bytes.
+    """
+    parts = {
+        "data": bank.data_digest,
+        "versions": VERSIONS,
+        "limits": bank.policy.digest(),
+        "sqlite": bank.sqlite_version,
+        "step_budget": settings.step_budget,
+    }
     return ServerMetadata(
         name=NAME,
         description=DESCRIPTION,

@@ -116,7 +116,7 @@ def test_the_digests_cover_it(tiny_data: Path, tmp_path: Path) -> None:
     first = QuestionBank.load(both)
     assert first.data_digest != data_digest(tiny_data)
     write_open(both, {**ASKED, "question_text": "What sells worst?"})
-    assert QuestionBank.load(both).digest != first.digest
+    assert QuestionBank.load(both).data_digest != first.data_digest
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,340 @@
+"""What the server's rules produce over fixed inputs and the shipped questions, as hashes by case.
+
+`python -m tests.env_server.behaviour` records it in behaviour.json beside the versions. Each area
+stands for one of `env_server.service.VERSIONS`:
+
+    environment   episodes' observations without rendered text and rewards, results of SQL and its
+                  errors, the reading of actions, the choice of questions, the fields of a reply
+    render        the texts of results, schemas and cells, cut ones included
+    reward        `settle` over sequences of steps, `potential` over pairs of results
+    verifier      verdicts of every standard on right, nearly right and wrong answers
+
+Fields are hashed, so a comment or a new structure of the code changes nothing here.
+"""
+
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from env_server import render, rewards, service, verifier
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from shared import actions
+from shared.dataset import Question
+from shared.errors import SQLEnvError
+from shared.models import ResetRequest, StepResult
+
+ROOT = Path(__file__).parents[2]
+PATH = Path(__file__).with_name("behaviour.json")
+RECORD = "python -m tests.env_server.behaviour"
+Cases = dict[str, Any]  # name -> anything that JSON or repr can write
+
+
+@dataclass(frozen=True)
+class Area:
+    """What one version stands for."""
+
+    constant: str
+    module: str
+    cases: Callable[[QuestionBank, SqlRunner], Cases]
+
+
+# -- environment
+
+STATEMENTS = (
+    "SELECT upper('ß'), substr('abc', 2), round(2.5), 7 / 2, 7 % 0, 1e400, x'00ff', NULL",
+    "SELECT date('now'), current_timestamp, strftime('%Y', 'now')",
+    "SELECT json_extract('{\"a\": [1, 2]}', '$.a[1]'), format('%05d', 42), trim('xxaxx', 'x')",
+    "SELECT median(value), percentile(value, 90), group_concat(value) FROM json_each('[1, 2, 9]')",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50) SELECT i FROM n",
+    "SELECT random()",
+    "SELECT load_extension('x')",
+    "SELECT sqlite_version()",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM pragma_table_info('orders')",
+    "PRAGMA table_info(orders)",
+    "ATTACH 'x.sqlite' AS x",
+    "DELETE FROM orders",
+    "CREATE TEMP TABLE t (a)",
+    "SELECT 1; SELECT 2",
+    "SELECT",
+    "",
+    "SELECT nothing FROM orders",
+    "SELECT * FROM no_such_table",
+    "SELECT '" + "x" * 60_000 + "'",
+    "SELECT replace(printf('%.40000c', 'x'), 'x', 'yy')",
+    "SELECT " + ", ".join(["1"] * 300),
+    "SELECT " + "(" * 120 + "1" + ")" * 120,
+    " UNION ALL ".join(["SELECT 1"] * 12),
+)
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+ACTIONS = (
+    "DESCRIBE: a", " describe\tA ", "Query:SELECT 1;", "QUERY SELECT 'A' -- x\n , b", "ANSWER: a\nb ",
+    "ANSWER:", "SAMPLE", "SELECT 1", "", "dEscrıbe: a", "QUERY: select  'A' , B ; ;", "ANSWERS: 1",
+)  # fmt: skip
+
+
+def environment_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
+    cases: Cases = {
+        f"episode {question.question_id}": list(episode(bank, runner, question))
+        for question in sample(bank, 20)
+    }
+    path = bank.database("bakery")
+    for number, statement in enumerate(STATEMENTS):
+        cases[f"sql {number}"] = asdict(runner.run(SqlJob(JobKind.QUERY, path, statement)))
+    with SqlRunner(SqlPolicy(max_vm_steps=20_000)) as small:
+        cases["sql budget"] = asdict(small.run(SqlJob(JobKind.QUERY, path, ENDLESS)))
+    cases["actions"] = [attempt(actions.parse_action, text) for text in ACTIONS]
+    cases["normalise"] = [actions.normalise(text) for text in ACTIONS]
+    cases["pick"] = [
+        bank.wanted(
+            ResetRequest(seed=seed, split=split, difficulty=["easy", "hard"]), "id"
+        ).question_id
+        for split in (None, "train", "eval")
+        for seed in range(20)
+    ]
+    cases["pick without a seed"] = [
+        bank.wanted(ResetRequest(), f"id {n}").question_id for n in range(9)
+    ]
+    return cases
+
+
+def episode(bank: QuestionBank, runner: SqlRunner, question: Question) -> Iterator[Any]:
+    """Play a fixed script, and yield what is not rendered, rewarded or judged."""
+    results: list[Any] = []
+
+    class Recorder:
+        def run(self, job: SqlJob) -> SqlResult:
+            result = runner.run(job)
+            results.append([job.kind, job.sql, job.max_rows, asdict(result)])
+            return result
+
+    env = SQLEnvironment(bank, Recorder())
+    table = question.tables_involved[0]
+    script = (
+        f"DESCRIBE: {table}", f'describe "{table.upper()}";', f"SAMPLE: {table}", "SAMPLE: nothing",
+        f"QUERY: {question.gold_sql}", f"QUERY:  {question.gold_sql} ; -- again",
+        f"QUERY: SELECT nothing FROM {table}", "QUERY: DROP TABLE x", "QUERY: SELECT 1",
+        f"QUERY: SELECT * FROM {table}",
+    )  # fmt: skip
+    for last in (f"ANSWER: {json.dumps(question.gold_answer)}", "QUERY: SELECT 2"):
+        yield without_text(env.reset(question_id=question.question_id, step_budget=len(script) + 1))
+        for action in (*script, last):
+            yield without_text(env.step(action))
+        yield attempt(env.step, "QUERY: SELECT 1")
+    yield results
+
+
+def without_text(result: StepResult) -> Any:
+    fields = result.model_dump()
+    paths = sorted(key_paths(fields))
+    observation, info = fields["observation"], fields["info"]
+    text = observation.pop("result"), observation.pop("schema_info"), observation.pop("reward")
+    facts = sorted({"exec_ok", "new_info", "repeat"} & set(info["ledger"]["step"]))
+    return (
+        observation,
+        [bool(one) for one in text],
+        facts,
+        info["error_code"],
+        info["outcome"],
+        paths,
+    )
+
+
+def key_paths(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, dict) and path != ".info.ledger.step":
+        for key, inner in value.items():
+            yield from key_paths(inner, f"{path}.{key}")
+    else:
+        yield path
+
+
+def attempt(call: Callable[[str], Any], text: str) -> Any:
+    try:
+        return repr(call(text))
+    except SQLEnvError as error:
+        return error.code
+
+
+# -- render
+
+
+def render_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
+    wide = SqlResult(columns=["a\nb", "c"], rows=[("x" * 300, n) for n in range(30)])
+    odd = SqlResult(
+        columns=["v"], rows=[(v,) for v in (None, 0, -1.5, 1e300, 2.0, "", "é\r\n|", b"\0\1")]
+    )
+    cut = SqlResult(columns=["a"], rows=[(1,), (2,)], truncated=True)
+    cases: Cases = {
+        "rows": [render.render_rows(one, 20) for one in (wide, odd, cut, SqlResult(columns=["a"]))],
+        "cells": [render.render_cell(row[0]) for row in odd.rows],
+        "schema": render.render_schema(["a", "b\nc"], ["a(x, y)"]),
+        "cap": [render.cap("x" * 5000), render.cap("é\n" * 5000), render.cap("short")],
+    }
+    for db_id in bank.databases:
+        path = bank.database(db_id)
+        for (table,) in runner.run(SqlJob(JobKind.TABLES, path)).rows:
+            described = runner.run(SqlJob(JobKind.DESCRIBE, path, table))
+            shown = runner.run(SqlJob(JobKind.SAMPLE, path, table))
+            cases[f"table {db_id}.{table}"] = [
+                render.render_table(table, described),
+                render.render_columns(table, described),
+                render.render_rows(shown, 5),
+            ]
+    return cases
+
+
+# -- reward
+
+
+def reward_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
+    facts = [
+        rewards.StepFacts(*flags, potential=potential, correct=correct)
+        for *flags, potential, correct in product(
+            (True, False), (True, False), (True, False), (0.0, 0.3333, 1.0), (False, True)
+        )
+    ]
+    stream = random.Random(0)
+    episodes = [[one] for one in facts] + [stream.choices(facts, k=15) for _ in range(50)]
+    cases: Cases = {"settle": [settled(one, rewards.RULES) for one in episodes]}
+    for question in sample(bank, 25):
+        path = bank.database(question.database_name)
+        gold = runner.run(SqlJob(JobKind.GOLD, path, question.gold_sql)).rows
+        every = runner.run(SqlJob(JobKind.SAMPLE, path, question.tables_involved[0])).rows
+        tries = [gold, every, gold * 2, gold[1:], [row[::-1] for row in gold], [("x", 0.1 + 0.2)]]
+        cases[f"potential {question.question_id}"] = [
+            rewards.potential(rows, truncated, gold, reads)
+            for rows, truncated, reads in product(tries, (True, False), (True, False))
+        ]
+    return cases
+
+
+def settled(facts: Sequence[rewards.StepFacts], rules: rewards.RewardRules) -> list[Any]:
+    ledger, steps = rewards.EMPTY_LEDGER, []
+    for one in facts:
+        reward, ledger = rewards.settle(ledger, one, rules)
+        steps.append([reward, ledger.model_dump()])
+    return steps
+
+
+# -- verifier
+
+
+def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
+    cases: Cases = {}
+    for question in sample(bank, 8):
+        gold, path = bank.gold(question), bank.database(question.database_name)
+        if gold.ties is not None:
+            gold = gold.with_ties(runner.run(SqlJob(JobKind.GOLD, path, gold.ties.sql)).rows)
+        rows = runner.run(SqlJob(JobKind.GOLD, path, question.gold_sql)).rows
+        results = [rows, rows[::-1], rows[1:], [*rows, *rows[:1]], [row[::-1] for row in rows], []]
+        cases[question.question_id] = [
+            [verifier.answer_verdicts(text, gold) for text in answers(question.gold_answer)],
+            [verifier.result_verdicts(one, gold) for one in results],
+        ]
+    return cases
+
+
+def answers(gold: Any) -> Iterator[str]:
+    """Yield texts that are right, nearly right and wrong."""
+    yield from ("", "NULL", "42", "[]", json.dumps(gold))
+    if not isinstance(gold, list):
+        yield from (
+            f" {gold}. ",
+            f'"{gold}"',
+            f"{gold}.0",
+            f"${gold}",
+            f"{gold} units",
+            f"It is {gold}",
+        )
+        yield from (str(gold).upper(), f"{gold}\n{gold}", json.dumps([gold]), json.dumps([[gold]]))
+        if isinstance(gold, int | float):
+            yield from (f"{gold:,}", str(gold + 1), str(gold * 1.001), f"{gold:.1f}", f"{gold:.3f}")
+        return
+    rows = [row if isinstance(row, list) else [row] for row in gold]
+    yield "\n".join(" | ".join(map(str, row)) for row in rows)
+    yield ", ".join(str(row[0]) for row in rows)
+    for other in (gold[::-1], gold[1:], [*gold, gold[0]], sorted(gold, key=str), gold * 2):
+        yield json.dumps(other)
+    yield json.dumps([row[::-1] for row in rows])
+
+
+# -- the record
+
+AREAS = {
+    "environment": Area("ENVIRONMENT_VERSION", "env_server/environment.py", environment_cases),
+    "render": Area("RENDER_VERSION", "env_server/render.py", render_cases),
+    "reward": Area("REWARD_VERSION", "env_server/rewards.py", reward_cases),
+    "verifier": Area("VERIFIER_VERSION", "env_server/verifier/__init__.py", verifier_cases),
+}
+
+
+def sample(bank: QuestionBank, every: int) -> list[Question]:
+    """Return each `every`-th shipped question."""
+    return [question for name in sorted(bank.splits) for question in bank.splits[name]][::every]
+
+
+def record(bank: QuestionBank, names: Sequence[str] = tuple(AREAS)) -> dict[str, Any]:
+    """Return what behaviour.json holds, computed by the code as it is."""
+    with SqlRunner(bank.policy) as runner:
+        areas = {
+            name: {
+                "version": service.VERSIONS[name],
+                "cases": {
+                    case: digest(out) for case, out in AREAS[name].cases(bank, runner).items()
+                },
+            }
+            for name in names
+        }
+    return {"sqlite": bank.sqlite_version, "data": bank.data_digest, "areas": areas}
+
+
+def digest(output: Any) -> str:
+    return hashlib.sha256(json.dumps(output, sort_keys=True, default=repr).encode()).hexdigest()[
+        :12
+    ]
+
+
+def changes(recorded: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
+    """Yield an error message for each area whose outputs or version differ from the record."""
+    for name, now in current["areas"].items():
+        before, area = recorded["areas"][name], AREAS[name]
+        differing = [
+            case
+            for case in {**before["cases"], **now["cases"]}
+            if before["cases"].get(case) != now["cases"].get(case)
+        ]
+        if now["version"] != before["version"]:
+            versions = f"{now['version']}, recorded is {before['version']}"
+            yield f"{area.constant} is {versions}: run {RECORD}"
+        elif differing:
+            yield (
+                f"{name}: {len(differing)} outputs changed ({', '.join(differing[:3])}), but not the "
+                f"version: raise {area.constant} in {area.module}, then run {RECORD}"
+            )
+
+
+def comparable(recorded: dict[str, Any], current: dict[str, Any]) -> bool:
+    """Tell whether both records are of the same inputs: the shipped data, by the same SQLite."""
+    return all(recorded[name] == current[name] for name in ("sqlite", "data"))
+
+
+def main() -> None:
+    """Write behaviour.json, unless outputs changed under an unchanged version."""
+    current = record(QuestionBank.load(ROOT / "data"))
+    if PATH.exists() and comparable(recorded := json.loads(PATH.read_text()), current):
+        unversioned = [text for text in changes(recorded, current) if "raise" in text]
+        if unversioned:
+            sys.exit("\n".join(unversioned))
+    PATH.write_text(json.dumps(current, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

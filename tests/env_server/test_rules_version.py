@@ -1,0 +1,120 @@
+"""Rules change only with their version: `env_server.service.VERSIONS` is part of the server's digest,
+on which resuming a run and moving an episode to another replica depend.
+
+tests/env_server/behaviour.py lists what is recorded. A changed comment passes; a changed
+observation, reward or verdict fails here, with the version to raise.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from env_server import environment, render, rewards, service, verifier
+from env_server.questions import QuestionBank
+from env_server.service import describe
+from env_server.settings import Settings
+from env_server.sql import SqlPolicy
+from shared import actions
+from tests.env_server import behaviour
+
+
+@pytest.fixture(scope="module")
+def shipped() -> QuestionBank:
+    return QuestionBank.load(behaviour.ROOT / "data")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    return json.loads(behaviour.PATH.read_text())
+
+
+def test_outputs_change_only_with_their_version(
+    shipped: QuestionBank, recorded: dict[str, Any]
+) -> None:
+    current = behaviour.record(shipped)
+    if current["sqlite"] != recorded["sqlite"]:
+        pytest.skip(f"recorded with SQLite {recorded['sqlite']}; this is {current['sqlite']}")
+    assert behaviour.comparable(recorded, current), (
+        f"the shipped data changed: run {behaviour.RECORD} on a tree without other changes"
+    )
+    assert not list(behaviour.changes(recorded, current))
+
+
+def wrapped(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda *given, **named: change(function(*given, **named))
+
+
+def add_millionth(settled: Any) -> Any:
+    reward, ledger = settled
+    return reward + 1e-6, ledger
+
+
+CHANGES = [
+    (render, "render_cell", lambda text: text.replace("NULL", "null"), "render", "RENDER_VERSION"),
+    (render, "cap", lambda text: text[:3999], "render", "RENDER_VERSION"),
+    (rewards, "settle", add_millionth, "reward", "REWARD_VERSION"),
+    (rewards, "_overlap", lambda share: share * 0.999, "reward", "REWARD_VERSION"),
+    (verifier, "answer_verdicts", lambda by: {**by, "bird": True}, "verifier", "VERIFIER_VERSION"),
+    (environment, "find_table", lambda table: table and "x", "environment", "ENVIRONMENT_VERSION"),
+    (environment, "tables_hint", lambda hint: hint + ".", "environment", "ENVIRONMENT_VERSION"),
+    (actions, "normalise", str.upper, "environment", "ENVIRONMENT_VERSION"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "change", "area", "version"), CHANGES)
+def test_a_changed_output_names_the_version_to_raise(
+    shipped: QuestionBank, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    module: Any, name: str, change: Callable[[Any], Any], area: str, version: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(module, name, wrapped(getattr(module, name), change))
+    bank = QuestionBank(shipped.data_dir, shipped.splits)  # whose memo is empty
+    [message] = behaviour.changes(recorded, behaviour.record(bank, [area]))
+    assert f"raise {version} in " in message
+
+
+def test_a_raised_version_is_to_be_recorded(
+    shipped: QuestionBank, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(service.VERSIONS, "render", "next")
+    [message] = behaviour.changes(recorded, behaviour.record(shipped, ["render"]))
+    assert "RENDER_VERSION is next" in message
+    assert behaviour.RECORD in message
+
+
+def test_the_recorder_refuses_outputs_that_changed_without_a_version(
+    tmp_path: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "behaviour.json"
+    path.write_text(json.dumps(recorded))
+    monkeypatch.setattr(behaviour, "PATH", path)
+    monkeypatch.setattr(rewards, "potential", lambda *given: 0.5)
+    with pytest.raises(SystemExit, match="raise REWARD_VERSION"):
+        behaviour.main()
+    assert json.loads(path.read_text()) == recorded
+    monkeypatch.setitem(service.VERSIONS, "reward", "next")
+    behaviour.main()
+    assert json.loads(path.read_text())["areas"]["reward"]["version"] == "next"
+
+
+def test_the_digest_covers_data_versions_limits_sqlite_and_budget(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = QuestionBank.load(tiny_data)
+    digests = [
+        describe(bank, Settings()).digest,
+        describe(bank, Settings(step_budget=3)).digest,
+        describe(QuestionBank.load(tiny_data, SqlPolicy(max_vm_steps=7)), Settings()).digest,
+    ]
+    assert describe(bank, Settings(port=9, capacity=7)).digest == digests[0]
+    for name in service.VERSIONS:
+        with monkeypatch.context() as patched:
+            patched.setitem(service.VERSIONS, name, "next")
+            digests.append(describe(bank, Settings()).digest)
+    for attribute in ("data_digest", "sqlite_version"):
+        with monkeypatch.context() as patched:
+            patched.setattr(bank, attribute, "other")
+            digests.append(describe(bank, Settings()).digest)
+    assert len(set(digests)) == len(digests) == 9

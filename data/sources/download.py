@@ -1,36 +1,27 @@
-"""Downloads one file: resumed where it broke, checked against a SHA-256, past Google Drive's
-confirmation page.
+"""Download an archive with pooch: retried, checked, past Google Drive's confirmation page."""
 
-The transfer goes to `<target>.part`; `<target>.part.json` remembers the URL and the server's ETag,
-so that only the same file is taken up again. The file gets its name when it is whole and its
-checksum is right.
-"""
-
-import hashlib
-import json
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlencode, urljoin
 
-import httpx
-import stamina
+import pooch
+import requests
 
 from shared.errors import DataError
 
-BY_HAND = "download the archive with a browser, unpack it and run 'python -m data import spider FOLDER --out DIR'"
+MANUAL_IMPORT = (
+    "download the archive with a browser, unpack it and run "
+    "'python -m data import spider FOLDER --out DIR'"
+)
 PAGE_MAX_BYTES = 1 << 20  # a confirmation page is small
+CHUNK_BYTES = 1 << 16
 
-Progress = Callable[[int, int | None], None]  # (bytes so far, bytes in all where the server says)
-
-
-class _Broken(Exception):
-    """The transfer ended early or the server is busy: worth another attempt."""
+Progress = Callable[[int, int | None], None]  # (bytes received, bytes in all if known)
 
 
 class DownloadError(DataError):
-    """A file that can't be downloaded. The message names the URL and the remedy."""
+    """A file that cannot be downloaded. The message names the URL and the remedy."""
 
     code = "download"
 
@@ -40,165 +31,105 @@ def download(
     target: Path,
     *,
     sha256: str | None = None,
-    attempts: int = 6,
+    attempts: int = 5,
     timeout_s: float = 60.0,
-    wait_s: float = 1.0,
-    progress: Progress = lambda _done, _all: None,
+    progress: Progress = lambda _done, _total: None,
     notice: Callable[[str], None] = lambda _line: None,
 ) -> str:
-    """Brings `url` to `target` and returns its SHA-256 in hex. A `target` that is there already is
-    only checked.
+    """Download `url` to `target` and return its SHA-256 in hex; only check a `target` that exists.
 
-    A broken transfer, a 429 or a 5xx is taken up again, `attempts` in all, the first pause about
-    `wait_s`. Raises `DownloadError`: no connection, a refusal, a web page in the file's place, or a
-    wrong checksum.
+    Broken transfers, 429 and 5xx are retried, at most `attempts` transfers in all; `notice` gets
+    the reason of each failure. Raises `DownloadError`: no connection, a refusal, a web page instead
+    of a file, or a wrong checksum, after which the file is removed.
     """
-    part = target.with_name(target.name + ".part")
-    # `notice` tells of retries, with their reason
-    logging.getLogger("stamina").addHandler(logging.NullHandler())
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            for attempt in stamina.retry_context(
-                on=(_Broken, httpx.TransportError),
-                attempts=attempts,
-                timeout=None,
-                wait_initial=wait_s,
-                wait_max=30.0,
-                wait_jitter=wait_s,
-            ):
-                with attempt, _told(notice):
-                    _transfer(url, part, timeout_s, progress)
-        except (_Broken, httpx.HTTPError, httpx.InvalidURL) as error:
-            kept = part.stat().st_size if part.exists() else 0
-            resumes = f"; {kept:,} bytes are kept and the same command goes on" if kept else ""
-            raise DownloadError(
-                f"can't download {url}: {_reason(error)}{resumes}; check the network, name a mirror with --url, "
-                f"or {BY_HAND}"
-            ) from error
-        found = file_sha256(part)
-    else:
-        found = file_sha256(target)
-    if sha256 and found != sha256.strip().lower():
-        held = target if target.exists() else part
-        held.unlink()
-        _note(part).unlink(missing_ok=True)
-        raise DownloadError(
-            f"the file from {url} has the SHA-256 {found}, not {sha256.strip().lower()}, and was removed: download it "
-            "again, or correct --sha256 if you trust this file"
-        )
-    if not target.exists():
-        part.rename(target)
-        _note(part).unlink(missing_ok=True)
-    return found
-
-
-@contextmanager
-def _told(notice: Callable[[str], None]) -> Iterator[None]:
+    pooch.get_logger().setLevel("WARNING")
+    cache = pooch.create(
+        path=target.parent,
+        base_url="",
+        registry={target.name: None},
+        urls={target.name: url},
+        retry_if_failed=attempts - 1,
+    )
     try:
-        yield
-    except (_Broken, httpx.TransportError) as error:
-        notice(f"the transfer broke off: {_reason(error)}")
-        raise
+        cache.fetch(target.name, downloader=_Downloader(timeout_s, progress, notice))
+    except (requests.RequestException, ValueError) as error:
+        raise DownloadError(
+            f"cannot download {url}: {_reason(error)}; check the network, name a mirror with --url, "
+            f"or {MANUAL_IMPORT}"
+        ) from error
+    actual = str(pooch.file_hash(str(target)))
+    expected = sha256.strip().lower() if sha256 else actual
+    if actual != expected:
+        target.unlink()
+        raise DownloadError(
+            f"the file from {url} has the SHA-256 {actual}, expected {expected}; it was removed: "
+            "download it again, or correct --sha256 if you trust this file"
+        )
+    return actual
+
+
+class _Downloader:
+    """pooch's HTTP downloader, which also submits Google Drive's confirmation form."""
+
+    def __init__(self, timeout_s: float, progress: Progress, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._http = pooch.HTTPDownloader(
+            progressbar=_ProgressBar(progress),
+            chunk_size=CHUNK_BYTES,
+            timeout=(min(timeout_s, 20.0), timeout_s),
+        )
+
+    def __call__(self, url: str, output_file: str, manager: object) -> None:
+        try:
+            self._http(url, output_file, manager)
+            if (page := _page(output_file)) is not None and (form := confirmed_url(page, url)):
+                self._http(form, output_file, manager)
+        except requests.RequestException as error:
+            response = error.response
+            if response is not None and response.status_code < 500 and response.status_code != 429:
+                raise DownloadError(
+                    f"cannot download {url}: {_reason(error)}; name a mirror with --url, "
+                    f"or {MANUAL_IMPORT}"
+                ) from error
+            self._notice(f"the transfer failed: {_reason(error)}")
+            raise
+        if _page(output_file) is not None:
+            raise DownloadError(
+                f"{url} returned a web page instead of a file, perhaps for a quota or a login; "
+                f"name a mirror with --url, or {MANUAL_IMPORT}"
+            )
+
+
+class _ProgressBar:
+    """The interface that pooch expects, on a callback."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.total = 0
+        self._done = 0
+        self._progress = progress
+
+    def update(self, count: int) -> None:
+        self._done += count
+        self._progress(
+            min(self._done, self.total) if self.total else self._done, self.total or None
+        )
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        self._done = 0
 
 
 def _reason(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _note(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
-
-
-def _transfer(url: str, part: Path, timeout_s: float, progress: Progress) -> None:
-    """One attempt, which goes on from what `part` holds."""
-    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, 20.0))
-    with httpx.Client(follow_redirects=True, timeout=timeout) as client:
-        page = _receive(client, url, url, part, progress)
-        if page is None:
-            return
-        confirmed = confirmed_url(page, url)
-        if confirmed is None or _receive(client, confirmed, url, part, progress) is not None:
-            raise DownloadError(
-                f"{url} gave a web page in place of a file, perhaps for a quota or a login; name another with --url, "
-                f"or {BY_HAND}"
-            )
-
-
-def _receive(
-    client: httpx.Client, url: str, named: str, part: Path, progress: Progress
-) -> str | None:
-    """Receives `url` into `part` (None), or returns the HTML page that came instead. `named` is the
-    URL asked for."""
-    done, etag = _held(part, named)
-    headers = {"Accept-Encoding": "identity"}
-    if done:
-        headers["Range"] = f"bytes={done}-"
-        if etag:
-            headers["If-Range"] = etag
-    with client.stream("GET", url, headers=headers) as reply:
-        status = reply.status_code
-        if status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and done:
-            if reply.headers.get("Content-Range", "").strip() == f"bytes */{done}":
-                return None  # it was whole already
-            part.unlink()
-            raise _Broken("the server no longer has the rest of the partial file")
-        if status == httpx.codes.TOO_MANY_REQUESTS or status >= 500:
-            raise _Broken(f"HTTP {status} {reply.reason_phrase}")
-        reply.raise_for_status()
-        if reply.headers.get("Content-Type", "").startswith("text/html"):
-            return _page(reply)
-        if status == httpx.codes.PARTIAL_CONTENT and not reply.headers.get(
-            "Content-Range", ""
-        ).startswith(f"bytes {done}-"):
-            part.unlink(missing_ok=True)
-            raise _Broken("the server sent another range than was asked for")
-        if status != httpx.codes.PARTIAL_CONTENT:
-            done = 0
-        length = reply.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdigit() else None
-        _remember(part, named, reply.headers.get("ETag"))
-        with part.open("ab" if done else "wb") as file:
-            # as they come: a fixed size would hold bytes back that a break loses
-            for chunk in reply.iter_bytes():
-                file.write(chunk)
-                done += len(chunk)
-                progress(done, total)
-    if total is not None and done != total:
-        raise _Broken(f"{done:,} of {total:,} bytes came")
-    return None
-
-
-def _page(reply: httpx.Response) -> str:
-    body = b""
-    for chunk in reply.iter_bytes():
-        body += chunk
-        if len(body) > PAGE_MAX_BYTES:
-            break
-    return body.decode(reply.encoding or "utf-8", errors="replace")
-
-
-def _held(part: Path, url: str) -> tuple[int, str | None]:
-    """`(bytes held, ETag)` of a partial transfer of this very URL; anything else is not gone on
-    with."""
-    try:
-        note = json.loads(_note(part).read_text())
-        if isinstance(note, dict) and note.get("url") == url:
-            return part.stat().st_size, note.get("etag")
-    except (OSError, ValueError):
-        pass
-    return 0, None
-
-
-def _remember(part: Path, url: str, etag: str | None) -> None:
-    # If-Range takes strong ones alone
-    strong = etag if etag and not etag.startswith("W/") else None
-    _note(part).write_text(json.dumps({"url": url, "etag": strong}))
+def _page(path: str) -> str | None:
+    """Return the text of a file that is a web page; None for any other file."""
+    with Path(path).open("rb") as file:
+        head = file.read(PAGE_MAX_BYTES)
+    return head.decode(errors="replace") if head.lstrip().startswith(b"<") else None
 
 
 class _Form(HTMLParser):
@@ -210,18 +141,20 @@ class _Form(HTMLParser):
         self.fields: dict[str, str] = {}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
+        values = dict(attrs)
         if tag == "form" and self.action is None:
-            self.action = found.get("action")
-        elif tag == "input" and self.action and found.get("type") == "hidden" and found.get("name"):
-            self.fields[str(found["name"])] = found.get("value") or ""
+            self.action = values.get("action")
+        elif tag == "input" and self.action and values.get("type") == "hidden":
+            self.fields[values.get("name") or ""] = values.get("value") or ""
 
 
 def confirmed_url(page: str, base: str) -> str | None:
-    """Where a page of Google Drive that asks whether to download a large file leads to; None for
-    any other page."""
+    """Return the URL that Google Drive's question about a large file submits to.
+
+    None for any other page. `base` is the URL of the page.
+    """
     form = _Form()
     form.feed(page)
     if not form.action or "confirm" not in form.fields:
         return None
-    return str(httpx.URL(base).join(form.action).copy_merge_params(form.fields))
+    return f"{urljoin(base, form.action)}?{urlencode(form.fields)}"

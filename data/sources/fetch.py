@@ -37,7 +37,6 @@ def fetch_spider(
     url: str | None = None,
     sha256: str | None = None,
     force: bool = False,
-    wait_s: float = 1.0,
     progress: Callable[[str], Progress] = lambda _phase: lambda _done, _all: None,
     notice: Callable[[str], None] = lambda _line: None,
 ) -> Fetched:
@@ -56,7 +55,6 @@ def fetch_spider(
         sha256=expected,
         attempts=settings.download_attempts,
         timeout_s=settings.download_timeout_s,
-        wait_s=wait_s,
         progress=progress("downloading"),
         notice=notice,
     )

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.chaos.cluster import ROOT, Cluster
 from benchmarks.chaos.faults import Chaos, Fault
 from benchmarks.chaos.soak import Played, answers, compare, play_all
-from shared.client import SQLEnvClient
+from shared.client import ClientLimits, SQLEnvClient
 from shared.run_files import EPISODES, METRICS, SUMMARY
 
 TRAINING_TIMEOUT_S = 1800.0
@@ -49,7 +49,8 @@ class Finding:
 
 def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:
     """A client that is quick to notice, and patient as a training's is."""
-    return SQLEnvClient(urls, stall_s=stall_s, patience_s=600.0, backoff_s=0.1, longest_wait_s=2.0)
+    limits = ClientLimits(stall_s=stall_s, patience_s=600.0, backoff_s=0.1, longest_wait_s=2.0)
+    return SQLEnvClient(urls, limits)
 
 
 def soak(

@@ -4,40 +4,61 @@
         first = await client.reset(question_id="q1")
         reply = await client.step(first.episode_id, "DESCRIBE: singer")
 
-    with SQLEnvClient(["http://a:8000", "http://b:8000"]).sync() as client:    # the same methods, without await
+    # the same methods without await, on two servers
+    with SQLEnvClient(["http://a:8000", "http://b:8000"]).sync() as client:
         first = client.reset(split="train", seed=7)
 
-    with in_process(app).sync() as client:                                     # no server: the app runs in this process
+    with in_process(app).sync() as client:  # no server: the app runs in this process
         ...
 
 Steps (and resets) that are started together go to their server in one request, so start many at
-once: with `asyncio.gather`, or `step_many`. Every failure is a `shared.errors.SQLEnvError`; a lost
-connection, a busy server, a server that has lost the episode and one that is lost itself are mended
-here: what reaches the caller is past mending.
-"""
+once: with `asyncio.gather`, or `step_many`. Every failure is a `shared.errors.SQLEnvError`. The
+client recovers from a lost connection, a busy server, a server that has lost the episode and one
+that is lost itself; the caller gets only what it cannot recover from.
 
-from typing import Any
+The way of one step:
+
+    SQLEnvClient.step            numbers the step, keeps the episode's latest reply
+      |
+    Failover.run                 FAIL-OVER LAYER, one loop per call: which server?
+      |   ^                        server lost the episode -> rebuild it there by replay
+      |   |                        server lost or refuses  -> the next server of the Fleet
+      |   |                        none left               -> wait, then all again
+    Replica.step                 one server; parses the reply
+      |
+    Batcher                      gathers the steps of one moment
+      |
+    Replica.request              RETRY LAYER, one loop per HTTP request: again?
+      |   ^                        broken connection, 429, 5xx -> wait, then the same again
+      |   |                        server lost, another serves -> raise, for the fail-over layer
+    Replica.request_once         one HTTP request; every failure becomes a `SQLEnvError`
+
+Both loops count and wait with `Attempts` (retry.py), under the same `ClientLimits`. `Fleet` knows
+the servers, resolves names and sees lost servers return.
+"""
 
 from shared.client.async_client import AsyncClient
 from shared.client.in_process import ASGIApp, InProcessTransport
+from shared.client.limits import ClientLimits, ClientStats
 from shared.client.sync import SyncSQLEnvClient
 
-__all__ = ["SQLEnvClient", "in_process"]
+__all__ = ["ClientLimits", "ClientStats", "SQLEnvClient", "in_process"]
 
 
 class SQLEnvClient(AsyncClient):
     __doc__ = AsyncClient.__doc__
 
     def sync(self) -> SyncSQLEnvClient:
-        """This client's methods without `await`, for use inside `with`."""
+        """Return this client's methods without `await`, for use inside `with`."""
         return SyncSQLEnvClient(self)
 
 
-def in_process(app: ASGIApp, **options: Any) -> SQLEnvClient:
-    """A client of `app` itself, run in this process from entering the client to leaving it.
-    `options`: SQLEnvClient's.
+def in_process(
+    app: ASGIApp, limits: ClientLimits | None = None, *, api_key: str | None = None
+) -> SQLEnvClient:
+    """Return a client of `app`, which runs in this process while the client is open.
 
-    The app is the caller's to make (`env_server.app.create_app()`): this package does not know the
-    server.
+    The caller makes the app (`env_server.app.create_app()`): this package does not know the server.
     """
-    return SQLEnvClient("http://in-process", transport=InProcessTransport(app), **options)
+    transport = InProcessTransport(app)
+    return SQLEnvClient("http://in-process", limits, transport=transport, api_key=api_key)

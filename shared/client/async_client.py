@@ -1,5 +1,5 @@
-"""The asynchronous client of the environment servers: its public calls. `shared.client` has what
-users import."""
+"""The asynchronous client of the environment servers: its public calls. `shared.client` exports
+what users import."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
@@ -16,11 +15,11 @@ import httpx
 
 from shared.actions import SQLAction, render_action
 from shared.client.auth import bearer
-from shared.client.failover import Carrier, OpenEpisode, parse
+from shared.client.failover import Failover, OpenEpisode
 from shared.client.fleet import Fleet
-from shared.client.replica import CONNECT_TIMEOUT_S, ClientLimits, ClientStats, Replica, encode
+from shared.client.limits import ClientLimits, ClientStats
+from shared.client.replica import Replica, encode
 from shared.client.resolver import Resolve, system_addresses
-from shared.client.retry import RetryPolicy
 from shared.errors import (
     DigestMismatch,
     ServerUnreachable,
@@ -39,12 +38,30 @@ from shared.models import (
 
 T = TypeVar("T")
 
-# episodes of which it is known where they ended; any other is asked for by its id
-ENDED_KEPT = 10_000
-# short, so that no request meets a connection that the other side is about to close
+# A running host accepts within milliseconds; one that is down should not use up the whole timeout.
+CONNECT_TIMEOUT_S = 5.0
+# Shorter than any server's, so that no request meets a connection that is about to be closed.
 KEEPALIVE_S = 4.0
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
+ENDED_KEPT = 10_000  # ended episodes whose server is remembered; any other is searched for
+
+
+class _WaitClock:
+    """Adds to `stats.wait_s` the time in which at least one `with` block is under way."""
+
+    def __init__(self, stats: ClientStats) -> None:
+        self._stats, self._waiting, self._since = stats, 0, 0.0
+
+    def __enter__(self) -> None:
+        if self._waiting == 0:
+            self._since = perf_counter()
+        self._waiting += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._waiting -= 1
+        if self._waiting == 0:
+            self._stats.wait_s += perf_counter() - self._since
 
 
 class AsyncClient:
@@ -52,87 +69,66 @@ class AsyncClient:
 
     `urls`: one server or several; an episode's id decides which plays it. A host name that resolves
     to several addresses (a scaled Compose service, a headless Kubernetes one) stands for a server
-    at each: `resolve` asks, again every `refresh_s` seconds. `transport` replaces the network
-    (tests, an app in this process).
-
-    A request may take `timeout_s` and is tried `max_attempts` times, each time on all servers that
-    could serve it, and until `patience_s` seconds have passed, with waits that begin near
-    `backoff_s` seconds and double up to `longest_wait_s`. A server that hangs is left for another
-    after about twice `stall_s`. Up to `max_batch` steps or resets travel in one request, and
-    `batches_in_flight` such requests of each kind per server. With `digest`, servers whose data or
-    rules differ from it start no episode. `api_key`, or else the environment's SQLENV_API_KEY, is
-    shown to every server. Use the client inside `async with`, in one event loop.
+    at each of them; `resolve` looks them up. `limits`: timeouts, retries and batch sizes.
+    `transport` replaces the network (tests, an app in this process). With `digest`, servers whose
+    data or rules differ start no episode. `api_key`, by default the environment's SQLENV_API_KEY,
+    is sent to every server. Use the client inside `async with`, in one event loop.
     """
 
     def __init__(
         self,
         urls: str | Sequence[str],
+        limits: ClientLimits | None = None,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        timeout_s: float = 60.0,
-        stall_s: float = 3.0,
-        max_attempts: int = 8,
-        backoff_s: float = 0.25,
-        longest_wait_s: float = 10.0,
-        patience_s: float = 0.0,
-        max_batch: int = 256,
-        batches_in_flight: int = 2,
         digest: str | None = None,
         resolve: Resolve | None = system_addresses,
-        refresh_s: float = 10.0,
         api_key: str | None = None,
     ) -> None:
-        limits = ClientLimits(timeout_s, stall_s, max_batch, batches_in_flight=batches_in_flight)
-        retry = RetryPolicy(max_attempts, backoff_s, longest_wait_s, patience_s)
+        limits = limits or ClientLimits()
         if transport is not None and resolve is system_addresses:
-            resolve = None  # names mean what the transport makes of them
+            resolve = None  # the transport decides what names mean
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
             transport=transport,
             headers=bearer(api_key),
-            # the rest: one deadline a request
-            timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
+            # the replica sets one deadline for the whole request
+            timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, limits.timeout_s)),
             limits=httpx.Limits(
                 max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S
             ),
             # A gateway's cookie would tie every episode to one server.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
-        self._fleet = Fleet(urls, self._http, limits, retry, self.stats, resolve, refresh_s)
-        self._carrier = Carrier(self._fleet, retry, self.stats)
+        self._fleet = Fleet(urls, self._http, limits, self.stats, resolve)
+        self._failover = Failover(self._fleet, limits, self.stats)
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
         self._ended: OrderedDict[str, Replica] = OrderedDict()
-        # episodes begun elsewhere
-        self._strangers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._waiting = 0  # calls under way
-        self._waiting_since = 0.0
+        # one call at a time on each episode that another client started
+        self._foreign: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._waiting = _WaitClock(self.stats)
 
     @property
     def urls(self) -> list[str]:
-        """Where the servers are, as far as is known."""
+        """The URLs of the servers known so far."""
         return [replica.url for replica in self._fleet.replicas]
 
     @property
     def open_episodes(self) -> list[str]:
-        """Ids of the episodes that this client began and that neither ended nor were closed."""
+        """Ids of the episodes that this client started and that were neither ended nor closed."""
         return list(self._episodes)
 
     async def __aenter__(self) -> Self:
         await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends what is under way and the connections. Open episodes stay on their servers until
-        their leases end."""
+        """End the calls under way and close the connections. Open episodes stay on their servers
+        until their leases end."""
         await self._fleet.close()
         self._episodes.clear()
         self._ended.clear()
@@ -152,222 +148,174 @@ class AsyncClient:
         actions: Sequence[SQLAction | str] | None = None,
         digest: str | None = None,
     ) -> ResetResult:
-        """Begins an episode, under an id made here unless one is given. See
-        `shared.models.ResetRequest`.
+        """Start an episode, under a new id unless one is given. See `shared.models.ResetRequest`.
 
         With `actions`, the episode starts with them played, and the reply is the last one's. With
         `digest`, a server whose data or rules differ refuses (`DigestMismatch`).
         """
         episode_id = episode_id or str(uuid4())
-        played = [_text(action) for action in actions or ()]
-        return await self._timed(
-            self._reset(
-                episode_id,
-                question_id=question_id,
-                split=split,
-                difficulty=difficulty
-                if difficulty is None or isinstance(difficulty, str)
-                else list(difficulty),
-                db_id=db_id,
-                seed=seed,
-                step_budget=step_budget,
-                answer_form=answer_form,
-                actions=played or None,
-                digest=digest or self._digest,
-            )
-        )
+        several = difficulty is not None and not isinstance(difficulty, str)
+        request = {
+            "episode_id": episode_id,
+            "question_id": question_id,
+            "split": split,
+            "difficulty": list(difficulty or ()) if several else difficulty,
+            "db_id": db_id,
+            "seed": seed,
+            "step_budget": step_budget,
+            "answer_form": answer_form,
+            "actions": [_text(action) for action in actions or ()] or None,
+            "digest": digest or self._digest,
+        }
+        item = encode(request)
+
+        async def start(server: Replica) -> tuple[OpenEpisode, ResetResult]:
+            its_digest = await server.digest()
+            result = await server.reset(episode_id, item)
+            opened = OpenEpisode(episode_id, server, its_digest, step_budget, answer_form, result)
+            return opened, result
+
+        with self._waiting:
+            episode, result = await self._failover.run(episode_id, start)
+        if result.done:
+            self._episodes.pop(episode_id, None)
+        else:
+            self._episodes[episode_id] = episode
+        return result
 
     async def step(
         self, episode_id: str, action: SQLAction | str, step: int | None = None
     ) -> StepResult:
-        """Plays one action and returns what came of it.
+        """Play one action and return its reply.
 
-        `step` is how many steps the caller has seen answered; the client fills it in, and asks the
-        server for it where it did not begin the episode. Repeating an answered step returns its
-        stored reply. An episode of its own that is lost with its server is rebuilt first, elsewhere
-        if need be. A call that was cancelled may or may not have been played: repeat it with the
-        same action, or reset.
+        `step` is the number of steps that the caller has seen answered; the client fills it in, and
+        asks the server for it if another client started the episode. Repeating an answered step
+        returns its stored reply. An episode of this client that is lost with its server is rebuilt
+        first, elsewhere if need be. A call that was cancelled may or may not have been played:
+        repeat it with the same action, or reset.
         """
-        return await self._timed(self._step(episode_id, _text(action), step))
+        request = {"episode_id": episode_id, "action": _text(action), "step": step}
+        episode = self._episodes.get(episode_id)
+        with self._waiting:
+            if episode is None:
+                result = await self._step_foreign(episode_id, request)
+            else:
+                async with episode.order:
+                    played = len(episode.actions)
+                    request["step"] = number = played if step is None else step
+                    item = encode(request)
+                    result = await self._failover.run(
+                        episode_id, lambda server: server.step(episode_id, item), episode
+                    )
+                    if number == played:
+                        episode.latest = result
+                    if result.done and self._episodes.get(episode_id) is episode:
+                        self._remember_ended(episode)
+        self.stats.steps += 1
+        return result
 
     async def reset_many(
         self, requests: Iterable[Mapping[str, Any]]
     ) -> list[ResetResult | SQLEnvError]:
-        """`reset(**request)` for each, at once: results in order, an error in the place of its
-        item."""
+        """Run `reset(**request)` for each at once; return results in order, errors in place."""
         return await _gather([self.reset(**request) for request in requests])
 
     async def step_many(
         self, steps: Iterable[tuple[str, SQLAction | str]]
     ) -> list[StepResult | SQLEnvError]:
-        """`step(episode_id, action)` for each, at once: results in order, an error in the place of
-        its item."""
+        """Run `step(episode_id, action)` for each at once; return results in order, errors in
+        place."""
         return await _gather([self.step(episode_id, action) for episode_id, action in steps])
 
     async def close_episode(self, episode_id: str) -> None:
-        """Ends an episode and frees its place. One that its server does not hold, or has taken with
-        it, is closed already; one that can't be reached ends with its lease, so that is tried
-        briefly (`ServerUnreachable`)."""
+        """End an episode and free its place; one that its server no longer has is closed already.
+
+        Few attempts are made (`ServerUnreachable`), as the episode also ends with its lease.
+        """
         episode = self._episodes.pop(episode_id, None)
-        with suppress(UnknownEpisode):
+        with suppress(UnknownEpisode), self._waiting:
             if episode is None:
-                await self._timed(
-                    self._find(episode_id, lambda server: server.close_episode(episode_id))
-                )
+                await self._find(episode_id, lambda server: server.close_episode(episode_id))
             elif episode.replica.lost is None:
-                await self._timed(episode.replica.close_episode(episode_id))
+                await episode.replica.close_episode(episode_id)
 
     async def state(self, episode_id: str) -> SQLState:
-        """Where an episode stands, as its server says; one of this client's that is lost there is
-        rebuilt first."""
-        return await self._timed(self._state(episode_id))
+        """Return where an episode stands. One of this client's that is lost is rebuilt first."""
+        episode = self._episodes.get(episode_id)
+        with self._waiting:
+            if episode is None:
+                return await self._find(episode_id, lambda server: server.state(episode_id))
+            async with episode.order:
+                return await self._failover.run(
+                    episode_id, lambda server: server.state(episode_id), episode
+                )
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        """An ended episode's answer by every standard. For people and reports, never for the agent."""
-        found = await self._timed(
-            self._find(episode_id, lambda server: server.verdicts(episode_id))
-        )
-        return parse(EpisodeVerdicts, found)
+        """Return an ended episode's verdicts by every standard: for people, never for the agent."""
+        with self._waiting:
+            return await self._find(episode_id, lambda server: server.verdicts(episode_id))
 
     async def metadata(self) -> ServerMetadata:
-        """What the servers are; `DigestMismatch` naming two that differ in data or rules."""
-        await self._fleet.open()
-        replicas = self._fleet.replicas
-        bodies = await self._timed(_all([replica.call("GET", "/metadata") for replica in replicas]))
-        found = [parse(ServerMetadata, body) for body in bodies]
-        for replica, metadata in zip(replicas, found, strict=True):
-            if metadata.digest != found[0].digest:
-                raise DigestMismatch(
-                    f"{replica.url} and {replicas[0].url} serve different data or rules (digests"
-                    f" {metadata.digest[:12]} and {found[0].digest[:12]}); start both with the same data and version"
-                )
-        return found[0]
+        """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
+        first: ServerMetadata | None = None
+        with self._waiting:
+            for replica in await self._open_replicas():
+                metadata = await replica.metadata()
+                first = first or metadata
+                if metadata.digest != first.digest:
+                    raise DigestMismatch(
+                        f"{replica.url} and {self.urls[0]} serve different data or rules (digests"
+                        f" {metadata.digest[:12]} and {first.digest[:12]}); start both with the"
+                        " same data and version"
+                    )
+        assert first is not None
+        return first
 
     async def health(self) -> dict[str, str]:
-        """URL -> the status that each server states; asked once, without retries."""
-        await self._fleet.open()
-        replicas = self._fleet.replicas
-        bodies = await _all(
-            [
-                replica.call_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
-                for replica in replicas
-            ]
-        )
-        return {
-            replica.url: str(body.get("status", "")) if isinstance(body, dict) else ""
-            for replica, body in zip(replicas, bodies, strict=True)
-        }
+        """Return URL -> the status that each server reports, asked once and without retries."""
+        found = {}
+        for replica in await self._open_replicas():
+            body = await replica.request_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
+            found[replica.url] = str(body.get("status", "")) if isinstance(body, dict) else ""
+        return found
 
     async def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Returns when every server is ready to play; `ServerUnreachable` naming the first that is
-        not in time."""
+        """Return when every server is ready; `ServerUnreachable` names the first that is not in
+        time."""
+        deadline = perf_counter() + timeout_s
+        with self._waiting:
+            for replica in await self._open_replicas():
+                await _until_ready(replica, deadline, timeout_s)
+
+    async def _open_replicas(self) -> list[Replica]:
         await self._fleet.open()
-        await self._timed(
-            _all([_until_ready(replica, timeout_s) for replica in self._fleet.replicas])
-        )
+        return self._fleet.replicas
 
-    async def _reset(
-        self, episode_id: str, *, step_budget: int | None, answer_form: str | None, **options: Any
-    ) -> ResetResult:
-        request = {
-            "episode_id": episode_id,
-            "step_budget": step_budget,
-            "answer_form": answer_form,
-            **options,
-        }
-        item = encode({name: value for name, value in request.items() if value is not None})
-
-        async def play(server: Replica) -> tuple[Replica, str, ResetResult]:
-            digest = await server.digest()
-            return server, digest, parse(ResetResult, await server.reset(episode_id, item))
-
-        server, digest, result = await self._carrier.begin(episode_id, play)
-        if result.done:
-            self._episodes.pop(episode_id, None)
-        else:
-            # Its canonical texts, which a rebuild is compared with.
-            actions = list(result.observation.action_history)
-            self._episodes[episode_id] = OpenEpisode(
-                episode_id,
-                server,
-                digest,
-                result.info.question_id,
-                step_budget,
-                answer_form,
-                actions,
-                result,
-            )
-        return result
-
-    async def _step(self, episode_id: str, action: str, step: int | None) -> StepResult:
-        episode = self._episodes.get(episode_id)
-        if episode is None:
-            async with self._strangers.setdefault(episode_id, asyncio.Lock()):
-                # a step without its number would be charged again where its reply is lost
-                if step is None:
-                    step = (await self._state(episode_id)).step_count
-                item = encode({"episode_id": episode_id, "action": action, "step": step})
-                reply = await self._find(episode_id, lambda server: server.step(episode_id, item))
-            result = parse(StepResult, reply)
-        else:
-            async with episode.order:
-                played = len(episode.actions)
-                number = played if step is None else step
-                item = encode({"episode_id": episode_id, "action": action, "step": number})
-                reply = await self._carrier.go_on(
-                    episode, lambda server: server.step(episode_id, item)
-                )
-                result = parse(StepResult, reply)
-                if number == played:
-                    episode.actions.append(action)
-                    episode.latest = result
-                if result.done and self._episodes.get(episode_id) is episode:
-                    del self._episodes[episode_id]
-                    self._ended[episode_id] = episode.replica
-                    if len(self._ended) > ENDED_KEPT:
-                        self._ended.popitem(last=False)
-        self.stats.steps += 1
-        return result
-
-    async def _state(self, episode_id: str) -> SQLState:
-        episode = self._episodes.get(episode_id)
-        if episode is None:
-            return parse(
-                SQLState, await self._find(episode_id, lambda server: server.state(episode_id))
-            )
-        async with episode.order:
-            return parse(
-                SQLState,
-                await self._carrier.go_on(episode, lambda server: server.state(episode_id)),
-            )
+    async def _step_foreign(self, episode_id: str, request: dict[str, Any]) -> StepResult:
+        async with self._foreign.setdefault(episode_id, asyncio.Lock()):
+            # Without its number, a step whose reply is lost would be counted twice.
+            if request["step"] is None:
+                request["step"] = (await self.state(episode_id)).step_count
+            item = encode(request)
+            return await self._find(episode_id, lambda server: server.step(episode_id, item))
 
     async def _find(self, episode_id: str, call: Callable[[Replica], Awaitable[T]]) -> T:
-        """`call` for an episode that is not open here."""
-        return await self._carrier.find(episode_id, call, self._ended.get(episode_id))
+        """Return what `call` returns on the server of an episode that is not open here."""
+        return await self._failover.find(episode_id, call, self._ended.get(episode_id))
 
-    async def _timed(self, call: Awaitable[T]) -> T:
-        """`call`, with its time in `stats.wait_s`; calls that wait at once are counted once."""
-        if self._waiting == 0:
-            self._waiting_since = perf_counter()
-        self._waiting += 1
-        try:
-            return await call
-        finally:
-            self._waiting -= 1
-            if self._waiting == 0:
-                self.stats.wait_s += perf_counter() - self._waiting_since
+    def _remember_ended(self, episode: OpenEpisode) -> None:
+        del self._episodes[episode.episode_id]
+        self._ended[episode.episode_id] = episode.replica
+        if len(self._ended) > ENDED_KEPT:
+            self._ended.popitem(last=False)
 
 
-async def _until_ready(replica: Replica, timeout_s: float) -> None:
-    deadline = perf_counter() + timeout_s
+async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
     wait_s, longest_wait_s = READY_POLL_S
     while True:
+        left_s = max(0.1, deadline - perf_counter())
         try:
-            await replica.call_once(
-                "GET",
-                "/ready",
-                timeout_s=min(HEALTH_TIMEOUT_S, max(0.1, deadline - perf_counter())),
-            )
+            await replica.request_once("GET", "/ready", timeout_s=min(HEALTH_TIMEOUT_S, left_s))
             return
         except SQLEnvError as error:
             if not is_retryable(error):
@@ -380,22 +328,10 @@ async def _until_ready(replica: Replica, timeout_s: float) -> None:
         wait_s = min(2 * wait_s, longest_wait_s)
 
 
-async def _all(calls: Sequence[Awaitable[T]]) -> list[T]:
-    """Every call's result; the first failure ends the others before it is raised."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T | SQLEnvError]:
-    """Every call's result or `SQLEnvError`; any other exception is raised, after all have ended."""
-    results = await asyncio.gather(*calls, return_exceptions=True)
+    """Return every call's result or `SQLEnvError`; raise any other exception after all ended."""
     found: list[T | SQLEnvError] = []
-    for result in results:
+    for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException) and not isinstance(result, SQLEnvError):
             raise result
         found.append(result)

@@ -1,4 +1,4 @@
-"""The key that a client shows to servers that ask for one."""
+"""The API key that a client sends to its servers."""
 
 import os
 
@@ -8,14 +8,14 @@ API_KEY_VARIABLE = "SQLENV_API_KEY"
 
 
 def bearer(api_key: str | None = None) -> dict[str, str]:
-    """The header that carries `api_key`, or else the environment's SQLENV_API_KEY; no header where
-    there is neither.
+    """Return the header for `api_key`, or else for the environment's SQLENV_API_KEY; empty without.
 
-    `Unauthorized` for a key that no header can carry.
+    `Unauthorized` for a key that a header can't hold.
     """
     key = api_key or os.environ.get(API_KEY_VARIABLE, "")
     if not all("!" <= char <= "~" for char in key):
         raise Unauthorized(
-            f"the key ({API_KEY_VARIABLE}, or api_key=) holds a space or a character that is not ASCII"
+            f"the API key ({API_KEY_VARIABLE}, or api_key=) has a space or a character that is not"
+            " ASCII; correct it"
         )
     return {"Authorization": f"Bearer {key}"} if key else {}

@@ -1,14 +1,13 @@
-"""Many small requests of one loop tick become one batch."""
+"""Batching: many small requests that are made at once leave as one."""
 
 import asyncio
 import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from shared.errors import ServerUnreachable, SQLEnvError
 
-Send = Callable[[Sequence[bytes]], Awaitable[Sequence[Any]]]
+Send = Callable[[Sequence[bytes]], Awaitable[Sequence[object]]]
 
 
 class Batcher:
@@ -22,29 +21,26 @@ class Batcher:
     """
 
     def __init__(self, send: Send, *, max_items: int, max_bytes: int, max_in_flight: int) -> None:
-        if min(max_items, max_bytes, max_in_flight) < 1:
-            raise ValueError("max_items, max_bytes and max_in_flight must be at least 1")
         self._send = send
-        self._max_items = max_items
-        self._max_bytes = max_bytes
+        self._max_items, self._max_bytes = max_items, max_bytes
         self._max_in_flight = max_in_flight
-        self._pending: deque[tuple[bytes, asyncio.Future[Any]]] = deque()
-        self._in_flight: dict[asyncio.Task[None], list[asyncio.Future[Any]]] = {}
+        self._pending: deque[tuple[bytes, asyncio.Future[object]]] = deque()
+        self._in_flight: dict[asyncio.Task[None], list[asyncio.Future[object]]] = {}
         self._flush_due = False
         self._closed = False
 
-    def submit(self, item: bytes) -> asyncio.Future[Any]:
-        """The future of `item`'s reply; it fails with what `send` raised. Cancelling it drops the
-        item."""
+    def submit(self, item: bytes) -> asyncio.Future[object]:
+        """Return the future of `item`'s reply. It fails with what `send` raised; cancelling it
+        drops the item."""
         if self._closed:
             raise closed_error()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._pending.append((item, future))
         self._schedule_flush()
         return future
 
     async def close(self) -> None:
-        """Ends all batches under way; whoever waits for a reply gets `ServerUnreachable`."""
+        """End all batches under way; whoever waits for a reply gets `ServerUnreachable`."""
         self._closed = True
         waiting = [future for futures in self._in_flight.values() for future in futures]
         waiting += [future for _, future in self._pending]
@@ -63,36 +59,37 @@ class Batcher:
     def _flush(self) -> None:
         self._flush_due = False
         while self._pending and len(self._in_flight) < self._max_in_flight and not self._closed:
-            batch = self._take()
-            if batch:
-                task = asyncio.get_running_loop().create_task(self._deliver(batch))
-                self._in_flight[task] = [future for _, future in batch]
+            items, futures = self._take()
+            if items:
+                task = asyncio.get_running_loop().create_task(self._deliver(items, futures))
+                self._in_flight[task] = futures
                 task.add_done_callback(self._returned)
 
-    def _take(self) -> list[tuple[bytes, asyncio.Future[Any]]]:
-        batch: list[tuple[bytes, asyncio.Future[Any]]] = []
+    def _take(self) -> tuple[list[bytes], list[asyncio.Future[object]]]:
+        items: list[bytes] = []
+        futures: list[asyncio.Future[object]] = []
         size_bytes = 0
-        while self._pending and len(batch) < self._max_items:
+        while self._pending and len(items) < self._max_items:
             item, future = self._pending[0]
-            if batch and size_bytes + len(item) > self._max_bytes:
+            if items and size_bytes + len(item) > self._max_bytes:
                 break
             self._pending.popleft()
             if not future.cancelled():
-                batch.append((item, future))
+                items.append(item)
+                futures.append(future)
                 size_bytes += len(item)
-        return batch
+        return items, futures
 
     def _returned(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
         if self._pending and not self._closed:
             self._schedule_flush()
 
-    async def _deliver(self, batch: list[tuple[bytes, asyncio.Future[Any]]]) -> None:
-        futures = [future for _, future in batch]
+    async def _deliver(self, items: list[bytes], futures: Sequence[asyncio.Future[object]]) -> None:
         try:
-            replies = await self._send([item for item, _ in batch])
-            if len(replies) != len(batch):
-                raise ValueError(f"{len(replies)} replies to a batch of {len(batch)}")
+            replies = await self._send(items)
+            if len(replies) != len(items):
+                raise ValueError(f"{len(replies)} replies to a batch of {len(items)}")
         except Exception as error:
             _fail(futures, error)
             return
@@ -102,19 +99,21 @@ class Batcher:
 
 
 def closed_error() -> ServerUnreachable:
-    # `attempts`: no retry can help
+    """Return the error of a closed client, which no retry helps (`attempts`)."""
     return ServerUnreachable("this client was closed; open another", attempts=0)
 
 
-def _fail(futures: Sequence[asyncio.Future[Any]], error: Exception) -> None:
-    """Gives each waiter its own copy: an exception raised in several tasks would collect all their
-    tracebacks, and what one waiter notes in its details (that it has spent its attempts) is not
-    true of the others."""
+def _fail(futures: Sequence[asyncio.Future[object]], error: Exception) -> None:
+    """Give each waiter its own copy of the error.
+
+    One exception raised in several tasks would collect all their tracebacks, and what one waiter
+    notes in its details (that its attempts are spent) does not hold for the others.
+    """
     for future in futures:
         if not future.done():
-            mine = error
+            own = error
             if isinstance(error, SQLEnvError):
-                mine = copy.copy(error)
-                mine.details = dict(error.details)
-                mine.__cause__ = error
-            future.set_exception(mine)
+                own = copy.copy(error)
+                own.details = dict(error.details)
+                own.__cause__ = error
+            future.set_exception(own)

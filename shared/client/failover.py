@@ -1,22 +1,20 @@
-"""Carries an episode's calls to a server that can play it, and the episode with them.
+"""The fail-over layer: finds a server for each call of an episode, and rebuilds the episode there.
 
-An episode stays on its server while that serves, whatever servers come and go. Where its server has
-lost it, or is lost itself, it is rebuilt by replay, there or elsewhere. The rebuild's reply must be
-the one that the episode was last answered with: that is checked, so that a server that plays
-differently is an error and never another episode.
+An episode stays on its server as long as that serves it, whichever servers join or leave. If the
+server has lost the episode, or is itself lost, the episode is rebuilt by replay, there or on
+another server. The replay must end on the reply that the client already has; if it does not, the
+episode fails with an error, so a server that plays differently is never continued on.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TypeVar
 
 from shared.client.fleet import Fleet
-from shared.client.replica import ClientStats, Replica, encode, is_loss
-from shared.client.retry import Attempts, RetryPolicy, with_retries
+from shared.client.limits import ClientLimits, ClientStats
+from shared.client.replica import Replica, encode, is_loss
+from shared.client.retry import Attempts
 from shared.errors import (
     Behind,
     CapacityReached,
@@ -28,75 +26,77 @@ from shared.errors import (
     UnknownEpisode,
     is_retryable,
 )
-from shared.models import ResetResult, StepResult
+from shared.models import StepResult
 
-M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-# One server says so, another may play: it is full, has other data, or a fault of its own fails the
-# request.
+# Another server may succeed: this one is full, has other data, or has a fault of its own.
 _REFUSALS = (CapacityReached, DigestMismatch, InternalError, DataError)
 
 
 @dataclass(slots=True, eq=False)
 class OpenEpisode:
-    """What rebuilds an episode: its question, its options, its actions. `held`: as far as is known,
-    by its replica."""
+    """An episode under way, with what rebuilds it: its options and its latest reply."""
 
     episode_id: str
     replica: Replica
     digest: str
-    question_id: str
     step_budget: int | None
     answer_form: str | None
-    actions: list[str]
-    latest: StepResult  # the reply to the last of `actions`, or to the reset
-    held: bool = True
+    latest: StepResult  # to the last action, or to the reset; has the question's id and all actions
+    lost: bool = False  # by its replica, as far as is known
     order: asyncio.Lock = field(default_factory=asyncio.Lock)  # one call at a time
 
-
-def parse(model: type[M], body: Any) -> M:
-    """`body` as `model`, or a `SQLEnvError` saying what in it is not."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the reply"
-        raise SQLEnvError(
-            f"not a {model.__name__}: {where}: {first['msg']}; is the server's version ours?"
-        ) from error
+    @property
+    def actions(self) -> list[str]:
+        return self.latest.observation.action_history
 
 
-class Carrier:
-    """Finds a server for each call, as often as `retry` allows."""
+class Failover:
+    """Runs a call on the servers of a fleet until one of them succeeds or the limits are spent."""
 
-    def __init__(self, fleet: Fleet, retry: RetryPolicy, stats: ClientStats) -> None:
-        self._fleet, self._retry, self._stats = fleet, retry, stats
+    def __init__(self, fleet: Fleet, limits: ClientLimits, stats: ClientStats) -> None:
+        self._fleet, self._limits, self._stats = fleet, limits, stats
 
-    async def begin(self, episode_id: str, play: Callable[[Replica], Awaitable[T]]) -> T:
-        """`play` on the server that the id names, or on another where that one is lost or refuses."""
+    async def run(
+        self,
+        episode_id: str,
+        call: Callable[[Replica], Awaitable[T]],
+        episode: OpenEpisode | None = None,
+    ) -> T:
+        """Return what `call` returns on the episode's server, or on another if that one fails.
+
+        Each serving replica is tried once, then there is a wait, as often as the limits allow. An
+        open `episode` is rebuilt before the call on any replica that does not have it; without
+        one, `call` starts the episode itself.
+        """
         await self._fleet.open()
-        return await self._carry(episode_id, self._fleet.home(episode_id), play)
-
-    async def go_on(self, episode: OpenEpisode, play: Callable[[Replica], Awaitable[T]]) -> T:
-        """`play` where the episode is held, once it is: rebuilt first where it was lost."""
-        losses, began = 0, monotonic()
-
-        async def there(home: Replica) -> T:
-            if not (episode.held and episode.replica is home):
-                await self._rebuild(episode, home)
-            return await play(home)
-
+        server = self._fleet.home(episode_id) if episode is None else episode.replica
+        attempts = self._attempts()
+        failures: dict[Replica, SQLEnvError] = {}
+        rebuilt = False
         while True:
             try:
-                return await self._carry(episode.episode_id, episode.replica, there)
-            except (UnknownEpisode, Behind):
-                episode.held = False
-                if self._retry.spent(losses, monotonic() - began):
-                    raise
-            if losses:  # lost again at once
-                await self._fleet.pause(self._retry.backoff(losses))
-            losses += 1
+                if episode is not None and (episode.lost or episode.replica is not server):
+                    await self._rebuild(episode, server)
+                return await call(server)
+            except SQLEnvError as error:
+                if episode is not None and isinstance(error, UnknownEpisode | Behind):
+                    episode.lost = True
+                    if rebuilt:  # lost again right after the replay
+                        await attempts.wait(error, hopeful=True)
+                    rebuilt = True
+                    failures.clear()
+                    continue
+                failures[server] = error
+                other = self._other_server(episode_id, server, error, failures)
+                if other is None:
+                    # A lost server may return, and a full one may have room later.
+                    passing = self._fleet.some_lost or any(map(is_retryable, failures.values()))
+                    hopeful = passing and isinstance(error, _REFUSALS)
+                    await attempts.wait(error, hopeful=hopeful)
+                    failures.clear()
+                server = other or server
 
     async def find(
         self,
@@ -104,93 +104,58 @@ class Carrier:
         call: Callable[[Replica], Awaitable[T]],
         likeliest: Replica | None = None,
     ) -> T:
-        """`call` on the first server that knows the episode, from the likeliest or the one that its
-        id places it on."""
-        await self._fleet.open()
-        unknown: UnknownEpisode | None = None
-        for replica in dict.fromkeys(
-            [*([likeliest] if likeliest else []), *self._fleet.ranked(episode_id)]
-        ):
-            if unknown is not None and replica.lost is not None:
-                continue
-            try:
-                return await with_retries(
-                    lambda replica=replica: call(replica),  # type: ignore[misc]
-                    self._retry,
-                    self._count_retry,
-                    pause=self._fleet.pause,
-                )
-            except UnknownEpisode as error:
-                unknown = unknown or error
-        assert unknown is not None
-        raise unknown
+        """Return what `call` returns on the first server that knows an episode not open here.
 
-    async def _carry(
-        self, episode_id: str, home: Replica, play: Callable[[Replica], Awaitable[T]]
-    ) -> T:
-        """`play` on `home`, or on others: once on each that serves, then a wait, as often as the
-        policy allows."""
-        attempts, tried, passing = Attempts(self._retry), set[Replica](), False
+        The order is `likeliest`, then by the episode's id. `UnknownEpisode` if none knows it.
+        """
+        await self._fleet.open()
+        ranked = self._fleet.ranked(episode_id)
+        servers = ranked if likeliest is None else list(dict.fromkeys([likeliest, *ranked]))
+        attempts = self._attempts()
         while True:
             try:
-                return await play(home)
+                return await call(servers[0])
+            except UnknownEpisode:
+                servers = [server for server in servers[1:] if server.lost is None]
+                if not servers:
+                    raise
             except SQLEnvError as error:
-                tried.add(home)
-                passing |= is_retryable(error)
-                other = self._elsewhere(episode_id, home, error, tried)
-                if other is None:
-                    # Where all that serve refuse, one that is lost may play once it is back, or one
-                    # that is full.
-                    hopeful = isinstance(error, _REFUSALS) and (passing or self._fleet.some_lost)
-                    wait_s = attempts.wait_s(error, hopeful=hopeful)
-                    if wait_s is None:
-                        if is_retryable(error):
-                            error.details.setdefault("attempts", attempts.count)
-                        raise
-                    self._count_retry()
-                    await self._fleet.pause(wait_s)
-                    tried.clear()
-                    attempts.count, passing = attempts.count + 1, False
-                else:
-                    home = other
+                await attempts.wait(error)
 
-    def _elsewhere(
-        self, episode_id: str, home: Replica, error: SQLEnvError, tried: set[Replica]
+    def _attempts(self) -> Attempts:
+        return Attempts(self._limits, self._stats, self._fleet.pause)
+
+    def _other_server(
+        self, episode_id: str, server: Replica, error: SQLEnvError, failed: Collection[Replica]
     ) -> Replica | None:
-        """The server to try after `home` failed with `error`; None where it is `home` again, or all
-        were `tried`."""
+        """Return the next server after `server` failed; None to wait and try `server` again."""
         if isinstance(error, DigestMismatch):
-            home.forget_digest()
+            server.forget_digest()
         elif isinstance(error, NotReady):
-            self._fleet.lose(home, error)
-        elif not (isinstance(error, _REFUSALS) or (is_loss(error) and home.lost is not None)):
+            self._fleet.lose(server, error)
+        elif not (isinstance(error, _REFUSALS) or (is_loss(error) and server.lost is not None)):
             return None
-        return self._fleet.pick(episode_id, tried)
+        return self._fleet.pick(episode_id, failed)
 
-    async def _rebuild(self, episode: OpenEpisode, home: Replica) -> None:
+    async def _rebuild(self, episode: OpenEpisode, server: Replica) -> None:
         self._stats.rebuilds += 1
+        last = episode.latest
         request = {
             "episode_id": episode.episode_id,
-            "question_id": episode.question_id,
+            "question_id": last.info.question_id,
             "step_budget": episode.step_budget,
             "answer_form": episode.answer_form,
-            "actions": episode.actions,
+            "actions": episode.actions or None,
             "digest": episode.digest,
         }
-        item = encode({name: value for name, value in request.items() if value})
-        found, last = parse(ResetResult, await home.reset(episode.episode_id, item)), episode.latest
-        if (found.observation, found.reward, found.info) != (
-            last.observation,
-            last.reward,
-            last.info,
-        ):
-            raise SQLEnvError(
-                f"{home.url} replays episode {episode.episode_id} to another reply than it had, though its digest is "
-                "the same: its data or rules have changed under it, so the episode is given up",
-                url=home.url,
-            )
-        self._stats.moves += home is not episode.replica
-        episode.replica, episode.held = home, True
-
-    def _count_retry(self) -> None:
-        self._stats.retries += 1
+        replayed = await server.reset(episode.episode_id, encode(request))
+        for part in ("observation", "reward", "info"):
+            if getattr(replayed, part) != getattr(last, part):
+                raise SQLEnvError(
+                    f"{server.url} replays episode {episode.episode_id} to another reply ({part})"
+                    " although its digest is the same: its data or rules were changed while it ran,"
+                    " so the episode is given up",
+                    url=server.url,
+                )
+        self._stats.moves += server is not episode.replica
+        episode.replica, episode.lost = server, False

@@ -1,9 +1,9 @@
-"""Where a service's replicas are: a URL's host name, asked for all its addresses.
+"""Name resolution: the replicas that a URL's host name stands for.
 
-Docker's and Kubernetes' (headless service) name servers answer with one address a replica. Each
-becomes a URL of its own, so that an episode can be kept on one of them. A URL whose host is an
-address, `localhost` or that speaks HTTPS (its certificate is for the name) stands for itself, and
-so does a name that can't be resolved.
+The name servers of Docker and of Kubernetes (headless services) answer with one address per
+replica. Each becomes a URL of its own, so that an episode can stay on one of them. A URL whose host
+is an address or `localhost`, or whose scheme is https (a certificate is for the name), stands for
+itself, and so does a name that can't be resolved.
 """
 
 import asyncio
@@ -19,8 +19,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]  # host, port -> addresses;
 
 @dataclass(frozen=True)
 class Address:
-    """One replica: `url` is where it answers, `host` what its Host header says where that isn't the
-    URL's own."""
+    """One replica: `url` is where it answers, `host` its Host header if not the URL's host."""
 
     url: str
     host: str | None = None
@@ -30,8 +29,8 @@ class Address:
 
 
 async def system_addresses(host: str, port: int) -> list[str]:
-    """All addresses of one family, IPv4 where there is one: a replica that has both must not count
-    twice."""
+    """Return all addresses of one family, IPv4 if there is one: a replica that has both must not
+    count twice."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family in (socket.AF_INET, socket.AF_INET6):
         addresses = {str(address[0]) for kind, _, _, _, address in found if kind == family}
@@ -41,7 +40,7 @@ async def system_addresses(host: str, port: int) -> list[str]:
 
 
 def is_name(url: str) -> bool:
-    """Whether the URL's host is a name that may stand for several replicas."""
+    """Return whether the URL's host is a name that may stand for several replicas."""
     parsed = httpx.URL(url)
     if parsed.scheme != "http" or parsed.host == "localhost":
         return False
@@ -53,14 +52,9 @@ def is_name(url: str) -> bool:
 
 
 async def addresses_of(url: str, resolve: Resolve) -> list[Address]:
-    """The replicas that the URL's name stands for. `OSError` where it can't be resolved, empty
-    where it has none."""
+    """Return the replicas that the URL's name stands for; `OSError` if it can't be resolved."""
     parsed = httpx.URL(url)
-    port = parsed.port or 80
-    found = []
-    for address in await resolve(parsed.host, port):
-        host = f"[{address}]" if ":" in address else address
-        found.append(
-            Address(f"http://{host}:{port}{parsed.path.rstrip('/')}", parsed.netloc.decode())
-        )
-    return found
+    port, path, name = parsed.port or 80, parsed.path.rstrip("/"), parsed.netloc.decode()
+    addresses = await resolve(parsed.host, port)
+    hosts = [f"[{address}]" if ":" in address else address for address in addresses]
+    return [Address(f"http://{host}:{port}{path}", name) for host in hosts]

@@ -1,130 +1,91 @@
-"""When to send a request again, and how long to wait before.
+"""The retry layer: whether an operation is tried again, and how long to wait before that.
 
-Every request of the client is idempotent: an episode's id is chosen by the client, a step carries
-its number, and the server answers a repeat with its stored reply. So a retry is always safe, and
-what bounds it is time alone.
+Every request of the client is idempotent: the client chooses an episode's id, a step carries its
+number, and a server answers a repeat with its stored reply. So a retry is always safe, and only
+time and the number of attempts bound it.
 """
 
-import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
-from typing import TypeVar
 
+from shared.client.limits import ClientLimits, ClientStats
 from shared.errors import SQLEnvError, is_retryable
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-# a server's Retry-After is honoured up to here, so that none can stop a run for hours
+# A longer Retry-After is cut to this, so that no server can stop a run for hours.
 LONGEST_RETRY_AFTER_S = 60.0
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """Exponential backoff with jitter: waits of about `backoff_s`, twice it, four times it, up to
-    `longest_wait_s`.
+def retry_wait_s(
+    limits: ClientLimits,
+    attempt: int,
+    error: SQLEnvError,
+    elapsed_s: float = 0.0,
+    *,
+    hopeful: bool = False,
+) -> float | None:
+    """Return the seconds to wait after attempt number `attempt` (from 1) failed; None to give up.
 
-    Gives up after `max_attempts`, but not until `patience_s` seconds have passed since the first.
+    `elapsed_s` counts from the first attempt. `hopeful`: another attempt may succeed although
+    `error` itself is not retryable. A Retry-After in the error's details comes on top.
     """
-
-    max_attempts: int = 8
-    backoff_s: float = 0.25
-    longest_wait_s: float = 10.0
-    patience_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1")
-
-    def spent(self, attempt: int, elapsed_s: float = 0.0) -> bool:
-        """Whether `attempt` (1 for the first), `elapsed_s` seconds after the first began, was the
-        last."""
-        return attempt >= self.max_attempts and elapsed_s >= self.patience_s
-
-    def backoff(self, attempt: int) -> float:
-        """Seconds to wait after `attempt`. The jitter, half of it, keeps clients that failed
-        together from coming back together."""
-        return min(
-            self.longest_wait_s, self.backoff_s * 2.0 ** min(attempt - 1, 60)
-        ) * random.uniform(0.5, 1.0)
-
-    def wait_s(
-        self, attempt: int, error: SQLEnvError, elapsed_s: float = 0.0, *, hopeful: bool = False
-    ) -> float | None:
-        """Seconds to wait after `attempt` failed with `error`, a stated Retry-After among them;
-        None to give up.
-
-        `hopeful`: another attempt can help, though the same server would say the same again.
-        """
-        if (
-            "attempts" in error.details
-            or self.spent(attempt, elapsed_s)
-            or not (hopeful or is_retryable(error))
-        ):
-            return None
-        wait_s = self.backoff(attempt)
-        retry_after_s = error.details.get("retry_after_s")
-        if isinstance(retry_after_s, int | float) and retry_after_s > 0:
-            wait_s += min(float(retry_after_s), LONGEST_RETRY_AFTER_S)
-        return wait_s
+    spent = attempt >= limits.max_attempts and elapsed_s >= limits.patience_s
+    given_up_below = "attempts" in error.details  # by an inner retry
+    if spent or given_up_below or not (hopeful or is_retryable(error)):
+        return None
+    longest_s = min(limits.longest_wait_s, limits.backoff_s * 2.0 ** min(attempt - 1, 60))
+    wait_s = longest_s * random.uniform(0.5, 1.0)  # so that clients do not return all at once
+    retry_after_s = error.details.get("retry_after_s")
+    if isinstance(retry_after_s, int | float) and retry_after_s > 0:
+        wait_s += min(float(retry_after_s), LONGEST_RETRY_AFTER_S)
+    return wait_s
 
 
 class Attempts:
-    """One operation's attempts under a policy, counted and timed from its first."""
+    """The attempts of one operation: counted, timed, and with a wait between one and the next.
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self.policy, self.count, self._began = policy, 1, monotonic()
+        attempts = Attempts(limits, stats, pause)
+        while True:
+            try:
+                return await operation()
+            except SQLEnvError as error:
+                await attempts.wait(error)
 
-    def wait_s(self, error: SQLEnvError, *, hopeful: bool = False) -> float | None:
-        """`RetryPolicy.wait_s` of the attempt that failed with `error`."""
-        return self.policy.wait_s(self.count, error, monotonic() - self._began, hopeful=hopeful)
-
-    def spent(self) -> bool:
-        return self.policy.spent(self.count, monotonic() - self._began)
-
-
-async def with_retries(
-    call: Callable[[], Awaitable[T]],
-    policy: RetryPolicy,
-    on_retry: Callable[[], None],
-    *,
-    gives_way: Callable[[int, SQLEnvError], bool] = lambda attempt, error: False,
-    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> T:
-    """What `call()` returns, tried as often as `policy` allows; `on_retry` is called before each
-    further attempt.
-
-    An error that outlasts its retries has their number in `details["attempts"]`, and is not retried
-    by an outer layer. One of which `gives_way(attempt, error)` says so is raised at once, without
-    that number: somebody else can serve. `pause` waits, or less where it knows better.
+    `pause(seconds)` is awaited between attempts; it may return early.
     """
-    attempts = Attempts(policy)
-    while True:
-        try:
-            return await call()
-        except SQLEnvError as error:
-            if gives_way(attempts.count, error):
-                raise
-            wait_s = attempts.wait_s(error)
-            if wait_s is None:
-                if is_retryable(error):
-                    error.details.setdefault("attempts", attempts.count)
-                raise
-            # one lost connection is everyday
-            level = logging.WARNING if attempts.count > 1 else logging.INFO
-            logger.log(level, "%s; attempt %d in %.2f s", error, attempts.count + 1, wait_s)
-        on_retry()
-        await pause(wait_s)
-        attempts.count += 1
+
+    def __init__(
+        self, limits: ClientLimits, stats: ClientStats, pause: Callable[[float], Awaitable[object]]
+    ) -> None:
+        self.count = 1
+        self._limits, self._stats, self._pause = limits, stats, pause
+        self._began = monotonic()
+
+    async def wait(self, error: SQLEnvError, *, hopeful: bool = False) -> None:
+        """Wait before the next attempt after `error`, or raise it if there is none.
+
+        A retryable error that is raised gets the number of attempts in `details["attempts"]`, by
+        which an outer layer sees that it was retried already. `hopeful`: see `retry_wait_s`.
+        """
+        elapsed_s = monotonic() - self._began
+        wait_s = retry_wait_s(self._limits, self.count, error, elapsed_s, hopeful=hopeful)
+        if wait_s is None:
+            if is_retryable(error):
+                error.details.setdefault("attempts", self.count)
+            raise error
+        level = logging.WARNING if self.count > 1 else logging.INFO  # one failure is common
+        logger.log(level, "%s; attempt %d in %.2f s", error, self.count + 1, wait_s)
+        self._stats.retries += 1
+        await self._pause(wait_s)
+        self.count += 1
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds, from either form of a Retry-After header (a number or an HTTP date); None where it
-    says nothing."""
+    """Return the seconds of a Retry-After header (a number or a date); None without a valid one."""
     if value is None:
         return None
     try:

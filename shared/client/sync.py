@@ -1,16 +1,14 @@
-"""The client without `await`: each call runs on an event loop in a thread of its own, beside any
-that runs already."""
+"""The client without `await`: each call runs on an event loop in a thread of its own."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from shared.client.async_client import AsyncClient
-from shared.client.replica import ClientStats
+from shared.client.limits import ClientStats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +29,7 @@ class SyncSQLEnvClient:
     already running.
 
     Made by `SQLEnvClient.sync()` and used inside `with`. May be called from several threads; calls
-    that run at once are gathered as the asynchronous client's are.
+    that run at once are batched as the asynchronous client's are.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -47,15 +45,9 @@ class SyncSQLEnvClient:
         self._portal = portal
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._portal = None
-        # an exception (Ctrl-C) cancels the calls under way
-        self._stack.__exit__(exc_type, exc_value, traceback)
+        self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
 
     @property
     def urls(self) -> list[str]:

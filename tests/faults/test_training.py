@@ -11,7 +11,7 @@ from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import Cluster, running_cluster
 from benchmarks.chaos.faults import Chaos, Fault, plan
 from benchmarks.chaos.measure import client_of
-from shared.client.replica import ClientStats
+from shared.client.limits import ClientStats
 from shared.client.sync import SyncSQLEnvClient
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from shared.actions import SQLAction, parse_action, render_action
-from shared.client.replica import ClientStats
+from shared.client.limits import ClientStats
 from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
 from tests.trainer.small_data import make_data

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shared.actions import SQLAction
-from shared.client.replica import ClientStats
+from shared.client.limits import ClientStats
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, ResetResult, SQLObservation, StepResult
 from trainer.errors import PlayError

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shared.actions import SQLAction, render_action
-from shared.client.replica import ClientStats
+from shared.client.limits import ClientStats
 from shared.errors import DigestMismatch, InvalidRequest, SQLEnvError, UnknownQuestion
 from shared.models import Outcome, ResetResult, StepResult
 from shared.run_files import observation_digest

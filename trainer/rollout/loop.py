@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.client import SQLEnvClient
+from shared.client import ClientLimits, SQLEnvClient
 from trainer.config import GRPOConfig
 from trainer.rollout.batch import Batch, EpisodeClient, RolloutStats, too_many_lost
 from trainer.rollout.dataset import Prompt, load_question_prompts, prompt_of, question_id_of
@@ -239,13 +239,10 @@ def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[Episo
     With `digest`, the one of the run's servers, an episode that only servers of other data or rules
     could play is a `DigestMismatch`.
     """
-    with SQLEnvClient(
-        config.server_urls,
-        max_attempts=LEAST_ATTEMPTS,
-        patience_s=config.server_wait_s,
-        longest_wait_s=LONGEST_WAIT_S,
-        digest=digest,
-    ).sync() as client:
+    limits = ClientLimits(
+        max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s, longest_wait_s=LONGEST_WAIT_S
+    )
+    with SQLEnvClient(config.server_urls, limits, digest=digest).sync() as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from env_server.app import create_app
 from env_server.http import auth
 from env_server.http.auth import KeyRing
 from env_server.settings import Settings
-from shared.client import in_process
+from shared.client import ClientLimits, in_process
 from shared.client.auth import bearer
 from shared.errors import Unauthorized
 
@@ -164,7 +164,7 @@ async def test_the_client_sends_its_key(tiny_data: Path) -> None:
     async with in_process(create_app(settings), api_key=AGENT) as client:
         reply = await client.reset(seed=1)
         assert (await client.step(reply.episode_id, "QUERY: SELECT 1")).observation.result
-    async with in_process(create_app(settings), max_attempts=1) as client:
+    async with in_process(create_app(settings), ClientLimits(max_attempts=1)) as client:
         with pytest.raises(Unauthorized, match="SQLENV_API_KEY"):
             await client.reset(seed=1)
 

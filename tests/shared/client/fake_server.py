@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from shared.client import SQLEnvClient
+from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import (
     Behind,
     CapacityReached,
@@ -22,6 +22,12 @@ from shared.errors import (
 
 T = TypeVar("T")
 URL = "http://fake"
+QUICK: dict[str, Any] = {
+    "backoff_s": 0.001,
+    "longest_wait_s": 0.01,
+    "timeout_s": 5.0,
+    "max_attempts": 4,
+}
 
 
 def drive(main: Coroutine[Any, Any, T], timeout_s: float = 20.0) -> T:
@@ -50,6 +56,16 @@ def dropped(error: type[Exception] = httpx.ReadError) -> Callable[[], tuple[int,
         raise error("connection lost")
 
     return fault
+
+
+def client_of(
+    urls: str | list[str], transport: httpx.AsyncBaseTransport | None, **options: Any
+) -> SQLEnvClient:
+    """Return a client with short waits. `options` are fields of `ClientLimits` and arguments of
+    the client."""
+    options = QUICK | options
+    limits = {name: options.pop(name) for name in ClientLimits.__annotations__ if name in options}
+    return SQLEnvClient(urls, ClientLimits(**limits), transport=transport, **options)
 
 
 class FakeServer:
@@ -81,8 +97,7 @@ class FakeServer:
         self.lanes: int | None = None
 
     def client(self, **options: Any) -> SQLEnvClient:
-        quick = {"backoff_s": 0.001, "longest_wait_s": 0.01, "timeout_s": 5.0, "max_attempts": 4}
-        return SQLEnvClient(URL, transport=httpx.ASGITransport(self), **(quick | options))
+        return client_of(URL, httpx.ASGITransport(self), **options)
 
     def restart(self) -> None:
         self.episodes.clear()

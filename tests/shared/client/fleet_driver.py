@@ -9,23 +9,18 @@ from shared.client import SQLEnvClient
 from shared.client.fleet import pick_url
 from shared.errors import SQLEnvError
 from shared.models import StepResult
-from tests.shared.client.fake_server import FakeServer, Routes
+from tests.shared.client import fake_server
+from tests.shared.client.fake_server import FakeServer, Routes, client_of
 
 HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 URLS = [f"http://{host}:8000" for host in HOSTS]
 IDS = [f"episode-{i}" for i in range(60)]
-QUICK: dict[str, Any] = {
-    "backoff_s": 0.001,
-    "longest_wait_s": 0.01,
-    "timeout_s": 5.0,
-    "stall_s": 0.05,
-    "max_attempts": 4,
-}
+QUICK: dict[str, Any] = fake_server.QUICK | {"stall_s": 0.05}
 
 
 def fleet(count: int = 3, **options: Any) -> tuple[dict[str, FakeServer], SQLEnvClient]:
     servers = {host: FakeServer() for host in HOSTS[:count]}
-    return servers, SQLEnvClient(URLS[:count], transport=Routes(servers), **(QUICK | options))
+    return servers, client_of(URLS[:count], Routes(servers), **(QUICK | options))
 
 
 def placed_on(url: str, urls: list[str] = URLS) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from shared.actions import ActionType, SQLAction
 from shared.client import SQLEnvClient
 from shared.errors import Conflict, ServerUnreachable, SQLEnvError, UnknownEpisode
-from tests.shared.client.fake_server import URL, FakeServer, drive, dropped, reply
+from tests.shared.client.fake_server import URL, FakeServer, client_of, drive, dropped, reply
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -279,7 +279,7 @@ def test_waiting_for_what_is_not_an_environment_server_ends_at_once() -> None:
 
 def test_an_unreachable_server_is_named() -> None:
     async def main() -> None:
-        async with SQLEnvClient("http://127.0.0.1:9", max_attempts=2, backoff_s=0.001) as client:
+        async with client_of("http://127.0.0.1:9", None, max_attempts=2) as client:
             for call in (
                 client.reset(),
                 client.metadata(),
@@ -309,7 +309,7 @@ def test_what_is_no_url_is_refused_by_name(urls: Any) -> None:
 )
 def test_senseless_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        SQLEnvClient(URL, **options)
+        client_of(URL, None, **options)
 
 
 def test_a_gateways_cookie_is_not_sent_back() -> None:

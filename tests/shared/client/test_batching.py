@@ -166,9 +166,3 @@ def test_close_answers_every_waiter_and_leaves_no_task(ticks: int) -> None:
             recorder.batcher.submit(b"x")
 
     drive(main())
-
-
-@pytest.mark.parametrize("limit", ["max_items", "max_bytes", "max_in_flight"])
-def test_limits_below_one_are_refused(limit: str) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Recorder(**{limit: 0})

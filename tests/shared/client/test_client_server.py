@@ -10,7 +10,7 @@ import pytest
 
 from env_server.app import create_app
 from env_server.settings import Settings
-from shared.client import SQLEnvClient, in_process
+from shared.client import ClientLimits, SQLEnvClient, in_process
 from shared.errors import CapacityReached, Conflict, InvalidAction, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, StepResult
 from shared.server_process import running_server
@@ -97,7 +97,7 @@ def test_verdicts_are_asked_for_by_people(tiny_data: Path) -> None:
 
 
 def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:
-    with in_process(app(tiny_data, capacity=2), max_attempts=1).sync() as client:
+    with in_process(app(tiny_data, capacity=2), ClientLimits(max_attempts=1)).sync() as client:
         with pytest.raises(UnknownQuestion, match="no such thing"):
             client.reset(question_id="no such thing")
         replies = client.reset_many([{"seed": 1}, {"seed": 2}, {"seed": 3}])
@@ -123,9 +123,8 @@ def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) ->
     async def main() -> None:
         with running_server(tiny_data) as server:
             port = server.port
-            async with SQLEnvClient(
-                server.url, backoff_s=0.05, max_attempts=30, longest_wait_s=1.0
-            ) as client:
+            limits = ClientLimits(backoff_s=0.05, max_attempts=30, longest_wait_s=1.0)
+            async with SQLEnvClient(server.url, limits) as client:
                 reference = [await play(client, i) for i in range(8)]
                 resets = [
                     await client.reset(split="train", seed=i, step_budget=6) for i in range(8)

@@ -60,6 +60,19 @@ def test_a_passing_failure_is_retried(fault: Any) -> None:
     drive(main())
 
 
+def test_an_unforeseen_exception_passes_at_once() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+            await client.reset(episode_id="e")
+            server.faults.append(dropped(ZeroDivisionError))
+            with pytest.raises(ZeroDivisionError):
+                await client.step("e", "QUERY: 1")
+            assert client.stats.retries == 0
+
+    drive(main())
+
+
 def test_a_lost_reply_is_fetched_again_and_charged_once() -> None:
     async def main() -> None:
         server = FakeServer()

@@ -10,7 +10,7 @@ import pytest
 from shared.client import SQLEnvClient
 from shared.client.fleet import normalise_urls, pick_url
 from shared.errors import DigestMismatch, SQLEnvError
-from tests.shared.client.fake_server import FakeServer, Routes, drive
+from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -71,7 +71,7 @@ def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
 def test_a_server_that_is_down_fails_only_its_own_episodes() -> None:
     async def main() -> None:
         servers = {f"replica-{i}": FakeServer() for i in range(4)}
-        async with SQLEnvClient(URLS, transport=Routes(servers), max_attempts=1) as client:
+        async with client_of(URLS, Routes(servers), max_attempts=1) as client:
             await client.reset_many([{"episode_id": name} for name in IDS[:40]])
 
             def refuse() -> tuple[int, None, dict[str, str]]:

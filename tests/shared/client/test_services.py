@@ -8,7 +8,7 @@ import pytest
 from shared.client import SQLEnvClient
 from shared.client.fleet import pick_url
 from shared.errors import ServerUnreachable, SQLEnvError
-from tests.shared.client.fake_server import FakeServer, Routes, drive
+from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
 from tests.shared.client.fleet_driver import (
     HOSTS,
     IDS,
@@ -50,11 +50,7 @@ class NameServer:
 def service(hosts: int, **options: Any) -> tuple[dict[str, FakeServer], NameServer, SQLEnvClient]:
     servers, names = {host: FakeServer() for host in HOSTS}, NameServer(list(HOSTS[:hosts]))
     options = {"resolve": names, "refresh_s": 0.5} | QUICK | options
-    return (
-        servers,
-        names,
-        SQLEnvClient("http://env-server:8000", transport=Routes(servers), **options),
-    )
+    return servers, names, client_of("http://env-server:8000", Routes(servers), **options)
 
 
 def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
@@ -66,7 +62,7 @@ def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> No
             await answer.wait()
             return list(HOSTS)
 
-        client = SQLEnvClient("http://env-server:8000", transport=Routes({}), resolve=slow, **QUICK)
+        client = client_of("http://env-server:8000", Routes({}), resolve=slow, **QUICK)
         async with client:
             reset = asyncio.create_task(client.reset(seed=1))
             await asked.wait()
@@ -181,9 +177,7 @@ def test_what_is_no_services_name_is_left_alone(url: str) -> None:
         raise AssertionError("nobody asks")
 
     async def main() -> None:
-        async with SQLEnvClient(
-            url, resolve=resolve, transport=Routes({}), **QUICK | {"max_attempts": 1}
-        ) as client:
+        async with client_of(url, Routes({}), resolve=resolve, max_attempts=1) as client:
             with pytest.raises(SQLEnvError):
                 await client.health()
             assert client.urls == [url]

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
 from shared.actions import ActionType
-from shared.client import SQLEnvClient
+from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import ServerUnreachable, UnknownQuestion
 from shared.server_process import running_server
 from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
@@ -384,7 +384,7 @@ def test_an_unreachable_server_is_named(
 ) -> None:
     nowhere = config.override(server_urls="http://127.0.0.1:9", server_wait_s=0)
     with (
-        SQLEnvClient(nowhere.server_urls, max_attempts=1).sync() as client,
+        SQLEnvClient(nowhere.server_urls, ClientLimits(max_attempts=1)).sync() as client,
         pytest.raises(RolloutError, match=r"http://127\.0\.0\.1:9") as caught,
     ):
         play_episodes(prompts_for(config, "a"), model, tokenizer, nowhere, client=client)

@@ -1,16 +1,16 @@
-"""A run's folder as its auditor reads it: the files by name, and the format of a line of
-episodes.jsonl.
+"""The files of a run's folder and the format of their contents.
 
 The trainer writes them, `python -m env_server verify` and `rescore` read them; neither imports the
 other.
 
-A line of episodes.jsonl is a JSON object with the fields of `RecordedEpisode` and, last,
-`"sha256"`: the digest of the line's own bytes without that field. An episode is its question, its
-options and its actions; the line also keeps what the environment answered, a digest an observation
-and a number a reward, so that a replay can be compared step by step.
+A line of episodes.jsonl is a JSON object with the fields of `EpisodeLine` and, last, `"sha256"`:
+the digest of the line's own bytes without that field. An episode is its question, its options and
+its actions; the line also keeps a digest of each observation, and the reward and its parts for each
+step, so that a replay can be compared step by step.
 
-SHA256SUMS has a line `<digest>  <path>` for every file of a finished run, as `sha256sum --check` reads it, but for
-`UNSUMMED`: what is still being written when the run ends, checkpoints, and the page that is drawn from the rest.
+SHA256SUMS has a line `<digest>  <path>` for every file of a finished run, in the format of
+`sha256sum --check`, except `UNSUMMED`: files still being written when the run ends, checkpoints, and
+the report, which is drawn from the others.
 """
 
 import hashlib
@@ -19,33 +19,30 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.models import Outcome, SQLObservation
+from shared.run_stats import Measurement, RateSummary
 
-CONFIG, EPISODES, METRICS, SUMMARY = (
-    "config.json",
-    "episodes.jsonl",
-    "metrics.jsonl",
-    "summary.json",
-)
+CONFIG, EPISODES = "config.json", "episodes.jsonl"
+METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 CHECKSUMS, REPORT = "SHA256SUMS", "report.html"
 UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS, REPORT)
 
-DIGEST_CHARS = 16  # of an observation: 64 bits, for up to 101 a line
+DIGEST_CHARS = 16  # per observation: 64 bits, for up to 101 of them per line
 _SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\Z')
 _SUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 
 class LineError(ValueError):
-    """A line that is not what was written."""
+    """A line that differs from what was written."""
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run's folder that its writer and its auditor both know. They may not exist."""
+    """The files of a run's folder that both its writer and its auditor know. They may not exist."""
 
     path: Path
 
@@ -70,9 +67,8 @@ class RunFiles:
         return self.path / CHECKSUMS
 
 
-class RecordedEpisode(BaseModel):
-    """One line of episodes.jsonl. The four rewards are None where the infrastructure lost the
-    episode."""
+class EpisodeLine(BaseModel):
+    """One line of episodes.jsonl. The four rewards are None if the infrastructure lost the episode."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -90,70 +86,174 @@ class RecordedEpisode(BaseModel):
     operational: float | None
     reward: float | None  # the weighted sum of the three
     parse_failures: int
-    env_errors: int
-    context_overflow: bool  # it ended for want of room in the context window
-    # times that its context was cut down; None where nothing counted them
+    env_errors: int  # actions that the environment answered with an error
+    context_overflow: bool  # it ended because the context window was full
+    # how often its context was shortened; None in runs that did not count it
     context_truncations: int | None = None
-    actions: list[str]  # canonical texts, of the answered steps
-    # As the model wrote them, null where that is the canonical text; one more than actions where it
-    # got lost.
+    actions: list[str]  # canonical texts of the answered steps
+    # As the model wrote them, None where equal to the canonical text; one more than `actions` if
+    # the last step was lost.
     texts: list[str | None]
-    rewards: list[float]  # of each answered step
-    observations: list[str]  # `observation_digest` of the reset's and of each step's
+    rewards: list[float]  # per answered step
+    observations: list[str]  # `observation_digest` of the reset and of each step
+    # per answered step, the named parts of its reward; None in runs that did not record them
+    parts: list[dict[str, float]] | None = None
 
     @property
     def lost(self) -> bool:
         return self.outcome == Outcome.INFRA_FAILED
 
+    @property
+    def finished(self) -> bool:
+        return not self.lost
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome == Outcome.CORRECT
+
+
+class MetricsRow(TypedDict, total=False):
+    """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval curve.
+
+    Rows of training also hold TRL's own keys, such as "rewards/reward_progress/mean".
+    """
+
+    step: Required[int]
+    loss: float
+    reward: float
+    # training: over the episodes since the row before
+    episodes: int
+    episodes_lost: int
+    success: float | None
+    steps_per_episode: float | None
+    parse_failures: int
+    env_errors: int
+    context_overflows: int
+    episodes_truncated: int
+    rebuilds: int  # episodes rebuilt on a server by replay
+    rollout_s: float
+    env_wait_s: float
+    generate_s: float
+    update_s: float
+    rank_wait_s: float  # in runs of several processes
+    # since the run started
+    train_s: float | None
+    cpu_s: float | None
+    server_cpu_s: float | None
+    train_runtime: float  # only in TRL's last row
+    # a point of the eval curve
+    eval_n: int
+    eval_s: float
+    eval_greedy_success: float | None
+    eval_greedy_reward: float | None
+    eval_sampled_success: float | None
+    eval_sampled_reward: float | None
+
+
+class Cost(TypedDict):
+    """What training cost, in seconds; None where it could not be measured."""
+
+    seconds_to: dict[str, dict[str, float | None]]  # mode -> success rate -> seconds of training
+    train_s: float | None
+    train_episodes: int
+    cpu_s: float | None
+    server_cpu_s: float | None
+    cpu_s_per_episode: float | None
+    server_cpu_s_per_episode: float | None
+    step: dict[str, float | None]  # mean seconds per step, by what they were spent on
+    curve_evaluation_s: float | None
+    whole_evaluation_s: float | None
+
+
+class TimedMeasurement(Measurement):
+    """A measurement as summary.json holds it."""
+
+    wall_s: float
+
+
+class RunSummary(TypedDict, total=False):
+    """summary.json. Runs of older versions lack some of the keys."""
+
+    run: Required[str]
+    # mode -> overall, seen, unseen -> rate
+    eval_success_random: dict[str, dict[str, RateSummary]]
+    eval_success_before: dict[str, dict[str, RateSummary]]
+    eval_success_after: dict[str, dict[str, RateSummary]]
+    train_steps: Required[int]
+    episodes: Required[int]
+    episodes_lost: int
+    env_errors: int
+    parse_failures: int
+    context_overflows: int
+    episodes_truncated: int
+    by_phase: dict[str, dict[str, int]]  # phase -> the six counts above
+    train_rebuilds: int
+    rollout_s: float
+    env_wait_s: float
+    generate_s: float
+    update_s: float
+    rank_wait_s: float
+    cost: Cost
+    wall_s: Required[float]
+    seed: Required[int]
+    versions: Required[dict[str, str]]
+    digests: Required[dict[str, str]]  # data, server, model, trained_model
+    config: dict[str, Any]
+    git: dict[str, Any] | None
+    sessions: int
+    server_restarts: int
+    processes: int
+    live_failures: int
+    evaluations: Required[dict[str, dict[str, TimedMeasurement]]]  # phase -> mode
+
 
 def observation_digest(observation: SQLObservation) -> str:
-    """The first hex digits of the SHA-256 of an observation's JSON, reward included."""
+    """Return the first hex digits of the SHA-256 of an observation's JSON, reward included."""
     return hashlib.sha256(observation.model_dump_json().encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """`row` with its seal at the end. Its numbers are finite and its values JSON's own."""
+    """Return `row` with its digest as the last key. Its numbers must be finite."""
     text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     return {**row, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def check_seal(line: bytes) -> None:
-    """`LineError` where a line, its line end included, has no seal or another one than its bytes."""
+    """Raise `LineError` if a line, line end included, lacks its digest or does not match it."""
     if not line.endswith(b"\n"):
         raise LineError("the line is cut short")
-    found = _SEAL.search(line[:-1])
-    if found is None:
-        raise LineError('it does not end with "sha256", so nothing says what was written')
-    if hashlib.sha256(line[: found.start()] + b"}").hexdigest().encode() != found[1]:
-        raise LineError("its bytes are not those that its sha256 was made of")
+    match = _SEAL.search(line[:-1])
+    if match is None:
+        raise LineError('the line does not end with "sha256", so its content cannot be checked')
+    if hashlib.sha256(line[: match.start()] + b"}").hexdigest().encode() != match[1]:
+        raise LineError("the line does not match its sha256: it was changed after it was written")
 
 
-def read_episode(line: bytes) -> RecordedEpisode:
-    """The episode of a line, its seal aside. `LineError` says what is wrong with it."""
+def read_episode(line: bytes) -> EpisodeLine:
+    """Return the episode of a line without checking its digest. `LineError` names a bad field."""
     try:
-        return RecordedEpisode.model_validate_json(line)
+        return EpisodeLine.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise LineError(
-            f"{'.'.join(map(str, first['loc'])) or 'not an episode'}: {first['msg']}"
-        ) from None
+        field = ".".join(map(str, first["loc"])) or "not an episode"
+        raise LineError(f"{field}: {first['msg']}") from None
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file with their numbers, from 1."""
+    """Yield the lines of a file with their numbers, from 1."""
     with path.open("rb") as file:
         yield from enumerate(file, start=1)
 
 
 def checksums(run: Path) -> dict[str, str]:
-    """Relative path -> SHA-256 of every file of a run but `UNSUMMED`, sorted by path."""
-    found = {}
+    """Return relative path -> SHA-256 of every file of a run except `UNSUMMED`, sorted by path."""
+    digests = {}
     for path in sorted(run.rglob("*")):
         inside = path.relative_to(run)
         if path.is_file() and inside.parts[0] not in UNSUMMED:
             with path.open("rb") as file:
-                found[inside.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+                digests[inside.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def render_checksums(sums: Mapping[str, str]) -> str:
@@ -161,18 +261,17 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 
 def read_checksums(content: bytes) -> dict[str, str]:
-    """Relative path -> SHA-256, from the bytes of SHA256SUMS; `LineError` names the line that is
-    none."""
-    # a line ends in nothing else: no other byte may stand for it
+    """Return relative path -> SHA-256 from the bytes of SHA256SUMS. `LineError` names a bad line."""
+    # not splitlines(), which would also split at other bytes that a path may hold
     *lines, rest = content.split(b"\n")
     if rest or not lines:
         raise LineError("the last line is cut short")
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         match = _SUM.fullmatch(line.decode(errors="surrogateescape"))
         if match is None:
             raise LineError(f"line {number} is not '<sha256>  <path>'")
-        if match[2] in found:
+        if match[2] in digests:
             raise LineError(f"line {number} names {match[2]} again")
-        found[match[2]] = match[1]
-    return found
+        digests[match[2]] = match[1]
+    return digests

@@ -1,20 +1,144 @@
-"""The interval beside every success rate: the trainer writes it, `python -m env_server verify`
-checks it."""
+"""Statistics of episodes: success rates with intervals, behaviour, counts, rows of metrics.jsonl.
+
+The trainer writes them and `python -m env_server verify` recomputes them. Pure functions; a mean or
+rate of no episodes is None.
+"""
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
 
-Z_95 = 1.959963984540054  # two-sided 95 % of the normal distribution
+from shared.actions import ActionType
+from shared.models import Outcome
+
+Mode = Literal["greedy", "sampled"]
+MODES: tuple[Mode, ...] = ("greedy", "sampled")
+PHASES = ("random", "before", "after")  # measurements of the whole eval set
+SEEN, UNSEEN = "seen", "unseen"  # whether a training question touches the database
+PARTS = ("overall", SEEN, UNSEEN)
+ANSWERED = frozenset({Outcome.CORRECT, Outcome.WRONG})  # the outcomes of an ANSWER
+Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+
+
+class PlayedEpisode(Protocol):
+    """The fields of an episode that the statistics read."""
+
+    @property
+    def part(self) -> str: ...
+    @property
+    def difficulty(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def correct(self) -> bool: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def reward(self) -> float | None: ...
+    @property
+    def actions(self) -> Sequence[str]: ...
+    @property
+    def env_errors(self) -> int: ...
+    @property
+    def parse_failures(self) -> int: ...
+    @property
+    def context_overflow(self) -> bool: ...
+    @property
+    def context_truncations(self) -> int | None: ...
+
+
+class RateSummary(TypedDict):
+    """A success rate in [0, 1] over `n` questions, with its 95 % Wilson interval."""
+
+    rate: float | None
+    n: int
+    ci95: list[float]  # [low, high]
+
+
+class Behaviour(TypedDict):
+    """What `n` finished episodes did: shares in [0, 1] and means per episode."""
+
+    n: int
+    n_answered: int
+    answered: float | None  # share that ended with an ANSWER
+    accuracy_when_answered: float | None  # share of correct ones among these
+    describe_first: float | None  # share whose first action is a DESCRIBE
+    steps: float | None
+    repeats: float | None  # actions already taken in the same episode
+    errors: float | None  # actions that the environment answered with an error
+    truncated: float | None  # share that outgrew the context window and continued shortened
+
+
+class Measurement(TypedDict):
+    """One policy on the eval set: success and what explains it, over the finished episodes."""
+
+    overall: RateSummary
+    seen: RateSummary
+    unseen: RateSummary
+    by_difficulty: dict[str, RateSummary]
+    behaviour: dict[str, Behaviour]  # overall, seen, unseen
+    mean_reward: float | None
+    mean_steps: float | None
+    outcomes: dict[str, int]  # of all episodes, lost ones included
+    episodes_lost: int
+    parse_failures: int
+
+
+class Counts(TypedDict):
+    """Counts over all episodes, lost ones included."""
+
+    episodes: int
+    episodes_lost: int
+    env_errors: int
+    parse_failures: int
+    context_overflows: int
+    episodes_truncated: int
+
+
+class TrainingRow(Counts):
+    """The part of a metrics.jsonl row that follows from the episodes trained since the last row."""
+
+    success: float | None
+    steps_per_episode: float | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A success rate in [0, 1] over `n` distinct questions. `rate` is None where n is 0."""
+
+    successes: int
+    n: int
+
+    @classmethod
+    def of(cls, results: Iterable[bool]) -> "Rate":
+        outcomes = list(results)
+        return cls(sum(outcomes), len(outcomes))
+
+    @property
+    def rate(self) -> float | None:
+        return self.successes / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        return wilson_interval(self.successes, self.n)
+
+    def as_dict(self) -> RateSummary:
+        """Return the form of summary.json, unrounded."""
+        return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}
 
 
 def wilson_interval(successes: float, n: int, z: float = Z_95) -> tuple[float, float]:
-    """The Wilson score interval of a proportion, as (low, high) in [0, 1]; (0, 1) where nothing was
-    tried.
+    """Return the Wilson score interval of a proportion, (low, high) in [0, 1]; (0, 1) if n is 0.
 
     It stays inside [0, 1] and keeps its width at 0 % and 100 %, where the normal approximation has
-    none. `successes` may be the sum of n values in [0, 1], such as each question's rate over
-    several tries: their mean spreads no more than that of n yes-or-no results with the same mean,
-    so the interval is then wider than it need be. Source: E. B. Wilson, Journal of the American
-    Statistical Association 22 (1927), 209-212.
+    none. `successes` may be the sum of n values in [0, 1], such as per-question rates over several
+    samples: their variance is at most that of n binary results with the same mean, so the interval
+    is conservative. Source: E. B. Wilson, Journal of the American Statistical Association 22
+    (1927), 209-212.
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n} tries")
@@ -23,7 +147,110 @@ def wilson_interval(successes: float, n: int, z: float = Z_95) -> tuple[float, f
     rate, z2 = successes / n, z * z
     centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = z / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
-    # the exact ends at 0 and 1 are lost to rounding
+    # rounding would move the exact ends at 0 and 1
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def success(episodes: Iterable[PlayedEpisode]) -> Rate:
+    """Return the success rate of the finished episodes."""
+    return Rate.of(episode.correct for episode in episodes if episode.finished)
+
+
+def describes_first(episode: PlayedEpisode) -> bool:
+    """Return whether the first action is a DESCRIBE; False without actions."""
+    return "".join(episode.actions[:1]).startswith(f"{ActionType.DESCRIBE}: ")
+
+
+def repeats(episode: PlayedEpisode) -> int:
+    """Return how many actions repeat the canonical text of an earlier one of the same episode."""
+    return len(episode.actions) - len(set(episode.actions))
+
+
+def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
+    """Return what the finished episodes did."""
+    played = [episode for episode in episodes if episode.finished]
+    answered = [episode for episode in played if episode.outcome in ANSWERED]
+    return {
+        "n": len(played),
+        "n_answered": len(answered),
+        "answered": mean(episode.outcome in ANSWERED for episode in played),
+        "accuracy_when_answered": mean(episode.correct for episode in answered),
+        "describe_first": mean(map(describes_first, played)),
+        "steps": mean(episode.steps for episode in played),
+        "repeats": mean(map(repeats, played)),
+        "errors": mean(episode.env_errors for episode in played),
+        "truncated": mean(bool(episode.context_truncations) for episode in played),
+    }
+
+
+def measurement(episodes: Sequence[PlayedEpisode]) -> Measurement:
+    """Return the statistics of one measurement: a phase in one mode."""
+    finished = [episode for episode in episodes if episode.finished]
+    seen, unseen = ([one for one in finished if one.part == part] for part in (SEEN, UNSEEN))
+    levels = sorted({episode.difficulty for episode in finished})
+    return {
+        "overall": success(finished).as_dict(),
+        "seen": success(seen).as_dict(),
+        "unseen": success(unseen).as_dict(),
+        "by_difficulty": {
+            level: success(one for one in finished if one.difficulty == level).as_dict()
+            for level in levels
+        },
+        "behaviour": {
+            "overall": behaviour(finished),
+            SEEN: behaviour(seen),
+            UNSEEN: behaviour(unseen),
+        },  # fmt: skip
+        "mean_reward": mean(episode.reward for episode in finished),
+        "mean_steps": mean(episode.steps for episode in finished),
+        "outcomes": dict(sorted(Counter(str(episode.outcome) for episode in episodes).items())),
+        "episodes_lost": len(episodes) - len(finished),
+        "parse_failures": sum(episode.parse_failures for episode in episodes),
+    }
+
+
+def rates(modes: Mapping[str, Measurement]) -> dict[str, dict[str, RateSummary]]:
+    """Return mode -> overall, seen, unseen -> rate: success alone."""
+    return {
+        mode: {"overall": one["overall"], SEEN: one["seen"], UNSEEN: one["unseen"]}
+        for mode, one in modes.items()
+    }
+
+
+def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
+    """Count what summary.json counts, in total and by phase."""
+    return {
+        "episodes": len(episodes),
+        "episodes_lost": sum(not episode.finished for episode in episodes),
+        "env_errors": sum(episode.env_errors for episode in episodes),
+        "parse_failures": sum(episode.parse_failures for episode in episodes),
+        "context_overflows": sum(episode.context_overflow for episode in episodes),
+        "episodes_truncated": sum(bool(episode.context_truncations) for episode in episodes),
+    }
+
+
+def training_row(episodes: Sequence[PlayedEpisode]) -> TrainingRow:
+    """Return what a row of metrics.jsonl reports of the training episodes since the row before."""
+    finished = [episode for episode in episodes if episode.finished]
+    return {
+        **counts(episodes),
+        "success": mean(episode.correct for episode in finished),
+        "steps_per_episode": mean(episode.steps for episode in finished),
+    }
+
+
+def eval_row(mode: str, episodes: Iterable[PlayedEpisode]) -> dict[str, float | None]:
+    """Return what a point of the eval curve reports of one mode: success and mean reward."""
+    finished = [episode for episode in episodes if episode.finished]
+    return {
+        f"eval_{mode}_success": mean(episode.correct for episode in finished),
+        f"eval_{mode}_reward": mean(episode.reward for episode in finished),
+    }

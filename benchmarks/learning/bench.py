@@ -9,11 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
+from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import Inputs, JobOptions, resumed_settings
-from trainer.evaluation.measure import MODES, Connection, batch_of, measure, model_play
+from trainer.evaluation.measure import Connection, batch_of, measure, model_play
 from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.runtime.interrupt import Interrupts
 

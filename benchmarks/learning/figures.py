@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.learning.bench import Modes
-from trainer.evaluation.measure import MODES
+from shared.run_stats import MODES
 from trainer.run.plots import GREEDY, SAMPLED, Row, series
 
 COLOURS = {"greedy": GREEDY, "sampled": SAMPLED}

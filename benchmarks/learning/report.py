@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
-from trainer.evaluation.measure import MODES
+from shared.run_stats import MODES
 from trainer.report.tables import POLICIES
 
 LABELS = {**POLICIES, "grpo": f"**{POLICIES['after']}**"}

@@ -5,8 +5,8 @@ from typing import Any
 
 from benchmarks.learning.bench import Finished
 from benchmarks.learning.report import NO_NUMBER, compared, markdown_table, percent
+from shared.run_stats import MODES
 from trainer.errors import RunError
-from trainer.evaluation.measure import MODES
 from trainer.run.console import number
 
 PARTS = ("unseen", "seen")

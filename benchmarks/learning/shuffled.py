@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
+from shared.run_stats import MODES, eval_row
 from trainer.evaluation.evaluate import choose, evaluate
-from trainer.evaluation.measure import MODES, batch_of, model_play
+from trainer.evaluation.measure import batch_of, model_play
 from trainer.grpo.callbacks import EvalCallback, MetricsCallback, spent_at
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
 from trainer.rollout.loop import RolloutStats
@@ -80,10 +81,7 @@ def control(bench: Bench, folder: Run) -> Result:
             result = evaluate(
                 play, few, bench.inputs.book, mode=mode, batch=batch_of(model, config)
             )
-            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = (
-                result.rate().rate,
-                result.mean_reward,
-            )
+            row |= eval_row(mode, result.episodes)
         append_lines(folder.metrics, [row])
 
     with bar(bench.console, "GRPO, shuffled rewards") as shown:

@@ -6,23 +6,22 @@ from typing import Any
 
 from benchmarks.learning.bench import Bench, Result
 from shared.actions import parse_action
+from shared.run_stats import ANSWERED, SEEN, UNSEEN, Rate
 from trainer.evaluation.evaluate import BATCH, EvalResult
 from trainer.evaluation.measure import batch_of, measure, model_play
-from trainer.run.behaviour import ANSWERED, canonical_actions
 from trainer.run.folder import Run
-from trainer.run.records import SEEN, UNSEEN, Episode
-from trainer.run.statistics import Rate
+from trainer.run.records import EpisodeRecord
 from trainer.runtime.models import load_model_and_tokenizer
 
 DRAWS = 8
 
 
-def answer_of(episode: Episode) -> str | None:
+def answer_of(episode: EpisodeRecord) -> str | None:
     """The answer that ended an episode, in a form in which equal answers are equal texts; None
     where none did."""
-    if episode.outcome not in ANSWERED or not episode.turns:
+    if episode.outcome not in ANSWERED or not episode.actions:
         return None
-    return normal(parse_action(canonical_actions(episode)[-1]).argument)
+    return normal(parse_action(episode.actions[-1]).argument)
 
 
 def normal(answer: str) -> str:
@@ -35,7 +34,7 @@ def normal(answer: str) -> str:
         return text
 
 
-def majority(episodes: Iterable[Episode]) -> Episode | None:
+def majority(episodes: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
     """The first episode that gave the answer most often given; the first given wins a tie. None
     where none answered."""
     answers = [
@@ -49,25 +48,25 @@ def majority(episodes: Iterable[Episode]) -> Episode | None:
     return next(episode for answer, episode in answers if answer == winner)
 
 
-def any_right(episodes: Iterable[Episode]) -> bool:
+def any_right(episodes: Iterable[EpisodeRecord]) -> bool:
     return any(episode.correct for episode in episodes)
 
 
-def vote_right(episodes: Iterable[Episode]) -> bool:
+def vote_right(episodes: Iterable[EpisodeRecord]) -> bool:
     chosen = majority(episodes)
     return chosen is not None and chosen.correct
 
 
-def summarise(result: EvalResult, right: Callable[[list[Episode]], bool]) -> dict[str, Any]:
+def summarise(result: EvalResult, right: Callable[[list[EpisodeRecord]], bool]) -> dict[str, Any]:
     """`EvalResult.summary()` of all draws, in which the rates are of questions: `right` judges one
     question's draws.
 
     Lost episodes neither count nor vote; a question that lost all of its draws is left out.
     """
-    by_question: dict[str, list[Episode]] = defaultdict(list)
+    by_question: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for episode in result.finished:
         by_question[episode.question_id].append(episode)
-    groups: Sequence[list[Episode]] = list(by_question.values())
+    groups: Sequence[list[EpisodeRecord]] = list(by_question.values())
 
     def rate(part: str | None) -> dict[str, Any]:
         return Rate.of(right(group) for group in groups if part in (None, group[0].part)).as_dict()

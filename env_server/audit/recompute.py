@@ -2,14 +2,12 @@
 its files hold."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.actions import ActionType
-from shared.models import Outcome
-from shared.run_files import RecordedEpisode
-from shared.run_stats import wilson_interval
+from shared import run_stats
+from shared.run_files import EpisodeLine
+from shared.run_stats import PHASES, counts, mean, measurement, rates
 
 # What trl logs of a step's rewards, as means in float32: its key -> the episode's field.
 LOGGED = {
@@ -20,8 +18,6 @@ LOGGED = {
 }
 LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
-PHASES = ("random", "before", "after")
-PARTS = ("overall", "seen", "unseen")
 UNCHECKED = ("wall_s",)  # of a measurement
 # where a run's files don't have these, there were none
 COUNTED = ("episodes_truncated", "truncated")
@@ -31,7 +27,7 @@ Difference = tuple[int, str]  # (line number, what differs)
 
 
 def metrics_differences(
-    rows: Iterable[Row], episodes: Sequence[RecordedEpisode], finished: bool
+    rows: Iterable[Row], episodes: Sequence[EpisodeLine], finished: bool
 ) -> Iterator[Difference]:
     """Where metrics.jsonl says other than the episodes do. `finished`: every training episode must
     be in a row.
@@ -61,62 +57,44 @@ def metrics_differences(
         yield 0, f"no row has the training episodes after step {logged}"
 
 
-def training_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    """What metrics.jsonl says of the training episodes of one log event."""
-    finished = [one for one in episodes if not one.lost]
-    row: dict[str, Any] = {
-        "episodes": len(episodes),
-        "episodes_lost": len(episodes) - len(finished),
-        "success": _mean([one.outcome == Outcome.CORRECT for one in finished]),
-        "steps_per_episode": _mean([one.steps for one in finished]),
-        "parse_failures": sum(one.parse_failures for one in episodes),
-        "env_errors": sum(one.env_errors for one in episodes),
-    }
+def training_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
+    """Return what metrics.jsonl reports of the training episodes of one log event."""
+    row: dict[str, Any] = {**run_stats.training_row(episodes)}
     # rows of older runs have neither
-    if all(one.context_truncations is not None for one in episodes):
-        row["context_overflows"] = sum(one.context_overflow for one in episodes)
-        row["episodes_truncated"] = sum(bool(one.context_truncations) for one in episodes)
-    if len(finished) == len(episodes):
-        row |= {
-            key: _mean([getattr(one, name) for one in episodes]) for key, name in LOGGED.items()
-        }
+    if any(one.context_truncations is None for one in episodes):
+        del row["context_overflows"], row["episodes_truncated"]
+    if not row["episodes_lost"]:
+        row |= {key: mean(getattr(one, name) for one in episodes) for key, name in LOGGED.items()}
     return row
 
 
-def eval_row(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    """What metrics.jsonl says of one point of the eval curve."""
+def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
+    """Return what metrics.jsonl reports of one point of the eval curve."""
     row: dict[str, Any] = {}
     for mode in _modes(episodes):
-        finished = [one for one in episodes if one.mode == mode and not one.lost]
-        row["eval_n"] = sum(one.mode == mode for one in episodes)
-        row[f"eval_{mode}_success"] = _mean([one.outcome == Outcome.CORRECT for one in finished])
-        row[f"eval_{mode}_reward"] = _mean([one.reward for one in finished])
+        of_mode = [one for one in episodes if one.mode == mode]
+        row |= {"eval_n": len(of_mode), **run_stats.eval_row(mode, of_mode)}
     return row
 
 
 def summary_differences(
-    summary: Mapping[str, Any], episodes: Sequence[RecordedEpisode]
+    summary: Mapping[str, Any], episodes: Sequence[EpisodeLine]
 ) -> Iterator[str]:
     """Where summary.json says other than the episodes do: rates, intervals, means and counts, but
     for `UNCHECKED`."""
-    by_phase: dict[str, list[RecordedEpisode]] = {}
+    by_phase: dict[str, list[EpisodeLine]] = {}
     for one in episodes:
         by_phase.setdefault(one.phase, []).append(one)
     measured = {
         phase: {
-            mode: evaluation([one for one in played if one.mode == mode]) for mode in _modes(played)
+            mode: measurement([one for one in played if one.mode == mode])
+            for mode in _modes(played)
         }
         for phase in PHASES
         if (played := by_phase.get(phase))
     }
     found: dict[str, Any] = {
-        **{
-            f"eval_success_{phase}": {
-                mode: {part: one[part] for part in PARTS}
-                for mode, one in measured.get(phase, {}).items()
-            }
-            for phase in PHASES
-        },
+        **{f"eval_success_{phase}": rates(measured.get(phase, {})) for phase in PHASES},
         **counts(episodes),
         "by_phase": {phase: counts(played) for phase, played in by_phase.items()},
         "evaluations": measured,
@@ -127,71 +105,13 @@ def summary_differences(
         yield f"cost.train_episodes is {cost.get('train_episodes')!r}, and {trained} by the episodes"
 
 
-def counts(episodes: Sequence[RecordedEpisode]) -> dict[str, int]:
-    """What summary.json counts, of all episodes and of each phase."""
-    return {
-        "episodes": len(episodes),
-        "episodes_lost": sum(one.lost for one in episodes),
-        "env_errors": sum(one.env_errors for one in episodes),
-        "parse_failures": sum(one.parse_failures for one in episodes),
-        "context_overflows": sum(one.context_overflow for one in episodes),
-        "episodes_truncated": sum(bool(one.context_truncations) for one in episodes),
-    }
-
-
-def evaluation(episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    """What summary.json says of one measurement: a phase in one mode."""
-    finished = [one for one in episodes if not one.lost]
-    parts = {part: [one for one in finished if part in ("overall", one.part)] for part in PARTS}
-    levels = sorted({one.difficulty for one in finished})
-    return {
-        **{part: _rate(played) for part, played in parts.items()},
-        "by_difficulty": {
-            level: _rate([one for one in finished if one.difficulty == level]) for level in levels
-        },
-        "behaviour": {part: behaviour(played) for part, played in parts.items()},
-        "mean_reward": _mean([one.reward for one in finished]),
-        "mean_steps": _mean([one.steps for one in finished]),
-        "outcomes": dict(Counter(str(one.outcome) for one in episodes)),
-        "episodes_lost": len(episodes) - len(finished),
-        "parse_failures": sum(one.parse_failures for one in episodes),
-    }
-
-
-def behaviour(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    """What the episodes of one part did, beside how often they were right."""
-    answered = [one for one in finished if one.outcome in (Outcome.CORRECT, Outcome.WRONG)]
-    return {
-        "n": len(finished),
-        "n_answered": len(answered),
-        "answered": _mean([one.outcome in (Outcome.CORRECT, Outcome.WRONG) for one in finished]),
-        "accuracy_when_answered": _mean([one.outcome == Outcome.CORRECT for one in answered]),
-        "describe_first": _mean(
-            ["".join(one.actions[:1]).startswith(f"{ActionType.DESCRIBE}: ") for one in finished]
-        ),
-        "steps": _mean([one.steps for one in finished]),
-        "repeats": _mean([len(one.actions) - len(set(one.actions)) for one in finished]),
-        "errors": _mean([one.env_errors for one in finished]),
-        "truncated": _mean([bool(one.context_truncations) for one in finished]),
-    }
-
-
-def _rate(finished: Sequence[RecordedEpisode]) -> dict[str, Any]:
-    right = [one.outcome == Outcome.CORRECT for one in finished]
-    return {
-        "rate": _mean(right),
-        "n": len(right),
-        "ci95": list(wilson_interval(sum(right), len(right))),
-    }
-
-
-def _modes(episodes: Sequence[RecordedEpisode]) -> list[str]:
+def _modes(episodes: Sequence[EpisodeLine]) -> list[str]:
     return list(dict.fromkeys(one.mode for one in episodes))
 
 
 def _of_point(
-    episodes: Sequence[RecordedEpisode], step: int, last: int, asked: set[str]
-) -> list[RecordedEpisode]:
+    episodes: Sequence[EpisodeLine], step: int, last: int, asked: set[str]
+) -> list[EpisodeLine]:
     """The episodes of an eval curve's point; none where they can't be told."""
     if small := [one for one in episodes if (one.phase, one.step) == ("eval", step)]:
         return small
@@ -233,8 +153,3 @@ def _same(key: str, said: Any, found: Any) -> bool:
             _same(key, one, other) for one, other in zip(said, found, strict=True)
         )
     return bool(said == found)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -30,8 +30,8 @@ from shared.models import RewardLedger, StepResult
 from shared.run_files import (
     CONFIG,
     EPISODES,
+    EpisodeLine,
     LineError,
-    RecordedEpisode,
     check_seal,
     numbered_lines,
     read_episode,
@@ -146,7 +146,7 @@ class Source:
             raise DataError(f"{path} has no {CONFIG} beside it: give --data and --step-budget")
         return cls(path, QuestionBank.load(data_dir), step_budget)
 
-    def lines(self) -> list[tuple[int, RecordedEpisode]]:
+    def lines(self) -> list[tuple[int, EpisodeLine]]:
         """(line number, episode). `DataError` names the first line that is not what was written."""
         found = []
         for number, line in numbered_lines(self.path):
@@ -205,7 +205,7 @@ def _named(table: Mapping[str, Any], name: str, what: str) -> Any:
 
 def _score(
     number: int,
-    episode: RecordedEpisode,
+    episode: EpisodeLine,
     replies: Sequence[StepResult],
     bank: QuestionBank,
     rules: RewardRules,

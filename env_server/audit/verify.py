@@ -31,8 +31,8 @@ from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from shared.run_files import (
     CHECKSUMS,
+    EpisodeLine,
     LineError,
-    RecordedEpisode,
     check_seal,
     checksums,
     numbered_lines,
@@ -144,7 +144,7 @@ async def verify_run(
 
 
 def episode_differences(
-    recorded: RecordedEpisode,
+    recorded: EpisodeLine,
     replies: Sequence[StepResult],
     bank: QuestionBank,
     train_databases: frozenset[str],
@@ -152,6 +152,8 @@ def episode_differences(
     """Where a recorded episode says other than its replay, whose `replies` begin with the reset's."""
     if len(recorded.rewards) != len(recorded.actions):
         yield f"{len(recorded.actions)} actions, but {len(recorded.rewards)} rewards"
+    if recorded.parts is not None and len(recorded.parts) != len(recorded.actions):
+        yield f"{len(recorded.actions)} actions, but the reward's parts of {len(recorded.parts)}"
     if recorded.lost and not recorded.observations:
         replies = []  # not even its reset was answered
     elif len(recorded.observations) != len(replies):
@@ -164,6 +166,9 @@ def episode_differences(
     ):
         if reward != reply.reward:
             yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
+    for step, (parts, reply) in enumerate(zip(recorded.parts or (), replies[1:], strict=False), 1):
+        if parts != (paid := reply.info.ledger.step):
+            yield f"step {step}: the parts of the reward were {parts}, and are {paid}"
     expected = _expected(recorded, replies, bank, train_databases)
     for name, value in expected.items():
         if (said := getattr(recorded, name)) != value:
@@ -173,7 +178,7 @@ def episode_differences(
 
 
 def _expected(
-    recorded: RecordedEpisode,
+    recorded: EpisodeLine,
     replies: Sequence[StepResult],
     bank: QuestionBank,
     train_databases: frozenset[str],
@@ -195,7 +200,7 @@ def _expected(
     }
 
 
-def _outcome(recorded: RecordedEpisode, replies: Sequence[StepResult]) -> Outcome:
+def _outcome(recorded: EpisodeLine, replies: Sequence[StepResult]) -> Outcome:
     """How the replay ends. An episode that goes on can only have been left by its driver."""
     if replies and replies[-1].done:
         return replies[-1].info.outcome or Outcome.BUDGET
@@ -204,7 +209,7 @@ def _outcome(recorded: RecordedEpisode, replies: Sequence[StepResult]) -> Outcom
     return Outcome.ABANDONED
 
 
-def _text_differences(recorded: RecordedEpisode) -> Iterator[str]:
+def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
     extra = len(recorded.texts) - len(recorded.actions)
     if extra not in ((0, 1) if recorded.lost else (0,)):
         yield f"{len(recorded.actions)} actions, but {len(recorded.texts)} texts"
@@ -216,7 +221,7 @@ def _text_differences(recorded: RecordedEpisode) -> Iterator[str]:
         yield f"context_truncations is {recorded.context_truncations}, of {len(recorded.texts)} turns"
 
 
-def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedEpisode]]:
+def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, EpisodeLine]]:
     """The episodes of the run's lines; a line that is not what was written is a problem, and not
     replayed."""
     try:
@@ -231,8 +236,8 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, RecordedE
 
 
 async def _replayed(
-    run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, RecordedEpisode]]
-) -> AsyncIterator[tuple[int, RecordedEpisode, list[StepResult] | SQLEnvError]]:
+    run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, EpisodeLine]]
+) -> AsyncIterator[tuple[int, EpisodeLine, list[StepResult] | SQLEnvError]]:
     budget = run.settings.config.step_budget
     played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
     waiting = iter(lines)
@@ -241,7 +246,7 @@ async def _replayed(
         yield number, episode, replies
 
 
-def _count(report: Report, episode: RecordedEpisode) -> None:
+def _count(report: Report, episode: EpisodeLine) -> None:
     key = (episode.phase, episode.mode)
     report.episodes[key] += 1
     report.correct[key] += episode.outcome == Outcome.CORRECT
@@ -262,7 +267,7 @@ def _compare_rules(run: RunFolder, bank: QuestionBank, report: Report) -> None:
         )
 
 
-def _compare_curve(run: RunFolder, episodes: Sequence[RecordedEpisode], report: Report) -> None:
+def _compare_curve(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
     try:
         finished = run.summary.exists()
         rows = read_rows(run.metrics) if run.metrics.exists() else []

@@ -30,6 +30,7 @@ from benchmarks.learning.report import as_json, compared, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_gain, seed_line
 from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
+from shared.run_stats import Rate
 from tests.trainer import conftest as training
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
@@ -40,8 +41,7 @@ from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import Row
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import Run, append_lines, write_json
-from trainer.run.records import Episode, Turn
-from trainer.run.statistics import Rate
+from trainer.run.records import EpisodeRecord, Turn
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
@@ -95,13 +95,13 @@ def test_trl_logs_the_shuffled_functions_by_the_same_names() -> None:
 
 def episode(
     answer: str | None, right: bool = False, question: str = "q", part: str = "unseen"
-) -> Episode:
+) -> EpisodeRecord:
     outcome = "budget" if answer is None else "correct" if right else "wrong"
     turns = (
         Turn("DESCRIBE: a", "a: 1 rows"),
         Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""),
     )
-    return Episode(
+    return EpisodeRecord(
         question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns
     )
 

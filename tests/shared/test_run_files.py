@@ -28,7 +28,7 @@ ROW: dict[str, Any] = {
     "part": "seen", "outcome": "wrong", "steps": 1, "correctness": 0.0, "progress": 0.0, "operational": 0.02,
     "reward": 0.02, "parse_failures": 0, "env_errors": 0, "context_overflow": False, "context_truncations": 2,
     "actions": ["ANSWER: Zoë"],
-    "texts": [None], "rewards": [0.0], "observations": ["0" * 16, "1" * 16],
+    "texts": [None], "rewards": [0.0], "observations": ["0" * 16, "1" * 16], "parts": [{"exec_ok": 0.02}],
 }  # fmt: skip
 
 
@@ -43,6 +43,11 @@ def test_a_sealed_line_is_read_back() -> None:
     # the seal is that of the line without it, so that other tools can check it
     bare = json.dumps(ROW, ensure_ascii=False).encode()
     assert json.loads(line)["sha256"] == hashlib.sha256(bare).hexdigest()
+
+
+def test_a_line_of_a_run_that_recorded_no_parts_is_read() -> None:
+    row = {name: value for name, value in ROW.items() if name != "parts"}
+    assert read_episode(line_of(row)).parts is None
 
 
 @settings(deadline=None)

@@ -15,16 +15,17 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import Question, load_splits
+from shared.run_stats import Mode
 from tests.trainer.small_data import make_data
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.evaluation.evaluate import EvalResult, Mode
+from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import View
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.cost import Spent
 from trainer.run.folder import Run, append_lines, write_json
-from trainer.run.records import Book, Episode
+from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import build_summary
 
 STEPS, GROUP, BUDGET = 4, 4, 5
@@ -100,7 +101,7 @@ def record_run(
         kept = {f"{name}_digest": digests[name] for name in ("data", "server", "model")}
         write_json(run.config, {**begun, "reward_version": metadata.reward_version, **kept})
 
-        def play(rows: Sequence[Any], skill: float, seed: int) -> list[Episode]:
+        def play(rows: Sequence[Any], skill: float, seed: int) -> list[EpisodeRecord]:
             policy = Able(questions, skill) if skill >= 0 else RandomPolicy()
             prompts = [row["prompt"] for row in rows]
             played = play_episodes(
@@ -180,7 +181,7 @@ def _make_hostile(data_dir: Path) -> None:
         path.write_text(json.dumps(questions))
 
 
-def _logged(step: int, episodes: Sequence[Episode], processes: int) -> dict[str, Any]:
+def _logged(step: int, episodes: Sequence[EpisodeRecord], processes: int) -> dict[str, Any]:
     """A row of metrics.jsonl as trl and `MetricsCallback` write it."""
     rewards = [one.reward or 0.0 for one in episodes]
     n = len(episodes)

@@ -8,11 +8,9 @@ from typing import Any, get_args
 
 from shared.actions import ActionType
 from shared.models import Difficulty, Outcome
-from shared.run_stats import wilson_interval
+from shared.run_stats import ANSWERED, SEEN, UNSEEN, wilson_interval
 from trainer.evaluation.paired import compare
 from trainer.evaluation.records import EvaluatedEpisode, success_rates
-from trainer.run.behaviour import ANSWERED
-from trainer.run.records import SEEN, UNSEEN
 from trainer.run.statistics import pass_at_k
 
 Episodes = Sequence[EvaluatedEpisode]

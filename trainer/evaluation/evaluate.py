@@ -1,4 +1,4 @@
-"""Measuring a policy: success over a set of questions, with 95 % intervals, on seen and on unseen
+"""Measure a policy: success over a set of questions, with 95 % intervals, on seen and unseen
 databases."""
 
 import time
@@ -6,17 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from shared.run_files import TimedMeasurement
+from shared.run_stats import Mode, Rate, mean, measurement, success
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.row import RolloutRow
-from trainer.run.behaviour import behaviour
 from trainer.run.folder import read_json, write_json
-from trainer.run.records import SEEN, UNSEEN, Book, Episode
-from trainer.run.statistics import Rate
+from trainer.run.records import Book, EpisodeRecord
 
-Mode = Literal["greedy", "sampled"]
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
 Play = Callable[[Sequence[Any]], Sequence[RolloutRow]]  # from prompts
@@ -24,83 +23,50 @@ Play = Callable[[Sequence[Any]], Sequence[RolloutRow]]  # from prompts
 
 @dataclass(frozen=True)
 class EvalResult:
-    """One measurement: an episode a question, and the seconds that it took."""
+    """One measurement: the episodes, and the seconds that they took."""
 
     mode: Mode
-    episodes: tuple[Episode, ...]
+    episodes: tuple[EpisodeRecord, ...]
     wall_s: float
 
     @property
-    def finished(self) -> tuple[Episode, ...]:
-        """The episodes that count: those that the infrastructure lost say nothing about the policy."""
+    def finished(self) -> tuple[EpisodeRecord, ...]:
+        """Return the episodes that count: those not lost to infrastructure."""
         return tuple(episode for episode in self.episodes if episode.finished)
 
     @property
     def lost(self) -> int:
         return len(self.episodes) - len(self.finished)
 
-    def rate(self, part: str | None = None) -> Rate:
-        """Success over the finished episodes, or over those of one part."""
-        return Rate.of(episode.correct for episode in self.finished if part in (None, episode.part))
+    def rate(self) -> Rate:
+        return success(self.episodes)
 
     @property
     def mean_reward(self) -> float | None:
-        rewards = [episode.reward for episode in self.finished if episode.reward is not None]
-        return sum(rewards) / len(rewards) if rewards else None
+        return mean(episode.reward for episode in self.finished)
 
-    def summary(self) -> dict[str, Any]:
-        """The form of summary.json: `{overall, seen, unseen: {rate, n, ci95}}` and what explains
-        them.
+    def summary(self) -> TimedMeasurement:
+        """Return the statistics in the form of summary.json."""
+        return {**measurement(self.episodes), "wall_s": round(self.wall_s, 3)}
 
-        `behaviour` has the same three parts, each as `trainer.run.behaviour.behaviour` gives it.
-        """
-        episodes = self.finished
-        levels = sorted({episode.difficulty for episode in episodes})
-        return {
-            "overall": self.rate().as_dict(),
-            SEEN: self.rate(SEEN).as_dict(),
-            UNSEEN: self.rate(UNSEEN).as_dict(),
-            "by_difficulty": {
-                level: Rate.of(
-                    episode.correct for episode in episodes if episode.difficulty == level
-                ).as_dict()
-                for level in levels
-            },
-            "behaviour": {
-                "overall": behaviour(episodes),
-                **{
-                    part: behaviour([one for one in episodes if one.part == part])
-                    for part in (SEEN, UNSEEN)
-                },
-            },
-            "mean_reward": self.mean_reward,
-            "mean_steps": sum(episode.steps for episode in episodes) / len(episodes)
-            if episodes
-            else None,
-            "outcomes": dict(sorted(Counter(episode.outcome for episode in self.episodes).items())),
-            "episodes_lost": self.lost,
-            "parse_failures": sum(episode.parse_failures for episode in self.episodes),
-            "wall_s": round(self.wall_s, 3),
-        }
-
-    def by_question(self) -> dict[str, Episode]:
+    def by_question(self) -> dict[str, EpisodeRecord]:
         return {episode.question_id: episode for episode in self.episodes}
 
     def subset(self, question_ids: set[str]) -> "EvalResult":
-        """The same measurement of some of its questions."""
+        """Return the same measurement on some of its questions."""
         kept = tuple(episode for episode in self.episodes if episode.question_id in question_ids)
         return EvalResult(self.mode, kept, 0.0)
 
     def write(self, path: Path) -> None:
-        """Keep everything, turns with it, for a run that is resumed."""
+        """Write everything, turns included, for resuming the run."""
         episodes = [asdict(episode) for episode in self.episodes]
         write_json(path, {"mode": self.mode, "wall_s": self.wall_s, "episodes": episodes})
 
     @classmethod
     def read(cls, path: Path) -> "EvalResult":
-        """What `write` kept."""
+        """Read what `write` wrote."""
         fields = read_json(path)
-        episodes = tuple(Episode.from_dict(episode) for episode in fields["episodes"])
+        episodes = tuple(map(EpisodeRecord.from_dict, fields["episodes"]))
         return cls(fields["mode"], episodes, fields["wall_s"])
 
 
@@ -112,7 +78,7 @@ def evaluate(
     mode: Mode,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
-    on_batch: Callable[[Sequence[Episode]], None] = lambda episodes: None,
+    on_batch: Callable[[Sequence[EpisodeRecord]], None] = lambda episodes: None,
 ) -> EvalResult:
     """Play every prompt once, `batch` episodes at a time.
 
@@ -122,7 +88,7 @@ def evaluate(
     that is certain.
     """
     began, lost = time.monotonic(), list[str]()
-    episodes: list[Episode] = []
+    episodes: list[EpisodeRecord] = []
     for start in range(0, len(prompts), batch):
         rows = play([row["prompt"] for row in prompts[start : start + batch]])
         played = [book.episode(row) for row in rows]

@@ -13,20 +13,20 @@ from rich.console import Console
 
 from shared.client import SQLEnvClient
 from shared.models import ServerMetadata
+from shared.run_stats import Mode
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.evaluate import BATCH, EvalResult, Mode, Play, PromptRow, evaluate
+from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
 from trainer.evaluation.inputs import Inputs, check_server_data
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sample_random_baseline
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
-from trainer.run.records import Book, Episode
+from trainer.run.records import Book, EpisodeRecord
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
 
-MODES: tuple[Mode, ...] = ("greedy", "sampled")
 SERVER_READY_S = 30.0  # for a server that somebody else runs
 # the evaluations' random streams: the same before and after, and not those of training
 EVAL_SEED = 1_000_003
@@ -231,10 +231,10 @@ def measure(
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
 ) -> EvalResult:
     """`evaluate` with a progress bar."""
-    played: list[Episode] = []
+    played: list[EpisodeRecord] = []
     with bar(console, title, len(prompts)) as shown:
 
-        def on_batch(episodes: Sequence[Episode]) -> None:
+        def on_batch(episodes: Sequence[EpisodeRecord]) -> None:
             played.extend(episodes)
             shown.to(
                 len(played),

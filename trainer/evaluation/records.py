@@ -20,14 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.models import Outcome
-from shared.run_files import (
-    LineError,
-    RecordedEpisode,
-    RunFiles,
-    check_seal,
-    numbered_lines,
-    sealed,
-)
+from shared.run_files import EpisodeLine, LineError, RunFiles, check_seal, numbered_lines, sealed
 from trainer.errors import RunError
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import append_lines, read_json, read_lines, write_json
@@ -36,7 +29,7 @@ from trainer.run.records import Book
 Key = tuple[str, int]  # question id, number of the sample
 
 
-class EvaluatedEpisode(RecordedEpisode):
+class EvaluatedEpisode(EpisodeLine):
     """A line of an evaluation's episodes.jsonl, or of a run's."""
 
     sample: int = 0  # which of the question's episodes it is, from 0

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from shared.run_stats import training_row
 from trainer.config import GRPOConfig
 from trainer.errors import TrainingDiverged
 from trainer.grpo.live.callback import LiveVisualizationCallback
@@ -19,7 +20,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import UNKNOWN, Spent, known
 from trainer.run.folder import Run, append_lines, read_json
-from trainer.run.records import Book, Episode
+from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
 
@@ -197,7 +198,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._ranks = ranks or Ranks()
         self._times = TIMES if self._ranks.count == 1 else (*TIMES, RANK_WAIT)
         self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
-        self._pending: list[Episode] = []  # since the last log event
+        self._pending: list[EpisodeRecord] = []  # since the last log event
         self._unfinished = 0  # of them, those of a step under way
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
         self.spent = spent or Spent()  # since the run began
@@ -260,19 +261,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         del self._pending[len(self._pending) - self._unfinished :]
         self._unfinished = 0
         if self._pending:
-            finished = [episode for episode in self._pending if episode.finished]
-            row["episodes"] = len(self._pending)
-            row["episodes_lost"] = len(self._pending) - len(finished)
-            row["success"] = (
-                sum(one.correct for one in finished) / len(finished) if finished else None
-            )
-            row["steps_per_episode"] = (
-                sum(one.steps for one in finished) / len(finished) if finished else None
-            )
-            row["parse_failures"] = sum(one.parse_failures for one in self._pending)
-            row["env_errors"] = sum(one.env_errors for one in self._pending)
-            row["context_overflows"] = sum(one.context_overflow for one in self._pending)
-            row["episodes_truncated"] = sum(one.context_truncations > 0 for one in self._pending)
+            row |= training_row(self._pending)
             row["rebuilds"], self._rebuilds = (
                 self._stats.rebuilds - self._rebuilds,
                 self._stats.rebuilds,

@@ -14,14 +14,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.console import Console
 
+from shared.run_files import RunSummary
+from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
-from trainer.evaluation.evaluate import EvalResult, Mode, Play, choose, evaluate
+from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import (
     Inputs,
     JobOptions,
@@ -31,7 +33,6 @@ from trainer.evaluation.inputs import (
     shared_settings,
 )
 from trainer.evaluation.measure import (
-    MODES,
     Connection,
     batch_of,
     connected,
@@ -97,7 +98,7 @@ log = logging.getLogger(__name__)
 
 def run_job(
     config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console
-) -> dict[str, Any]:
+) -> RunSummary:
     """Do the whole job and return what summary.json holds. Raises `Interrupted`, or a `SQLEnvError`
     with a remedy.
 
@@ -139,11 +140,15 @@ def run_job(
             raise
 
 
-def _result_of(run: Run, inputs: Inputs, config: GRPOConfig) -> dict[str, Any] | None:
+def _result_of(run: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
     """The result of a run that has nothing left to train, None of one that goes on. `RunError`
     where it can't."""
     check_resumed_data(run, inputs, config)
-    return dict(read_json(run.summary)) if run.summary.exists() and _done(run, config) else None
+    return (
+        cast(RunSummary, read_json(run.summary))
+        if run.summary.exists() and _done(run, config)
+        else None
+    )
 
 
 def _begin(
@@ -227,7 +232,7 @@ class Job:
         # of the code that was loaded: it may change on disk while the run goes on
         self._git = git_state()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> RunSummary:
         """All phases; what summary.json holds. Every process does them, and the first one writes."""
         with self._clock if self._ranks.main else nullcontext():
             digests = {
@@ -323,10 +328,7 @@ class Job:
             "eval_s": round(seconds, 4),
         }
         for mode, result in results.items():
-            row[f"eval_{mode}_success"], row[f"eval_{mode}_reward"] = (
-                result.rate().rate,
-                result.mean_reward,
-            )
+            row |= eval_row(mode, result.episodes)
         append_lines(self._run.metrics, [row])
         self._draw(step)
 
@@ -462,7 +464,7 @@ class Job:
                 _shown(self._run.path),
             )
 
-    def _finish(self, steps: int, digests: Mapping[str, str]) -> dict[str, Any]:
+    def _finish(self, steps: int, digests: Mapping[str, str]) -> RunSummary:
         texts = {
             row["question_id"]: self._inputs.book.text(row["question_id"])
             for row in self._inputs.evaluation

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
+from shared.run_stats import MODES, UNSEEN
 from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import MODES, batch_of, connected, measure, model_play
-from trainer.run.records import UNSEEN
+from trainer.evaluation.measure import batch_of, connected, measure, model_play
 from trainer.run.statistics import pass_at_k
 
 TRIES = 8  # sampled episodes a question, for pass@8

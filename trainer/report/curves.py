@@ -4,11 +4,11 @@ Pure functions."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.run_stats import MODES, Rate
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.charts import MAX_POINTS, Baseline, Chart, Point, Series, percent
-from trainer.report.source import MODES, Record
+from trainer.report.source import Record
 from trainer.run.plots import SMOOTHING_STEPS, running_mean, series
-from trainer.run.statistics import Rate
 
 COLOURS = {"train": "c1", "greedy": "c2", "sampled": "c3", "random": "c0"}
 SMOOTHED = f"Thick: running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends; faint: as logged."

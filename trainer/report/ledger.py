@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.actions import ActionType, normalise
 from trainer.config import REWARD_WEIGHTS
-from trainer.run.records import Episode
+from trainer.run.records import EpisodeRecord
 
 # Reward version -> the amounts of the operational parts. The server's own table is
 # env_server/rewards.py; a test holds the two together. Of any other version only the layers are
@@ -47,7 +47,7 @@ class Ledger:
     agreeing: int
 
 
-def ledger(episodes: Sequence[Episode], reward_version: str) -> Ledger | None:
+def ledger(episodes: Sequence[EpisodeRecord], reward_version: str) -> Ledger | None:
     """The mean ledger of the episodes that were not lost; None where there are none."""
     played = [one for one in episodes if one.finished and one.reward is not None]
     if not played:
@@ -73,7 +73,7 @@ def ledger(episodes: Sequence[Episode], reward_version: str) -> Ledger | None:
     )
 
 
-def operational_parts(episode: Episode, amounts: Mapping[str, float]) -> dict[str, float]:
+def operational_parts(episode: EpisodeRecord, amounts: Mapping[str, float]) -> dict[str, float]:
     """Part -> what it paid over the whole episode. `clamp` is what the bounds gave back or took."""
     paid: dict[str, Any] = dict.fromkeys((*amounts, CLAMP), 0.0)
     taken: set[str] = set()

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
+from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
 from trainer.report import charts, tables
 from trainer.report.curves import curves, time_split
@@ -22,7 +23,7 @@ from trainer.report.groups import MAX_GROUPS, Group, agrees, chosen_steps, group
 from trainer.report.ledger import CLAMP, LAYERS
 from trainer.report.pairs import EACH_KIND, kinds_and_pairs
 from trainer.report.shown import cut, is_number, short, shown_action, sql
-from trainer.report.source import MODES, Record, read_run, training_lines
+from trainer.report.source import Record, read_run, training_lines
 from trainer.run.folder import to_json
 
 GROUP_BYTES = 2_200_000  # of all groups' markup: with the rest the file stays under 5 MB

@@ -10,7 +10,7 @@ from trainer.report.shown import Action, Observation, cut, shown_action, shown_o
 from trainer.report.source import Record
 from trainer.run.console import counted
 from trainer.run.folder import to_json
-from trainer.run.records import Episode
+from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import KINDS
 
 EACH_KIND = 6  # questions of a kind that are shown; no other kind takes what one can't fill
@@ -95,7 +95,12 @@ def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], l
 
 
 def _pair(
-    record: Record, kind: str, key: str, before: Episode, after: Episode, random: Episode | None
+    record: Record,
+    kind: str,
+    key: str,
+    before: EpisodeRecord,
+    after: EpisodeRecord,
+    random: EpisodeRecord | None,
 ) -> Pair:
     question = record.questions.get(key)
     gold = None
@@ -123,7 +128,7 @@ def _answer(value: Any) -> str:
     return to_json(value) if isinstance(value, list | dict) else str(value)
 
 
-def played(title: str, episode: Episode) -> Play:
+def played(title: str, episode: EpisodeRecord) -> Play:
     steps = []
     for index, turn in enumerate(episode.turns[:TURNS]):
         answered = index < len(episode.actions)

@@ -15,13 +15,11 @@ from typing import Any
 from shared.dataset import Question, data_digest, load_questions
 from shared.errors import SQLEnvError
 from shared.models import Outcome
+from shared.run_stats import MODES, PHASES, Rate
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.folder import Run, read_json
-from trainer.run.statistics import Rate
 
-PHASES = ("random", "before", "after")
-MODES = ("greedy", "sampled")
 # Of a line of episodes.jsonl, what is a number and no count. Every other number of a line is one,
 # and is added up.
 MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})

@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 from shared.errors import SQLEnvError
+from shared.run_stats import MODES, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.report.curves import rate_of
 from trainer.report.formats import plain
 from trainer.report.ledger import LAYERS, Ledger, ledger
-from trainer.report.source import MODES, PHASES, Record
+from trainer.report.source import Record
 
 REWARD = "reward"  # the sum of the layers
 PARTS = ("overall", "unseen", "seen")

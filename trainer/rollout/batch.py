@@ -88,6 +88,7 @@ class Episode:
     messages: list[dict[str, str]] = field(default_factory=list)
     latest: StepResult | None = None
     rewards: list[float] = field(default_factory=list)  # of the answered steps
+    parts: list[dict[str, float]] = field(default_factory=list)  # of each of these rewards
     digests: list[str] = field(default_factory=list)  # of every observation
     outcome: Outcome | None = None
     parse_failures: int = 0
@@ -260,6 +261,7 @@ class Batch:
         episode.view.observations.append(observation)
         episode.digests.append(observation_digest(observation))
         episode.rewards.append(0.0 if reply.reward is None else reply.reward)
+        episode.parts.append(reply.info.ledger.step)
         if observation.error is not None:
             episode.env_errors.append(reply.info.error_code or "error")
         if reply.done:
@@ -318,6 +320,7 @@ class Batch:
             sampled_tokens=view.sampled_tokens,
             actions=observation.action_history if observation else [],
             rewards=episode.rewards,
+            parts=episode.parts,
             observations=episode.digests,
             texts=view.actions,
             transcript=episode.messages,

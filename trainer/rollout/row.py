@@ -32,6 +32,8 @@ class RolloutRow:
     sampled_tokens: int = 0  # written by the model
     actions: list[str] = field(default_factory=list)  # canonical texts of the answered steps
     rewards: list[float] = field(default_factory=list)  # of the answered steps
+    # of each of these rewards, its named parts
+    parts: list[dict[str, float]] = field(default_factory=list)
     observations: list[str] = field(default_factory=list)  # digests; the first is the reset's
     texts: list[str] = field(default_factory=list)  # the policy's texts, unparsed
     transcript: list[dict[str, str]] = field(default_factory=list)  # chat messages

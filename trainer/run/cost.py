@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from shared.run_files import Cost, MetricsRow
+from shared.run_stats import MODES
+
 UNKNOWN = math.nan  # of a sum that can't be measured here; whatever is added to it stays unknown
 TARGETS = (0.5, 0.75)  # success rates whose time is told
-MODES = ("greedy", "sampled")
 
 
 @dataclass(slots=True)
@@ -67,8 +69,8 @@ def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> f
 
 
 def cost(
-    rows: Iterable[Mapping[str, Any]], spent: Spent, *, steps: int, episodes: int, whole_s: float
-) -> dict[str, Any]:
+    rows: Iterable[MetricsRow], spent: Spent, *, steps: int, episodes: int, whole_s: float
+) -> Cost:
     """The `cost` object of summary.json.
 
     `rows` are those of metrics.jsonl; `steps` and `episodes` were trained on in the time of

@@ -29,9 +29,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from shared.run_files import REPORT, RunFiles, checksums, render_checksums
+from shared.run_files import REPORT, EpisodeLine, MetricsRow, RunFiles, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -121,6 +121,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             yield json.loads(line)
+
+
+def metrics_rows(path: Path) -> Iterator[MetricsRow]:
+    """Yield the rows of a metrics.jsonl."""
+    return cast(Iterator[MetricsRow], read_lines(path))
+
+
+def episode_lines(path: Path) -> Iterator[EpisodeLine]:
+    """Yield the lines of an episodes.jsonl unchecked: those of older runs lack some fields."""
+    return (EpisodeLine.model_construct(**line) for line in read_lines(path))
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:

@@ -1,5 +1,4 @@
-"""What is kept of an episode once its tokens have been trained on: a record for files, tables and
-transcripts."""
+"""The record of a played episode, kept for files, tables and transcripts after training on it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,47 +6,49 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+from shared.actions import render_action
 from shared.dataset import Question
 from shared.models import Outcome
 from shared.run_files import sealed
+from shared.run_stats import SEEN, UNSEEN
+from trainer.rollout.parsing import parse_model_output
 from trainer.rollout.row import RolloutRow
-
-SEEN, UNSEEN = "seen", "unseen"
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One action, as the model wrote it, and what it was shown next (empty after the last)."""
+    """An action as the model wrote it, and the observation shown next (empty after the last)."""
 
     action: str
     observation: str
 
 
 @dataclass(frozen=True)
-class Episode:
-    """One episode that was played. The three rewards are None where the infrastructure lost it."""
+class EpisodeRecord:
+    """A played episode; `shared.run_files.EpisodeLine` documents the fields.
+
+    The four rewards are None if the infrastructure lost the episode.
+    """
 
     question_id: str
     database: str
     difficulty: str
-    part: str  # `seen` or `unseen`: whether a training question touches the database
+    part: str
     outcome: str
     steps: int
     correctness: float | None
     progress: float | None
     operational: float | None
-    reward: float | None  # the weighted sum of the three
+    reward: float | None
     parse_failures: int
-    env_errors: int  # actions that the environment answered with an error
-    context_overflow: bool  # it ended because the model's context window was full
+    env_errors: int
+    context_overflow: bool
     turns: tuple[Turn, ...]
-    # times that its context was cut down; only turns before the first are trained
-    context_truncations: int = 0
-    # What an audit replays and compares: of each answered step its canonical action and its reward,
-    # and the digests of the reset's observation and of each step's.
+    context_truncations: int = 0  # only turns before the first truncation are trained
     actions: tuple[str, ...] = ()
     rewards: tuple[float, ...] = ()
-    observations: tuple[str, ...] = ()
+    observations: tuple[str, ...] = ()  # digests; replaying the actions gives the texts
+    parts: tuple[Mapping[str, float], ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -57,51 +58,50 @@ class Episode:
     def correct(self) -> bool:
         return self.outcome == Outcome.CORRECT
 
-    def as_line(self, phase: str, mode: str, step: int) -> dict[str, Any]:
-        """A row of episodes.jsonl (`shared.run_files`): phase (train, random, before, eval, after),
-        mode (greedy, sampled), the step that it trained, or after which it was measured.
-        Observations are left out but for their digests: replaying the actions gives them again."""
-        line = {"phase": phase, "mode": mode, "step": step, **asdict(self)}
-        del line["turns"]
-        audited = {name: list(line.pop(name)) for name in ("actions", "rewards", "observations")}
-        taken = [*self.actions, *[None] * (len(self.turns) - len(self.actions))]
+    def as_line(self, phase: str, mode: str, step: int, **more: Any) -> dict[str, Any]:
+        """Return the sealed row of episodes.jsonl (`shared.run_files`), with the fields `more`."""
+        unanswered = [None] * (len(self.turns) - len(self.actions))
         texts = [
-            None if turn.action == text else turn.action
-            for turn, text in zip(self.turns, taken, strict=True)
+            None if turn.action == action else turn.action
+            for turn, action in zip(self.turns, (*self.actions, *unanswered), strict=True)
         ]
-        return sealed({**line, "actions": audited.pop("actions"), "texts": texts, **audited})
+        line: dict[str, Any] = {"phase": phase, "mode": mode, "step": step}
+        for name, value in asdict(self).items():
+            if name != "turns":
+                line[name] = list(value) if isinstance(value, tuple) else value
+            if name == "actions":
+                line["texts"] = texts
+        return sealed({**line, **more})
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Episode":
-        """The episode that `dataclasses.asdict` wrote."""
-        lists = {
-            name: tuple(fields.get(name, ())) for name in ("actions", "rewards", "observations")
-        }
-        return cls(**{**fields, "turns": tuple(Turn(**turn) for turn in fields["turns"]), **lists})
+    def from_dict(cls, fields: Mapping[str, Any]) -> "EpisodeRecord":
+        """Return the record that `dataclasses.asdict` made. Older runs lack the later fields."""
+        turns = tuple(Turn(**turn) for turn in fields["turns"])
+        lists = {name: tuple(fields.get(name, ())) for name in ("rewards", "observations", "parts")}
+        actions = fields["actions"] if "actions" in fields else map(canonical_action, turns)
+        return cls(**{**fields, "turns": turns, "actions": tuple(actions), **lists})
+
+
+def canonical_action(turn: Turn) -> str:
+    """Return the action as it is sent to the environment: `TYPE: argument`."""
+    return render_action(parse_model_output(turn.action).action)
 
 
 def turns_of(transcript: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:
-    """The turns of a rollout row's messages: every assistant message with the user message after
-    it."""
-    turns = []
-    for index, message in enumerate(transcript):
-        if message["role"] == "assistant":
-            following = (
-                transcript[index + 1]
-                if index + 1 < len(transcript)
-                else {"role": "", "content": ""}
-            )
-            shown = str(following["content"]) if following["role"] == "user" else ""
-            turns.append(Turn(str(message["content"]), shown))
-    return tuple(turns)
+    """Return the turns of a row's messages: each assistant message and the user message after it."""
+    end = {"role": "", "content": ""}
+    return tuple(
+        Turn(str(message["content"]), str(after["content"]) if after["role"] == "user" else "")
+        for message, after in zip(transcript, [*transcript, end][1:], strict=True)
+        if message["role"] == "assistant"
+    )
 
 
 class Book:
-    """What is known of every question of a run, by id, so that a rollout's row becomes an
-    `Episode`.
+    """All questions of a run by id, which turn the row of a rollout into an `EpisodeRecord`.
 
-    `train` are all training questions, filtered or not: a database that one of them touches is
-    `seen`.
+    `train` are all training questions, filtered or not: the databases that they touch are `seen`.
+    `weights` are those of the three rewards.
     """
 
     def __init__(
@@ -118,29 +118,27 @@ class Book:
     def text(self, question_id: str) -> str:
         return self._questions[question_id].question_text
 
-    def episode(self, row: RolloutRow) -> Episode:
+    def episode(self, row: RolloutRow) -> EpisodeRecord:
         """Return the record of a played episode."""
         question = self._questions[row.question_id]
-        parts = (row.correctness, row.progress, row.operational)
-        lost = any(part is None for part in parts)
+        rewards = (row.correctness, row.progress, row.operational)
+        # not sum(), whose result for floats depends on Python's version
         products = [
-            weight * part
-            for weight, part in zip(self._weights, parts, strict=True)
-            if part is not None
+            weight * reward
+            for weight, reward in zip(self._weights, rewards, strict=True)
+            if reward is not None
         ]
-        # sum() of floats depends on Python's version
-        reward = None if lost else reduce(add, products)
-        return Episode(
+        return EpisodeRecord(
             question_id=question.question_id,
             database=question.database_name,
             difficulty=question.difficulty,
             part=self.part(question.database_name),
             outcome=str(row.outcome),
             steps=row.steps,
-            correctness=parts[0],
-            progress=parts[1],
-            operational=parts[2],
-            reward=reward,
+            correctness=row.correctness,
+            progress=row.progress,
+            operational=row.operational,
+            reward=None if None in rewards else reduce(add, products),
             parse_failures=row.parse_failures,
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
@@ -149,4 +147,5 @@ class Book:
             actions=tuple(row.actions),
             rewards=tuple(row.rewards),
             observations=tuple(row.observations),
+            parts=tuple(row.parts),
         )

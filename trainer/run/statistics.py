@@ -1,24 +1,22 @@
-"""Success rates with their uncertainty. Pure functions of counts."""
+"""Student's t interval of a mean, and pass@k. `shared.run_stats` has the statistics of a run."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from shared.run_stats import Z_95, wilson_interval
+from shared.run_stats import Z_95
 
-# two-sided 95 % of Student's t with 1, 2, ... degrees of freedom
+# two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 def t_95(freedom: int) -> float:
-    """Student's two-sided 95 % quantile with `freedom` >= 1 degrees of freedom, to 0.001.
+    """Return Student's two-sided 95 % quantile with `freedom` >= 1 degrees of freedom, to 0.001.
 
-    Source: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964), 26.7.5, beyond
-    its table.
+    Source beyond the table: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964),
+    26.7.5.
     """
     if freedom < 1:
-        raise ValueError(f"{freedom} degrees of freedom")
+        raise ValueError(f"{freedom} degrees of freedom: expected 1 or more")
     if freedom <= len(T_95):
         return T_95[freedom - 1]
     z = Z_95
@@ -28,8 +26,7 @@ def t_95(freedom: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of independent `values`: mean -+ t x standard error. None of
-    fewer than 2."""
+    """Return the 95 % t interval of the mean of independent `values`; None for fewer than 2."""
     n = len(values)
     if n < 2:
         return None
@@ -39,44 +36,14 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that one of `k` tries or more is right, estimated without bias from `n` >= k tries
-    of which `c` are.
+    """Return the unbiased estimate of pass@k for one question: n >= k samples, c of them correct.
 
-    1 - C(n - c, k) / C(n, k): one minus the share of the k-subsets of the n tries that hold no
-    right one. The plug-in 1 - (1 - c/n)^k would be too low. A question's value; average over
-    questions. Source: M. Chen et al., Evaluating Large Language Models Trained on Code,
-    arXiv:2107.03374 (2021), equation 1.
+    1 - C(n - c, k) / C(n, k), the share of k-subsets of the samples with a correct one; the plug-in
+    1 - (1 - c/n)^k would be too low. Average it over questions. Source: M. Chen et al., Evaluating
+    Large Language Models Trained on Code, arXiv:2107.03374 (2021), equation 1.
     """
     if not 0 <= c <= n:
-        raise ValueError(f"{c} right of {n} tries")
+        raise ValueError(f"{c} correct of {n} tries")
     if not 1 <= k <= n:
-        raise ValueError(
-            f"pass@{k} can't be estimated from {n} tries: k is 1 to the number of tries"
-        )
+        raise ValueError(f"pass@{k} needs {k} tries, got {n}: k is 1 to the number of tries")
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A success rate in [0, 1] over `n` distinct questions, with its 95 % interval. `rate` is None
-    where n is 0."""
-
-    successes: int
-    n: int
-
-    @classmethod
-    def of(cls, results: Iterable[bool]) -> "Rate":
-        outcomes = list(results)
-        return cls(sum(outcomes), len(outcomes))
-
-    @property
-    def rate(self) -> float | None:
-        return self.successes / self.n if self.n else None
-
-    @property
-    def ci95(self) -> tuple[float, float]:
-        return wilson_interval(self.successes, self.n)
-
-    def as_dict(self) -> dict[str, Any]:
-        """`{rate, n, ci95: [low, high]}`, the form of summary.json; unrounded."""
-        return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}

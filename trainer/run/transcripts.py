@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainer.run.console import counted
-from trainer.run.records import Episode
+from trainer.run.records import EpisodeRecord
 
 COUNT = 8  # questions shown
 RESULT_CHARS = 300  # of an observation shown in a cell
@@ -27,7 +27,7 @@ MARKS = {
 
 
 def pick(
-    before: Mapping[str, Episode], after: Mapping[str, Episode], count: int = COUNT
+    before: Mapping[str, EpisodeRecord], after: Mapping[str, EpisodeRecord], count: int = COUNT
 ) -> list[tuple[str, str]]:
     """(question_id, kind) of the questions to show: each kind's share, empty places filled from the
     kinds in order.
@@ -69,7 +69,7 @@ def _cell(text: str) -> str:
     return "<br>".join(_span(line) for line in text.splitlines() if line)
 
 
-def _turn(episode: Episode | None, index: int) -> str:
+def _turn(episode: EpisodeRecord | None, index: int) -> str:
     if episode is None or index >= len(episode.turns):
         return ""
     turn = episode.turns[index]
@@ -79,7 +79,7 @@ def _turn(episode: Episode | None, index: int) -> str:
     return "<br>".join(filter(None, (action, _cell(_cut(turn.observation, RESULT_CHARS)))))
 
 
-def _verdict(episode: Episode | None) -> str:
+def _verdict(episode: EpisodeRecord | None) -> str:
     if episode is None:
         return "not played"
     mark = MARKS.get(episode.outcome, episode.outcome.replace("_", " "))
@@ -88,7 +88,10 @@ def _verdict(episode: Episode | None) -> str:
 
 
 def _section(
-    number: int, kind: str, texts: Mapping[str, str], columns: Sequence[tuple[str, Episode | None]]
+    number: int,
+    kind: str,
+    texts: Mapping[str, str],
+    columns: Sequence[tuple[str, EpisodeRecord | None]],
 ) -> str:
     known = next(episode for _, episode in columns if episode is not None)
     lines = [
@@ -112,9 +115,9 @@ def _section(
 
 def transcripts(
     texts: Mapping[str, str],
-    random: Mapping[str, Episode],
-    before: Mapping[str, Episode],
-    after: Mapping[str, Episode],
+    random: Mapping[str, EpisodeRecord],
+    before: Mapping[str, EpisodeRecord],
+    after: Mapping[str, EpisodeRecord],
     *,
     heading: str,
 ) -> str:
@@ -125,9 +128,9 @@ def transcripts(
 
 def _page(
     texts: Mapping[str, str],
-    random: Mapping[str, Episode],
-    before: Mapping[str, Episode],
-    after: Mapping[str, Episode],
+    random: Mapping[str, EpisodeRecord],
+    before: Mapping[str, EpisodeRecord],
+    after: Mapping[str, EpisodeRecord],
     heading: str,
 ) -> Iterator[str]:
     shown = pick(before, after)

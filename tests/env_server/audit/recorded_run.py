@@ -8,27 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from env_server.app import create_app
-from env_server.audit.recompute import PHASES, eval_row, training_row
+from env_server.audit.recompute import eval_row, training_row
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import load_splits
 from shared.run_files import (
-    RecordedEpisode,
+    EpisodeLine,
     checksums,
     numbered_lines,
     read_episode,
     render_checksums,
     sealed,
 )
+from shared.run_stats import PHASES, Mode, rates
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.evaluation.evaluate import EvalResult, Mode
+from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import View
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
-from trainer.run.records import Book, Episode, Turn
-from trainer.run.summary import rates, totals
+from trainer.run.records import Book, EpisodeRecord, Turn
+from trainer.run.summary import totals
 
 STEPS = 2  # of training
 GROUP = 3  # episodes of one question
@@ -67,7 +68,7 @@ def record(data_dir: Path, run: Path) -> Path:
     lines: list[dict[str, Any]] = []
     with in_process(app).sync() as client:
 
-        def play(rows: Sequence[Any], seed: int) -> list[Episode]:
+        def play(rows: Sequence[Any], seed: int) -> list[EpisodeRecord]:
             prompts = [row["prompt"] for row in rows]
             played = play_episodes(
                 prompts, None, None, config, client=client, policy=Mixed(), seed=seed
@@ -104,7 +105,7 @@ def write_results(run: Path) -> None:
     """metrics.jsonl, summary.json and SHA256SUMS, as the episodes have it."""
     episodes = [read_episode(line) for _, line in numbered_lines(run / "episodes.jsonl")]
 
-    def of(phase: str, step: int) -> list[RecordedEpisode]:
+    def of(phase: str, step: int) -> list[EpisodeLine]:
         return [one for one in episodes if (one.phase, one.step) == (phase, step)]
 
     few = {one.question_id for one in of("eval", 1)}
@@ -131,20 +132,20 @@ def write_results(run: Path) -> None:
     (run / "SHA256SUMS").write_text(render_checksums(checksums(run)))
 
 
-def result_of(episodes: Sequence[RecordedEpisode], phase: str, mode: Mode) -> EvalResult:
+def result_of(episodes: Sequence[EpisodeLine], phase: str, mode: Mode) -> EvalResult:
     """What the trainer measured, from the lines of one phase in one mode."""
     played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
     return EvalResult(mode, tuple(map(as_played, played)), 1.0)
 
 
-def as_played(line: RecordedEpisode) -> Episode:
+def as_played(line: EpisodeLine) -> EpisodeRecord:
     """The trainer's own record of an episode, without its observations' texts."""
     texts = [
         text or action
         for text, action in zip_longest(line.texts[: len(line.actions)], line.actions)
     ]
     fields = line.model_dump(exclude={"phase", "mode", "step", "texts"})
-    return Episode(**fields, turns=tuple(Turn(text, "") for text in texts))
+    return EpisodeRecord(**fields, turns=tuple(Turn(text, "") for text in texts))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

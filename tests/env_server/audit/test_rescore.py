@@ -121,7 +121,7 @@ def test_what_can_not_be_scored_is_named(recorded: Path, tmp_path: Path, tiny_da
     with pytest.raises(DataError, match=r"alone\.jsonl line 4 can't be replayed: no question"):
         asyncio.run(rescore(Source.open(alone, tiny_data, 5), workers=1))
     alone.write_bytes(alone.read_bytes().replace(b"nobody", b"somebo"))
-    with pytest.raises(DataError, match=r"alone\.jsonl line 4: its bytes are not"):
+    with pytest.raises(DataError, match=r"alone\.jsonl line 4: the line does not match its sha256"):
         Source.open(alone, tiny_data, 5).lines()
 
 

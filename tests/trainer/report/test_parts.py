@@ -29,7 +29,7 @@ from trainer.report.ledger import AMOUNTS, CLAMP, STEP_BOUNDS, SUM_BOUNDS, opera
 from trainer.report.shown import cut, short, shown_action, shown_observation, sql
 from trainer.report.source import training_lines
 from trainer.rollout.prompts import format_observation
-from trainer.run.records import Episode, Turn
+from trainer.run.records import EpisodeRecord, Turn
 
 # -- the ledger
 # ----------------------------------------------------------------------------------------------------
@@ -87,8 +87,8 @@ def test_the_parts_are_those_that_the_server_paid(tmp_path: Path, script: list[s
     assert sum(found.values()) == pytest.approx(reply.info.ledger.operational, abs=1e-9)
 
 
-def _episode(turns: tuple[Turn, ...], actions: tuple[str, ...]) -> Episode:
-    return Episode(
+def _episode(turns: tuple[Turn, ...], actions: tuple[str, ...]) -> EpisodeRecord:
+    return EpisodeRecord(
         question_id="q", database="shop", difficulty="easy", part="seen", outcome="wrong", steps=len(turns),
         correctness=0.0, progress=0.0, operational=0.0, reward=0.0, parse_failures=0, env_errors=0,
         context_overflow=False, turns=turns, actions=actions,

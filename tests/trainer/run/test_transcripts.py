@@ -2,13 +2,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from trainer.run.records import Episode, Turn, turns_of
+from trainer.run.records import EpisodeRecord, Turn, turns_of
 from trainer.run.transcripts import COUNT, pick, transcripts
 
 
-def episode(question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = ()) -> Episode:
+def episode(
+    question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = ()
+) -> EpisodeRecord:
     lost = outcome == "infra_failed"
-    return Episode(
+    return EpisodeRecord(
         question_id=question_id,
         database="shop",
         difficulty="easy",
@@ -26,13 +28,13 @@ def episode(question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = 
     )
 
 
-def played(**outcomes: str) -> dict[str, Episode]:
+def played(**outcomes: str) -> dict[str, EpisodeRecord]:
     return {key: episode(key, outcome) for key, outcome in outcomes.items()}
 
 
 def many(
     learnt: int, wrong: int, unlearnt: int, right: int
-) -> tuple[dict[str, Episode], dict[str, Episode]]:
+) -> tuple[dict[str, EpisodeRecord], dict[str, EpisodeRecord]]:
     pairs = (
         [("wrong", "correct")] * learnt
         + [("budget", "wrong")] * wrong

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.console import counted
 from trainer.run.plots import SMOOTHING_STEPS, Row, running_mean, series
-from trainer.run.records import Episode
-from trainer.run.statistics import Rate, mean_interval
+from trainer.run.records import EpisodeRecord
+from trainer.run.statistics import mean_interval
 from trainer.run.transcripts import MARKS
 
 SPLITS = ("train", "eval")
@@ -36,7 +37,7 @@ class Trace:
 
     step: int
     question: str
-    episode: Episode
+    episode: EpisodeRecord
 
 
 @dataclass(frozen=True)
@@ -194,4 +195,4 @@ def as_row(trace: Trace, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Trace:
-    return Trace(int(row["step"]), str(row["question"]), Episode.from_dict(row["trace"]))
+    return Trace(int(row["step"]), str(row["question"]), EpisodeRecord.from_dict(row["trace"]))

@@ -13,6 +13,7 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
+from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.grpo.live.figures import picture
 from trainer.grpo.live.scene import (
@@ -37,8 +38,8 @@ from trainer.grpo.live.views import (
     trace_html,
 )
 from trainer.run.console import Bar
-from trainer.run.records import Episode, Turn
-from trainer.run.statistics import Rate, mean_interval
+from trainer.run.records import EpisodeRecord, Turn
+from trainer.run.statistics import mean_interval
 
 ROWS = [{"step": step, "reward": 0.1 * step, "loss": 0.0} for step in range(1, 13)]
 POINTS = [
@@ -49,8 +50,8 @@ POINTS = [
 
 def episode(
     number: int, *, correct: bool = True, action: str = "QUERY: SELECT 1", shown: str = "1"
-) -> Episode:
-    return Episode(
+) -> EpisodeRecord:
+    return EpisodeRecord(
         question_id=f"q{number}",
         database="farm",
         difficulty="easy",

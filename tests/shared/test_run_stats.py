@@ -1,0 +1,201 @@
+"""Statistics of episodes: rates with intervals, behaviour, and the exact numbers of summary.json."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shared.run_stats import (
+    Rate,
+    behaviour,
+    counts,
+    describes_first,
+    eval_row,
+    measurement,
+    repeats,
+    training_row,
+    wilson_interval,
+)
+from trainer.run.records import EpisodeRecord
+
+
+def episode(*actions: str, outcome: str = "correct", errors: int = 0) -> EpisodeRecord:
+    return EpisodeRecord(
+        question_id="q",
+        database="shop",
+        difficulty="easy",
+        part="seen",
+        outcome=outcome,
+        steps=len(actions),
+        correctness=float(outcome == "correct"),
+        progress=0.0,
+        operational=0.0,
+        reward=0.0,
+        parse_failures=0,
+        env_errors=errors,
+        context_overflow=False,
+        turns=(),
+        actions=actions,
+    )
+
+
+def test_repeats_are_counted_by_the_canonical_text() -> None:
+    played = episode(
+        "DESCRIBE: orders", "QUERY: SELECT 1", "DESCRIBE: orders", "QUERY: SELECT 1;",
+        "DESCRIBE: orders",
+    )  # fmt: skip
+    assert repeats(played) == 2  # the query differs in its text
+    assert repeats(episode("ANSWER: 1")) == repeats(episode()) == 0
+
+
+@pytest.mark.parametrize(
+    ("actions", "first"),
+    [
+        (("DESCRIBE: orders", "ANSWER: 1"), True),
+        (("SAMPLE: orders", "DESCRIBE: orders"), False),
+        (("QUERY: DESCRIBE: orders",), False),
+        ((), False),
+    ],
+)
+def test_what_an_episode_begins_with(actions: tuple[str, ...], first: bool) -> None:
+    assert describes_first(episode(*actions)) is first
+
+
+def test_shares_and_means_are_over_what_was_played() -> None:
+    played = [
+        episode("DESCRIBE: orders", "ANSWER: 1"),
+        episode("ANSWER: 2", outcome="wrong"),
+        episode("ANSWER: 3", outcome="wrong"),
+        episode("QUERY: x", "QUERY: x", "QUERY: x", outcome="budget", errors=3),
+        episode("SAMPLE: orders", outcome="sql_killed"),
+        episode("DESCRIBE: orders", "DESCRIBE: orders", outcome="infra_failed", errors=9),
+    ]
+    assert behaviour(played) == {
+        "n": 5,
+        "n_answered": 3,
+        "answered": pytest.approx(3 / 5),
+        "accuracy_when_answered": pytest.approx(1 / 3),
+        "describe_first": pytest.approx(1 / 5),
+        "steps": pytest.approx(8 / 5),
+        "repeats": pytest.approx(2 / 5),
+        "errors": pytest.approx(3 / 5),
+        "truncated": 0.0,
+    }
+
+
+def test_a_shortened_history_is_a_share_of_the_episodes() -> None:
+    played = [replace(episode("ANSWER: 1"), context_truncations=count) for count in (0, 2, 1, 0)]
+    assert behaviour(played)["truncated"] == 0.5
+
+
+def test_nothing_measured_says_nothing() -> None:
+    found = behaviour([])
+    assert (found.pop("n"), found.pop("n_answered")) == (0, 0)
+    assert set(found.values()) == {None}
+    unanswered = behaviour([episode("SAMPLE: orders", outcome="budget")])
+    assert (unanswered["answered"], unanswered["accuracy_when_answered"]) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [  # published values of the Wilson score interval at 95 %
+        (81, 263, 0.2553, 0.3662),  # Newcombe (1998), table I
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+        (10, 10, 0.7225, 1.0),
+    ],
+)
+def test_wilson_interval_gives_published_values(
+    successes: int, n: int, low: float, high: float
+) -> None:
+    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 50, 400])
+def test_wilson_interval_holds_the_rate_and_stays_in_bounds(n: int) -> None:
+    for successes in range(n + 1):
+        low, high = wilson_interval(successes, n)
+        assert 0.0 <= low <= successes / n <= high <= 1.0
+        assert wilson_interval(n - successes, n) == pytest.approx((1 - high, 1 - low))
+
+
+def test_nothing_tried_says_nothing() -> None:
+    rate = Rate.of([])
+    assert rate.rate is None
+    assert rate.as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
+
+
+def test_impossible_counts_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 successes of 2"):
+        wilson_interval(3, 2)
+
+
+def test_rate_is_a_share_between_0_and_1() -> None:
+    fields = Rate.of([True, False, True, True]).as_dict()
+    assert fields["rate"] == 0.75
+    assert fields["n"] == 4
+    assert fields["ci95"][0] < 0.75 < fields["ci95"][1]
+
+
+# seen, easy, correct; and so on: four episodes whose statistics have no exact binary fractions
+EPISODES = [
+    replace(episode("DESCRIBE: orders", "ANSWER: 1"), reward=1.07, parse_failures=1),
+    replace(
+        episode("QUERY: x", "QUERY: x", "ANSWER: 2", outcome="wrong", errors=2),
+        reward=0.1, part="unseen", difficulty="medium", context_truncations=1,
+    ),
+    replace(episode("SAMPLE: orders", outcome="budget"), reward=-0.2, difficulty="medium"),
+    replace(episode(outcome="infra_failed", errors=1), reward=None, context_overflow=True),
+]  # fmt: skip
+
+
+def test_a_measurement_is_that_of_summary_json_to_the_digit() -> None:
+    third = {"rate": 1 / 3, "n": 3, "ci95": [0.06149194472039615, 0.7923403991979523]}
+    half = {"rate": 0.5, "n": 2, "ci95": [0.09453120573423074, 0.9054687942657693]}
+    none = {"rate": 0.0, "n": 1, "ci95": [0.0, 0.7934506856227626]}
+    expected = {
+        "overall": third,
+        "seen": half,
+        "unseen": none,
+        "by_difficulty": {
+            "easy": {"rate": 1.0, "n": 1, "ci95": [0.20654931437723745, 1.0]},
+            "medium": {"rate": 0.0, "n": 2, "ci95": [0.0, 0.6576197724933469]},
+        },
+        "behaviour": {
+            "overall": {
+                "n": 3, "n_answered": 2, "answered": 2 / 3, "accuracy_when_answered": 0.5,
+                "describe_first": 1 / 3, "steps": 2.0, "repeats": 1 / 3, "errors": 2 / 3,
+                "truncated": 1 / 3,
+            },
+            "seen": {
+                "n": 2, "n_answered": 1, "answered": 0.5, "accuracy_when_answered": 1.0,
+                "describe_first": 0.5, "steps": 1.5, "repeats": 0.0, "errors": 0.0, "truncated": 0.0,
+            },
+            "unseen": {
+                "n": 1, "n_answered": 1, "answered": 1.0, "accuracy_when_answered": 0.0,
+                "describe_first": 0.0, "steps": 3.0, "repeats": 1.0, "errors": 2.0, "truncated": 1.0,
+            },
+        },
+        "mean_reward": 0.3233333333333334,
+        "mean_steps": 2.0,
+        "outcomes": {"budget": 1, "correct": 1, "infra_failed": 1, "wrong": 1},
+        "episodes_lost": 1,
+        "parse_failures": 1,
+    }  # fmt: skip
+    assert json.dumps(measurement(EPISODES)) == json.dumps(expected)
+
+
+def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished() -> None:
+    counted = {
+        "episodes": 4, "episodes_lost": 1, "env_errors": 3, "parse_failures": 1,
+        "context_overflows": 1, "episodes_truncated": 1,
+    }  # fmt: skip
+    assert counts(EPISODES) == counted
+    assert training_row(EPISODES) == {**counted, "success": 1 / 3, "steps_per_episode": 2.0}
+    assert eval_row("greedy", EPISODES) == {
+        "eval_greedy_success": 1 / 3, "eval_greedy_reward": 0.3233333333333334
+    }  # fmt: skip
+    assert eval_row("sampled", EPISODES[3:]) == {
+        "eval_sampled_success": None, "eval_sampled_reward": None
+    }  # fmt: skip

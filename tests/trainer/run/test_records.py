@@ -1,0 +1,57 @@
+"""Records of played episodes: as lines of episodes.jsonl, and read back from older runs."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from shared.run_files import check_seal, read_episode
+from trainer.run.folder import to_json
+from trainer.run.records import EpisodeRecord, Turn
+
+RECORD = EpisodeRecord(
+    question_id="q",
+    database="shop",
+    difficulty="easy",
+    part="seen",
+    outcome="correct",
+    steps=2,
+    correctness=1.0,
+    progress=0.0,
+    operational=0.01,
+    reward=1.01,
+    parse_failures=0,
+    env_errors=0,
+    context_overflow=False,
+    turns=(Turn("describe orders", "id, price"), Turn("ANSWER: 1", "")),
+    actions=("DESCRIBE: orders", "ANSWER: 1"),
+    rewards=(0.01, 1.0),
+    observations=("0" * 16, "1" * 16, "2" * 16),
+    parts=({"step_cost": -0.02, "exec_ok": 0.02, "new_info": 0.01}, {"correctness": 1.0}),
+)
+
+
+def test_a_line_has_what_an_audit_compares() -> None:
+    line = to_json(RECORD.as_line("train", "sampled", 3)).encode() + b"\n"
+    check_seal(line)
+    episode = read_episode(line)
+    assert (episode.phase, episode.mode, episode.step) == ("train", "sampled", 3)
+    assert episode.texts == ["describe orders", None]  # only where it is not the canonical text
+    assert episode.parts == list(RECORD.parts)
+    assert [round(sum(parts.values()), 6) for parts in RECORD.parts] == episode.rewards
+    assert (episode.correct, episode.finished) == (True, True)
+
+
+def without(*names: str) -> dict[str, Any]:
+    fields = json.loads(to_json(asdict(RECORD)))
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def test_a_record_is_read_back() -> None:
+    assert EpisodeRecord.from_dict(without()) == RECORD
+
+
+def test_records_of_older_runs_lack_the_later_fields() -> None:
+    later = ("parts", "rewards", "observations", "actions", "context_truncations")
+    old = EpisodeRecord.from_dict(without(*later))
+    assert old.actions == RECORD.actions  # canonical, although the model wrote another text
+    assert (old.parts, old.rewards, old.observations) == ((), (), ())

@@ -153,7 +153,7 @@ def episode_differences(
     if len(recorded.rewards) != len(recorded.actions):
         yield f"{len(recorded.actions)} actions, but {len(recorded.rewards)} rewards"
     if recorded.parts is not None and len(recorded.parts) != len(recorded.actions):
-        yield f"{len(recorded.actions)} actions, but the reward's parts of {len(recorded.parts)}"
+        yield f"{len(recorded.actions)} actions, but parts of {len(recorded.parts)} rewards"
     if recorded.lost and not recorded.observations:
         replies = []  # not even its reset was answered
     elif len(recorded.observations) != len(replies):

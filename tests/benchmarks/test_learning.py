@@ -102,8 +102,9 @@ def episode(
         Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""),
     )
     return EpisodeRecord(
-        question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns
-    )
+        question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns,
+        actions=tuple(turn.action for turn in turns),
+    )  # fmt: skip
 
 
 def test_the_majority_decides_and_only_answers_vote() -> None:

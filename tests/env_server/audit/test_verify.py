@@ -205,7 +205,7 @@ def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no
     path, whole = run / "episodes.jsonl", (run / "episodes.jsonl").read_bytes()
 
     def leave(row: dict[str, Any], outcome: str, kept: int) -> None:
-        for name in ("actions", "texts", "rewards"):
+        for name in ("actions", "texts", "rewards", "parts"):
             row[name] = row[name][:kept]
         row["observations"] = row["observations"][: kept + 1] if kept >= 0 else []
         row.update(outcome=outcome, steps=kept)
@@ -228,7 +228,9 @@ def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no
     forge(
         path,
         number,
-        lambda row: row.update(actions=[], texts=["nothing"], rewards=[], observations=[], steps=0),
+        lambda row: row.update(
+            actions=[], texts=["nothing"], rewards=[], parts=[], observations=[], steps=0
+        ),
     )
     forge(path, number, lambda row: row.update(reward=None))
     told = [

@@ -82,7 +82,7 @@ def make_episodes(bank: QuestionBank) -> list[Episode]:
 
 
 def play_in_process(bank: QuestionBank, episodes: list[Episode], seconds: float) -> Row:
-    with SqlRunner(bank.policy) as runner:
+    with SqlRunner(bank.limits) as runner:
         steps, cpu, wall = 0, 0.0, 0.0
         while wall < seconds:
             environments = [SQLEnvironment(bank, runner) for _ in episodes]

@@ -30,12 +30,12 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlRunner  # noqa: E402
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner  # noqa: E402
 from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts  # noqa: E402
 
 MAX_ROWS = 100_000  # of one result; the evaluator has no limit
 MAX_CELLS = 20_000_000  # of one search for an order of columns: nobody waits for it here
-POLICY = SqlPolicy(gold_rows=MAX_ROWS, max_result_bytes=500_000_000)
+POLICY = SqlLimits(gold_rows=MAX_ROWS, max_result_bytes=500_000_000)
 LEAST_AGREEMENT = 0.99
 COLUMN_ORDER, TIE = "column order", "a tie of the gold's"
 STRICT_TIES = "strict, ties"

@@ -248,20 +248,20 @@ class SQLEnvironment:
         result = yield from self._trusted(episode.question, job)
         if result.error is not None:
             return _Shown(error=result.error, error_code=result.error_code)
-        return _Shown(render_rows(result, self.bank.policy.sample_rows))
+        return _Shown(render_rows(result, self.bank.limits.sample_rows))
 
     def _query(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
-        policy = self.bank.policy
+        limits = self.bank.limits
         path = self.bank.database(episode.question.database_name)
         # One row more than the gold has tells whether the query has as many.
-        most = min(max(policy.shown_rows, len(episode.gold_rows) + 1), policy.gold_rows)
+        most = min(max(limits.shown_rows, len(episode.gold_rows) + 1), limits.gold_rows)
         result = yield SqlJob(JobKind.QUERY, path, argument, most)
         if result.error is not None:
             if result.error_code == "db_error":
                 raise _unreadable(self.bank, episode.question, result)
             return _Shown(error=result.error, error_code=result.error_code)
         near = potential(result.rows, result.truncated, episode.gold_rows, bool(result.tables_read))
-        return _Shown(render_rows(result, policy.shown_rows), potential=near)
+        return _Shown(render_rows(result, limits.shown_rows), potential=near)
 
     def _answer(self, episode: _Episode, argument: str) -> Jobs[_Shown]:
         if episode.gold is None:
@@ -274,7 +274,7 @@ class SQLEnvironment:
     def _answer_sql(self, episode: _Episode, gold: Gold, argument: str) -> Jobs[_Shown]:
         path = self.bank.database(episode.question.database_name)
         result = yield SqlJob(
-            JobKind.QUERY, path, unwrapped_texts(argument)[-1], self.bank.policy.gold_rows
+            JobKind.QUERY, path, unwrapped_texts(argument)[-1], self.bank.limits.gold_rows
         )
         if result.error_code == "db_error":
             raise _unreadable(self.bank, episode.question, result)
@@ -354,7 +354,7 @@ class SQLEnvironment:
         """The result of a job that no agent wrote, remembered in the bank. `DatabaseLoadError`
         where data is broken.
 
-        A table beyond the policy's sizes can't be described or sampled; that is an error that an
+        A table beyond the size limits can't be described or sampled; that is an error that an
         agent can act on.
         """
         result = self.bank.memo.get(job)

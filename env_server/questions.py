@@ -8,7 +8,7 @@ from typing import get_args
 
 import apsw
 
-from env_server.sql import SqlJob, SqlPolicy, SqlResult
+from env_server.sql import SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import Row
 from env_server.verifier import Gold, is_ordered
 from shared.dataset import (
@@ -39,14 +39,14 @@ class QuestionBank:
         self,
         data_dir: Path,
         splits: dict[str, list[Question]],
-        policy: SqlPolicy | None = None,
+        limits: SqlLimits | None = None,
         open_questions: Sequence[OpenQuestion] = (),
     ) -> None:
         """`load` is the usual way. `QuestionLoadError` where a question_id is there twice."""
         self.data_dir = data_directory(data_dir).absolute()
         self.splits = splits
         self.open = list(open_questions)
-        self.policy = policy or SqlPolicy()
+        self.limits = limits or SqlLimits()
         self.memo: dict[SqlJob, SqlResult] = {}
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
@@ -64,7 +64,7 @@ class QuestionBank:
                 )
 
     @classmethod
-    def load(cls, data_dir: Path | str, policy: SqlPolicy | None = None) -> "QuestionBank":
+    def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
         """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names
         what is wrong."""
         data_dir = data_directory(data_dir)
@@ -79,7 +79,7 @@ class QuestionBank:
         if splits:
             # imports the parser now, rather than in somebody's first reset
             is_ordered("SELECT 1 ORDER BY 1")
-        return cls(data_dir, splits, policy, open_questions)
+        return cls(data_dir, splits, limits, open_questions)
 
     def __len__(self) -> int:
         return len(self._by_id)

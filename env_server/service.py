@@ -54,7 +54,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
     parts = {
         "data": bank.data_digest,
         "versions": VERSIONS,
-        "limits": bank.policy.digest(),
+        "limits": bank.limits.digest(),
         "sqlite": bank.sqlite_version,
         "step_budget": settings.step_budget,
     }
@@ -123,7 +123,7 @@ async def running(
     observes it."""
     metadata = describe(bank, settings)
     metrics = metrics or Metrics()
-    async with SqlPool(settings.sql_workers, bank.policy) as sql:
+    async with SqlPool(settings.sql_workers, bank.limits) as sql:
         pool = EpisodePool(bank, sql, settings, metadata.digest, metrics=metrics)
         service = Service(settings, metadata, sql, pool, metrics)
         about = {

@@ -26,7 +26,7 @@ from env_server.audit.replay import IN_FLIGHT, Sql, drive
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
-from env_server.sql import SqlPolicy, SqlPool
+from env_server.sql import SqlLimits, SqlPool
 from shared.dataset import Question
 from shared.errors import DataError
 from shared.models import Outcome, StepResult
@@ -36,7 +36,7 @@ STEP_BUDGET = 15
 KILLED_QUESTIONS = 2  # each costs two worker processes
 # The same nets as a server's, sooner: a worker that is killed after 10 s of CPU time is killed all
 # the same.
-SHORT_NETS = SqlPolicy(max_vm_steps=10**15, max_cpu_s=1e6, kill_after_cpu_s=0.2)
+SHORT_NETS = SqlLimits(max_vm_steps=10**15, max_cpu_s=1e6, kill_after_cpu_s=0.2)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ async def measure(
     bank: QuestionBank, questions: Sequence[Question], workers: int = 2
 ) -> AsyncIterator[Result]:
     """What each policy got, on real worker processes."""
-    async with SqlPool(workers, bank.policy) as sql:
+    async with SqlPool(workers, bank.limits) as sql:
         for name, (policy, bound) in POLICIES.items():
             yield result_of(name, await play_all(bank, sql, questions, policy), bound)
     name, policy, bound = KILLER
@@ -137,7 +137,7 @@ async def underpaid(
     bank: QuestionBank, questions: Sequence[Question], workers: int = 2
 ) -> list[str]:
     """The questions of which the oracle gets other than it should."""
-    async with SqlPool(workers, bank.policy) as sql:
+    async with SqlPool(workers, bank.limits) as sql:
         replies = await play_all(bank, sql, questions, oracle)
     return [
         question.question_id

@@ -177,7 +177,7 @@ async def rescore(
     played = (
         Recorded(episode.question_id, source.step_budget, episode.actions) for _, episode in lines
     )
-    async with SqlPool(workers, source.bank.policy) as sql:
+    async with SqlPool(workers, source.bank.limits) as sql:
         done = 0
         async for replies in replay(source.bank, sql, played):
             number, episode = lines[done]

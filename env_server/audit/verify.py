@@ -122,7 +122,7 @@ async def verify_run(
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} holds no episode yet: there is nothing to verify")
-    async with nullcontext(sql) if sql else SqlPool(workers, bank.policy) as running:
+    async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
         async for number, episode, replies in _replayed(run, bank, running, lines):
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]

@@ -1,43 +1,34 @@
-"""SQL that nobody trusts, run so that it can only read one database, within limits, and always with
-the same result.
+"""Run untrusted SQL: read-only on one database, within limits, always with the same result.
 
-    policy.py       every limit, with its reason
-    jobs.py         SqlJob and SqlResult, and how they cross a pipe
-    connection.py   one connection: jailed for SQL that somebody wrote, or trusted
-    builtin.py      tables that are in no database
-    functions.py    trim() with two arguments, in one pass
-    deadline.py     CPU time
-    run.py          a statement -> its result
-    catalogue.py    DESCRIBE and SAMPLE
-    runner.py       `SqlRunner`: a job -> its result, with connections kept open
-    worker.py       the child process: a `SqlRunner` behind a socket
-    process.py      one such child, from asyncio
-    pool.py         `SqlPool`: many of them
-
-Nothing here imports a room above it.
+limits.py       `SqlLimits`: every limit, with its reason
+jobs.py         `SqlJob` and `SqlResult`, and how they cross a pipe
+connection.py   a connection: jailed for other people's SQL, or trusted for this package's
+run.py          `SqlRunner`: runs jobs in this process
+worker.py       the child process: a `SqlRunner` behind a socket
+process.py      one child process, from asyncio
+pool.py         `SqlPool`: several of them
 """
 
 from typing import TYPE_CHECKING, Any
 
 from env_server.sql.jobs import JobKind, SqlJob, SqlResult
-from env_server.sql.limits import SqlPolicy
+from env_server.sql.limits import SqlLimits
 
 if TYPE_CHECKING:
     from env_server.sql.pool import SqlPool
-    from env_server.sql.runner import SqlRunner
+    from env_server.sql.run import SqlRunner
 
-__all__ = ["JobKind", "SqlJob", "SqlPolicy", "SqlPool", "SqlResult", "SqlRunner"]
+__all__ = ["JobKind", "SqlJob", "SqlLimits", "SqlPool", "SqlResult", "SqlRunner"]
 
 
 def __getattr__(name: str) -> Any:
-    """`SqlPool` and `SqlRunner` on first use: a worker process needs no asyncio, and the pool's
-    process no SQLite."""
+    """Import `SqlPool` and `SqlRunner` on first use: a worker process needs no asyncio."""
     if name == "SqlPool":
         from env_server.sql.pool import SqlPool
 
         return SqlPool
     if name == "SqlRunner":
-        from env_server.sql.runner import SqlRunner
+        from env_server.sql.run import SqlRunner
 
         return SqlRunner
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,25 +1,25 @@
-"""A connection to one database file: jailed, for SQL that somebody wrote, or trusted, for this
-package's own.
+"""A connection to a database file: jailed, for other people's SQL, or trusted, for this package's.
 
-`mode=ro&immutable=1` alone is no jail: under it ATTACH creates files, VACUUM INTO copies the
-database and a temporary view shadows a table for every later query. So the authorizer allows a list
-and denies the rest, and nothing that a statement can do outlives it.
+`mode=ro&immutable=1` alone is no jail: with it ATTACH still creates files, VACUUM INTO copies the
+database, and a temporary view shadows a table for all later queries. So the authorizer allows a
+list and denies the rest, and no effect of a statement outlives it.
 
-The clock stands at 2024-01-01 00:00:00 UTC: SQLite asks its VFS for the time, also for
-CURRENT_TIMESTAMP. What remains of the machine is its time zone, in the modifier 'localtime'; a
-worker runs in UTC.
+The clock is fixed at 2024-01-01 00:00:00 UTC: SQLite asks its VFS for the time, also for
+CURRENT_TIMESTAMP. Only the modifier 'localtime' depends on the machine; a worker runs in UTC.
 """
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import apsw
 
-from env_server.sql import functions
-from env_server.sql.builtin import is_builtin_table
-from env_server.sql.limits import SqlPolicy
+from env_server.sql.jobs import Cell
+from env_server.sql.limits import SqlLimits
+from shared.sqltext import quote_identifier
 
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"
@@ -27,12 +27,11 @@ _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
 _ONLY_SELECT = "only one SELECT statement is allowed"
 _NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
 _TABLES = (
-    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
-    "ORDER BY rowid"
+    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') "
+    "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
 )
-# SQLite asks the authorizer about no column that a join has in USING, or that NATURAL finds. So the
-# catalogue's names are looked for in the text too, where an identifier can't hide: it has no
-# escapes.
+# SQLite does not ask the authorizer about columns in USING or those that NATURAL matches. So the
+# text is searched for the catalogue's names too; SQL has no escapes that could hide an identifier.
 _CATALOGUE_NAME = re.compile(
     r"\b(?:sqlite_(?:temp_)?(?:master|schema)|sqlite_(?:sequence|stat[134])|pragma_\w+)\b",
     re.IGNORECASE,
@@ -42,7 +41,7 @@ _AFTER_STATEMENT = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?(?:\*/|\Z))*+", re.DO
 
 
 class Refused(Exception):
-    """The policy refuses a statement; the text is for the agent."""
+    """A statement is not allowed; the text is for the agent."""
 
 
 class _FixedClock(apsw.VFS):
@@ -59,8 +58,8 @@ class _FixedClock(apsw.VFS):
 _clock = _FixedClock()  # registered in SQLite for as long as it lives
 
 
-def _open(path: str, policy: SqlPolicy) -> apsw.Connection:
-    # of a path through a symbolic link SQLite says so, which apsw takes for an error
+def _open(path: str, limits: SqlLimits) -> apsw.Connection:
+    # apsw raises for SQLite's notice about a symbolic link
     real = str(Path(path).resolve())
     connection = apsw.Connection(
         f"file:{quote(real)}?mode=ro&immutable=1",
@@ -69,16 +68,16 @@ def _open(path: str, policy: SqlPolicy) -> apsw.Connection:
         statementcachesize=0,  # a cached statement moves the step count by one callback
     )
     try:
-        _configure(connection, policy)
+        _configure(connection, limits)
     except BaseException:
         connection.close(True)
         raise
     return connection
 
 
-def _configure(connection: apsw.Connection, policy: SqlPolicy) -> None:
-    connection.execute(f"PRAGMA cache_size = -{policy.page_cache_kib}")
-    # sorts spill into the heap that is limited, not into files
+def _configure(connection: apsw.Connection, limits: SqlLimits) -> None:
+    connection.execute(f"PRAGMA cache_size = -{limits.page_cache_kib}")
+    # sorts spill into the limited heap, not into files
     connection.execute("PRAGMA temp_store = MEMORY")
     for option, value in (
         (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
@@ -86,74 +85,79 @@ def _configure(connection: apsw.Connection, policy: SqlPolicy) -> None:
         (apsw.SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0),
         (apsw.SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER, 0),
         (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
-        (apsw.SQLITE_DBCONFIG_DQS_DML, 1),  # one in five of Spider's golds writes "text" for 'text'
+        (apsw.SQLITE_DBCONFIG_DQS_DML, 1),  # every fifth gold of Spider writes "text" for 'text'
     ):
         connection.config(option, value)
     for limit, value in (
-        (apsw.SQLITE_LIMIT_LENGTH, policy.max_length_bytes),
-        (apsw.SQLITE_LIMIT_SQL_LENGTH, policy.max_sql_bytes),
-        (apsw.SQLITE_LIMIT_COLUMN, policy.max_columns),
-        (apsw.SQLITE_LIMIT_EXPR_DEPTH, policy.max_expr_depth),
-        (apsw.SQLITE_LIMIT_COMPOUND_SELECT, policy.max_compound_selects),
-        (apsw.SQLITE_LIMIT_VDBE_OP, policy.max_vdbe_ops),
-        (apsw.SQLITE_LIMIT_FUNCTION_ARG, policy.max_function_args),
-        (apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, policy.max_like_pattern_bytes),
-        (apsw.SQLITE_LIMIT_VARIABLE_NUMBER, policy.max_variables),
-        (apsw.SQLITE_LIMIT_ATTACHED, policy.max_attached),
-        (apsw.SQLITE_LIMIT_TRIGGER_DEPTH, policy.max_trigger_depth),
-        (apsw.SQLITE_LIMIT_WORKER_THREADS, policy.max_worker_threads),
+        (apsw.SQLITE_LIMIT_LENGTH, limits.max_length_bytes),
+        (apsw.SQLITE_LIMIT_SQL_LENGTH, limits.max_sql_bytes),
+        (apsw.SQLITE_LIMIT_COLUMN, limits.max_columns),
+        (apsw.SQLITE_LIMIT_EXPR_DEPTH, limits.max_expr_depth),
+        (apsw.SQLITE_LIMIT_COMPOUND_SELECT, limits.max_compound_selects),
+        (apsw.SQLITE_LIMIT_VDBE_OP, limits.max_vdbe_ops),
+        (apsw.SQLITE_LIMIT_FUNCTION_ARG, limits.max_function_args),
+        (apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, limits.max_like_pattern_bytes),
+        (apsw.SQLITE_LIMIT_VARIABLE_NUMBER, limits.max_variables),
+        (apsw.SQLITE_LIMIT_ATTACHED, limits.max_attached),
+        (apsw.SQLITE_LIMIT_TRIGGER_DEPTH, limits.max_trigger_depth),
+        (apsw.SQLITE_LIMIT_WORKER_THREADS, limits.max_worker_threads),
     ):
         connection.limit(limit, value)
     connection.drop_modules(None)  # dbstat and the full-text modules read more than tables
 
 
 class SqlConnection:
-    """A read-only connection under the policy's limits. One statement at a time: `start` before
-    each.
+    """A read-only connection under the limits. Runs one statement at a time: `start` before each.
 
-    Jailed, it can read the tables and views of its database and nothing else; trusted, the
-    catalogue too. `tables` are their names, in creation order. After a statement: `statement` its
-    text as SQLite parsed it, `columns` its column names, `denied` why the authorizer refused it
-    (else None), `over` which limit stopped it ("steps", "calls" of dear functions, "cpu" by a
-    `Deadline`, else None), `vm_steps` what it cost.
+    Jailed, it can only read the tables and views of its database; trusted, the catalogue too.
+
+    tables      the names of both, in creation order
+
+    After a statement:
+
+    statement   its text as SQLite parsed it
+    columns     its column names
+    denied      why the authorizer denied it, or None
+    exceeded    the limit that stopped it, or None: "steps", "calls" (of expensive functions), "cpu"
+    vm_steps    its cost, in whole callbacks of the step counter
     """
 
-    def __init__(self, path: str, policy: SqlPolicy, *, jailed: bool = True) -> None:
-        """Opens `path`. Raises apsw's errors."""
-        self.policy = policy
-        self.raw = _open(path, policy)
+    def __init__(self, path: str, limits: SqlLimits, *, jailed: bool = True) -> None:
+        """Open `path`. Raises apsw's errors."""
+        self.limits = limits
+        self.raw = _open(path, limits)
         try:
             self.tables = [name for (name,) in self.raw.execute(_TABLES)]
         except BaseException:
             self.raw.close(True)
             raise
         self._known = {name.lower(): name for name in self.tables}
-        self._functions = frozenset(policy.functions)
-        self._dear = frozenset(policy.dear_functions)
+        self._functions = frozenset(limits.functions)
+        self._expensive = frozenset(limits.expensive_functions)
         self._counting_calls = False
         self.start("")
         self.raw.exec_trace = self._trace
-        self.raw.set_progress_handler(self._count, policy.handler_vm_steps)
+        self.raw.set_progress_handler(self._count, limits.handler_vm_steps)
         self._jailed = jailed
         if jailed:
-            functions.register(self.raw)
+            register_trim(self.raw)
             self.raw.authorizer = self._authorize
 
     def start(self, sql: str) -> None:
-        """Forget the last statement; `sql` is the next."""
+        """Reset the state for the next statement, `sql`."""
         self.sql = sql
         self.statement = ""
         self.columns: list[str] = []
         self._reads: set[str] = set()
-        self._calls_dear = False
+        self._calls_expensive = False
         self.denied: str | None = None
-        self.over: str | None = None
+        self.exceeded: str | None = None
         self._callbacks = 0
-        self._max_callbacks = self.policy.max_vm_steps // self.policy.handler_vm_steps
+        self._max_callbacks = self.limits.max_vm_steps // self.limits.handler_vm_steps
 
     @property
     def reads(self) -> list[str]:
-        """The tables that the last statement reads, sorted."""
+        """The names of the tables that the last statement reads, sorted."""
         names = self._reads
         if _IMPLICIT_READ.search(self.sql):
             words = set(re.findall(r"\w+", self.sql.lower()))
@@ -162,31 +166,32 @@ class SqlConnection:
 
     @property
     def vm_steps(self) -> int:
-        return self._callbacks * self.policy.handler_vm_steps
+        return self._callbacks * self.limits.handler_vm_steps
 
     def check(self) -> None:
-        """`Refused` where the statement's text alone shows that it is not for a jailed connection."""
-        if self._jailed and _CATALOGUE_NAME.search(self.sql):
+        """Raise `Refused` if the statement's text alone shows that the jail does not allow it."""
+        if not self._jailed:
+            return
+        if _CATALOGUE_NAME.search(self.sql):
             raise Refused(_CATALOGUE)
-        if self._jailed and _IMPLICIT_READ.search(self.sql):
+        if _IMPLICIT_READ.search(self.sql):
             for word in sorted(set(re.findall(r"\w+", self.sql.lower())) - set(self._known)):
-                if is_builtin_table(word):
+                if is_virtual_table(word):
                     raise Refused(_NOT_A_TABLE.format(word))
 
     def close(self) -> None:
         self.raw.close(True)
 
     def _count(self) -> bool:
-        """SQLite's progress handler: True interrupts."""
+        """Count steps, as SQLite's progress handler: True interrupts the statement."""
         self._callbacks += 1
         if self._callbacks > self._max_callbacks:
-            self.over = "steps"
+            self.exceeded = "steps"
             return True
         return False
 
     def _trace(self, cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
-        """Runs before a statement does. apsw runs several in one call, so the text after the first
-        counts here."""
+        """Check a statement before it runs, as apsw's tracer; apsw runs several in one call."""
         if self._counting_calls:
             return True
         if not cursor.has_vdbe:
@@ -201,31 +206,31 @@ class SqlConnection:
         self.columns = [column[0] for column in cursor.get_description()]
         if not self.columns:
             raise Refused(_ONLY_SELECT)
-        if self._calls_dear and self._dear_calls(sql) > self.policy.max_dear_calls:
-            self.over = "calls"
+        if self._calls_expensive and self._count_calls(sql) > self.limits.max_expensive_calls:
+            self.exceeded = "calls"
             return False
         return True
 
-    def _dear_calls(self, sql: str) -> int:
-        """How many calls of dear functions the compiled statement has; one more than are allowed
-        stands for the rest.
+    def _count_calls(self, sql: str) -> int:
+        """Return the number of calls of expensive functions in the compiled statement.
 
-        Compiling it once more costs 0.1 ms, which a statement without such functions is spared.
+        Stops at one more than allowed. Compiling the statement again costs 0.1 ms, so only
+        statements with such functions are counted.
         """
         reads, callbacks, calls = set(self._reads), self._callbacks, 0
         prefix = "EXPLAIN "
         self._counting_calls = True
-        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.policy.max_sql_bytes + len(prefix))
+        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.limits.max_sql_bytes + len(prefix))
         cursor = self.raw.cursor()
         try:
             for operation in cursor.execute(prefix + sql):
                 if operation[1] in ("Function", "PureFunc"):
-                    calls += str(operation[5]).partition("(")[0] in self._dear
-                    if calls > self.policy.max_dear_calls:
+                    calls += str(operation[5]).partition("(")[0] in self._expensive
+                    if calls > self.limits.max_expensive_calls:
                         break
         finally:
             cursor.close(True)
-            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.policy.max_sql_bytes)
+            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.limits.max_sql_bytes)
             self._counting_calls = False
             self._reads, self._callbacks = reads, callbacks
         return calls
@@ -233,8 +238,7 @@ class SqlConnection:
     def _authorize(
         self, action: int, first: str | None, second: str | None, schema: str | None, _: str | None
     ) -> int:
-        """SQLite's authorizer: allows a list, denies the rest. Runs while a statement is being
-        prepared."""
+        """Allow a list and deny the rest, as SQLite's authorizer, while a statement is prepared."""
         if action == apsw.SQLITE_READ:
             return self._authorize_read((first or "").lower(), second, schema)
         if action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE):
@@ -242,7 +246,7 @@ class SqlConnection:
         if action == apsw.SQLITE_FUNCTION:
             name = (second or "").lower()
             if name in self._functions:
-                self._calls_dear = self._calls_dear or name in self._dear
+                self._calls_expensive = self._calls_expensive or name in self._expensive
                 return apsw.SQLITE_OK
             return self._deny(f"the function {second}() is not allowed")
         return self._deny(_ONLY_SELECT)
@@ -253,8 +257,8 @@ class SqlConnection:
                 self._reads.add(self._known[table])
                 return apsw.SQLITE_OK
         elif not table.startswith(("sqlite_", "pragma_")):
-            # The rows of a common table expression, none of whose columns is used
-            if column == "" and schema is None and not is_builtin_table(table):
+            # the rows of a common table expression, no column of which is used
+            if column == "" and schema is None and not is_virtual_table(table):
                 return apsw.SQLITE_OK
             return self._deny(_NOT_A_TABLE.format(table))
         return self._deny(_CATALOGUE)
@@ -265,5 +269,65 @@ class SqlConnection:
 
 
 def _only_comments(text: str) -> bool:
-    """Whether nothing but white space, semicolons and comments is in `text`."""
+    """Return whether `text` has only white space, semicolons and comments."""
     return _AFTER_STATEMENT.fullmatch(text) is not None
+
+
+@lru_cache(4096)
+def is_virtual_table(name: str) -> bool:
+    """Return whether SQLite itself provides a table of this name, such as json_each or carray.
+
+    Such tables cannot be listed or dropped, since SQLite registers some when they are first named.
+    It does not ask the authorizer about one whose columns are joined by USING, or not used.
+    """
+    try:
+        _scratch().execute(f"EXPLAIN SELECT 1 FROM {quote_identifier(name)}").close()
+    except apsw.SQLError as error:
+        return not str(error).startswith("no such table")
+    return True
+
+
+def register_trim(connection: apsw.Connection) -> None:
+    """Replace trim(), ltrim() and rtrim() with two arguments by equal ones that take one pass.
+
+    SQLite's scan the whole second text for every character of the first: 0.3 s for one call on two
+    long texts, which nothing can interrupt.
+    """
+    for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
+        connection.create_scalar_function(
+            name, _trimmer(left, right), 2, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
+        )
+
+
+def _trimmer(left: bool, right: bool) -> Callable[..., str | None]:
+    def function(value: Cell, characters: Cell) -> str | None:
+        if value is None or characters is None:
+            return None
+        return trim(_as_text(value), _as_text(characters), left, right)
+
+    return function
+
+
+def trim(text: str, characters: str, left: bool, right: bool) -> str:
+    """Return `text` without `characters` at its ends; those after a null character do not count."""
+    unwanted = frozenset(characters.partition("\0")[0])
+    start, end = 0, len(text)
+    while left and start < end and text[start] in unwanted:
+        start += 1
+    while right and end > start and text[end - 1] in unwanted:
+        end -= 1
+    return text[start:end]
+
+
+def _as_text(value: Cell) -> str:
+    """Return CAST(value AS TEXT). Raises `UnicodeDecodeError` for a blob that is not UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, float):
+        return str(_scratch().execute("SELECT CAST(? AS TEXT)", (value,)).get)
+    return str(value)
+
+
+@lru_cache(1)
+def _scratch() -> apsw.Connection:
+    return apsw.Connection(":memory:")

@@ -1,5 +1,4 @@
-"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, and nothing else
-with it."""
+"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, nothing else."""
 
 import asyncio
 import zlib
@@ -7,28 +6,26 @@ from collections import Counter
 from types import TracebackType
 
 from env_server.sql.jobs import SqlJob, SqlResult
-from env_server.sql.limits import SqlPolicy
+from env_server.sql.limits import SqlLimits
 from env_server.sql.process import MAX_START_FAILURES, SLOW_S, Task, WorkerProcess
 from shared.errors import InternalError, NotReady
 
-WATCH_EVERY_S = 0.25  # how late a kill can be
-# jobs by which a database's own worker may be busier than another before it loses one to it
-IMBALANCE = 16
+WATCH_EVERY_S = 0.25  # a kill is at most this late
+IMBALANCE = 16  # jobs that a database's own worker may have more than the idlest one
 
 
 class SqlPool:
-    """`workers` processes that run `SqlJob`s. Start it, or use `async with`; it belongs to that
-    event loop.
+    """`workers` processes that run `SqlJob`s, in one event loop. Use `async with`, or `start`.
 
-    `counts` counts jobs, kills (a job ran past its time), losses (a worker died, by that or
+    `counts` has jobs, kills (a job ran over its time), losses (a worker died, by a kill or
     otherwise), retries (jobs sent again after a loss), moved (jobs taken from behind a slow one)
     and killed_jobs.
     """
 
-    def __init__(self, workers: int = 2, policy: SqlPolicy | None = None) -> None:
+    def __init__(self, workers: int = 2, limits: SqlLimits | None = None) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
-        self.policy = policy or SqlPolicy()
+        self.limits = limits or SqlLimits()
         self.counts: Counter[str] = Counter()
         self._workers = [WorkerProcess(self) for _ in range(workers)]
         self._last = 0
@@ -49,7 +46,7 @@ class SqlPool:
 
     @property
     def ready(self) -> bool:
-        """Whether a worker is up."""
+        """Whether at least one worker is up."""
         return self.open and any(worker.up for worker in self._workers)
 
     @property
@@ -59,39 +56,39 @@ class SqlPool:
 
     @property
     def queue_depth(self) -> int:
-        """Jobs that wait or are sent and unanswered."""
+        """Jobs that wait, or were sent and have no answer yet."""
         return sum(worker.load for worker in self._workers)
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that run."""
+        """The process ids of the workers that run."""
         return [worker.process.pid for worker in self._workers if worker.process is not None]
 
     async def start(self) -> None:
-        """Start the workers and wait for them. `NotReady` where one does not come up."""
+        """Start the workers and wait for them. Raises `NotReady` if one does not start."""
         self.open = True
         try:
             await asyncio.gather(*(worker.start() for worker in self._workers))
-            await asyncio.wait_for(self._all_up(), self.policy.start_timeout_s)
+            await asyncio.wait_for(self._all_up(), self.limits.start_timeout_s)
         except (OSError, TimeoutError) as error:
             await self.close()
             raise NotReady(
-                f"no SQL worker came up ({error or 'no answer'}); see stderr for why"
+                f"no SQL worker started ({error or 'no answer'}); see stderr for the reason"
             ) from error
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
 
     async def close(self) -> None:
-        """Stop the workers. Jobs that wait fail with `NotReady`."""
+        """Stop the workers. Waiting jobs fail with `NotReady`."""
         self.open = False
         if self._watch is not None:
             self._watch.cancel()
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def run(self, job: SqlJob) -> SqlResult:
-        """A job's result. What its SQL does wrong is in the result; raises
+        """Return a job's result, which also reports errors of its SQL.
 
-        NotReady           the pool is closed, or no worker comes up
-        InternalError      a fault of this package
+        Raises `NotReady` if the pool is closed or no worker starts, `InternalError` for a fault of
+        this package.
         """
         if not self.open:
             raise NotReady("the SQL pool is not running", retry_after_s=1)
@@ -116,8 +113,7 @@ class SqlPool:
             await asyncio.sleep(0.005)
 
     def _choose(self, db_path: str) -> WorkerProcess:
-        """A database has its own worker, where its connection is open; unless that one is much
-        busier than another."""
+        """Return a database's own worker, which has its connection open, unless it is too busy."""
         own = self._workers[zlib.crc32(db_path.encode(errors="replace")) % len(self._workers)]
         if own.up and not own.load:
             return own
@@ -131,12 +127,12 @@ class SqlPool:
         return own
 
     def number(self) -> int:
-        """The next of the numbers that jobs are sent under."""
+        """Return the number under which to send the next job."""
         self._last += 1
         return self._last
 
     def free_worker(self, busy: WorkerProcess) -> WorkerProcess | None:
-        """The least loaded of the others that are up and at no slow job."""
+        """Return the least loaded other worker that is up and not running a slow job."""
         free = [
             worker
             for worker in self._workers

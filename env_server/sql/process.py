@@ -1,5 +1,4 @@
-"""One worker process as the pool sees it: what it was sent, what it answered, when it must be
-killed, and the next."""
+"""One worker process from the pool's side: send jobs, receive results, kill and restart it."""
 
 import asyncio
 import json
@@ -18,41 +17,44 @@ from pathlib import Path
 from typing import Protocol
 
 from env_server.sql.jobs import (
-    LEFT_OUT,
-    LEFT_OUT_AT,
     LENGTH,
     MARKER,
     MARKER_BYTES,
+    REASSIGNED,
+    REASSIGNED_AT,
     SqlJob,
     SqlResult,
     decode_results,
     encode_jobs,
 )
-from env_server.sql.limits import SqlPolicy
+from env_server.sql.limits import SqlLimits
 from shared.errors import InternalError, NotReady
 
 log = logging.getLogger(__name__)
 
-MAX_START_FAILURES = 3  # in a row; then waiting jobs fail rather than wait on
+MAX_START_FAILURES = 3  # in a row; after that, waiting jobs fail
 RETRY_START_S = 1.0
-END_TIMEOUT_S = 2.0  # for a worker to leave by itself
-SLOW_S = 0.03  # a job that runs for so long loses those that wait behind it to another worker
+END_TIMEOUT_S = 2.0  # for a worker to exit by itself
+SLOW_S = 0.03  # the jobs behind one that has run this long move to another worker
+_NO_START = "no SQL worker starts; see stderr for the reason"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(slots=True, eq=False)
 class Task:
+    """A job and the future of its result."""
+
     job: SqlJob
     future: asyncio.Future[SqlResult]
-    number: int = 0  # of its last sending; each has its own, and they rise
-    kills: int = 0  # of workers, by this job
-    stalls: int = 0  # of workers that did not work on it
+    number: int = 0  # under which it was last sent; they increase
+    kills: int = 0  # workers that were lost while they worked on it
+    stalls: int = 0  # workers that were lost while they had it, but got no CPU time
 
 
 class Pool(Protocol):
-    """What a worker needs of the pool that it is part of. `counts`: see `SqlPool`."""
+    """What a worker needs of its `SqlPool`."""
 
-    policy: SqlPolicy
+    limits: SqlLimits
     counts: Counter[str]
     open: bool
 
@@ -61,8 +63,7 @@ class Pool(Protocol):
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One process and what is asked of it. `waiting` is not sent yet; `sent` is not answered yet,
-    by number."""
+    """One process and its tasks: `waiting` to be sent, and `sent` but not answered, by number."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -74,11 +75,10 @@ class WorkerProcess(asyncio.Protocol):
         self._marker: mmap.mmap | None = None
         self._buffer = bytearray()
         self._flush_due = False
-        self._patience: asyncio.TimerHandle | None = None  # runs while a job waits behind another
-        # monotonic seconds, of its last frame, or of the one that gave it something to do
-        self._heard = 0.0
-        self.failures = 0  # starts in a row that came to nothing
-        self._stalled = False  # it is killed for what its job is not to blame for
+        self._slow_timer: asyncio.TimerHandle | None = None  # runs while a job waits behind another
+        self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
+        self.failures = 0  # starts in a row that failed
+        self._stalled = False  # it is being killed because it got no CPU time
         self._starting: asyncio.Task[None] | None = None
 
     @property
@@ -90,13 +90,12 @@ class WorkerProcess(asyncio.Protocol):
         return len(self.waiting) + len(self.sent)
 
     def running_s(self) -> float:
-        """Seconds for which the job that runs has run; 0 where none does."""
+        """Return for how many seconds the current job has run; 0 without one."""
         number, began, _ = self._read_marker()
         return time.monotonic() - began if number in self.sent else 0.0
 
     def running_cpu_s(self) -> float | None:
-        """CPU seconds that the job that runs has taken; 0 where none does, None where the system
-        does not say."""
+        """Return the current job's CPU seconds; 0 without one, None if the system has no clock."""
         number, _, began = self._read_marker()
         if number not in self.sent or self.process is None:
             return 0.0
@@ -107,10 +106,9 @@ class WorkerProcess(asyncio.Protocol):
             return None
 
     # -- jobs
-    # ------------------------------------------------------------------------------------------------------
 
     def submit(self, task: Task) -> None:
-        """Jobs of one tick of the loop leave in one frame."""
+        """Queue a job. Those of one iteration of the event loop share a frame."""
         self.waiting.append(task)
         if not self._flush_due and self.up:
             self._flush_due = True
@@ -122,19 +120,18 @@ class WorkerProcess(asyncio.Protocol):
             return
         assert self._transport is not None
         batch, self.waiting = [task for task in self.waiting if not task.future.done()], []
-        if not self.sent:  # else further jobs would keep one alive that does nothing
+        if not self.sent:  # otherwise further jobs would keep a stuck worker alive
             self._heard = time.monotonic()
         for task in batch:
             task.number = self.pool.number()
             self.sent[task.number] = task
         self._transport.write(encode_jobs([(task.number, task.job) for task in batch]))
-        if self._patience is None and self.load > 1:
-            self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)
+        if self._slow_timer is None and self.load > 1:
+            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._relieve)
 
-    def _move_on(self) -> None:
-        """Where a job has run for `SLOW_S`, those behind it go to a worker that is at none such, if
-        there is one."""
-        self._patience = None
+    def _relieve(self) -> None:
+        """Give the jobs behind one that has run for `SLOW_S` to a free worker, if there is one."""
+        self._slow_timer = None
         if not self.up or self.load < 2:
             return
         number, began, _ = self._read_marker()
@@ -144,14 +141,14 @@ class WorkerProcess(asyncio.Protocol):
                 task for task in (*self.sent.values(), *self.waiting) if task.number != number
             ]
             assert self._marker is not None
-            LEFT_OUT.pack_into(self._marker, LEFT_OUT_AT, max(self.sent))
+            REASSIGNED.pack_into(self._marker, REASSIGNED_AT, max(self.sent))
             self.sent = {number: self.sent[number]}
             self.waiting = []
             self.pool.counts["moved"] += len(behind)
             for task in behind:
                 other.submit(task)
         else:
-            self._patience = asyncio.get_running_loop().call_later(SLOW_S, self._move_on)
+            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._relieve)
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -159,7 +156,7 @@ class WorkerProcess(asyncio.Protocol):
         start = 0
         while len(self._buffer) - start >= LENGTH.size:
             (size,) = LENGTH.unpack_from(self._buffer, start)
-            if size > self.pool.policy.max_frame_bytes:
+            if size > self.pool.limits.max_frame_bytes:
                 log.error("a SQL worker sent a frame of %d bytes; killing it", size)
                 self.kill()
                 return
@@ -171,7 +168,7 @@ class WorkerProcess(asyncio.Protocol):
         del self._buffer[:start]
 
     def _answer(self, body: bytes) -> None:
-        if not body:  # hello
+        if not body:  # it is ready
             self.failures = 0
             self.came_up.set()
             self._flush()
@@ -182,27 +179,33 @@ class WorkerProcess(asyncio.Protocol):
                 task.future.set_result(result)
 
     # -- the process
-    # -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Spawn the process and connect to it. Its hello comes later."""
+        """Start the process and connect to it. It reports later that it is ready."""
         self._reap()
+        # Nothing of the parent's environment, which may hold secrets; UTC for the modifier
+        # 'localtime'; one malloc arena, since a second would reserve 64 MB of address space.
+        environment = {
+            "PYTHONPATH": str(_ROOT),
+            "TZ": "UTC",
+            "LC_ALL": "C.UTF-8",
+            "PATH": os.defpath,
+            "MALLOC_ARENA_MAX": "1",
+        }
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(MARKER_BYTES)
             self._marker = mmap.mmap(page.fileno(), MARKER_BYTES)
             self._buffer.clear()
+            command = [sys.executable, "-P", "-m", "env_server.sql.worker"]
+            limits = json.dumps(asdict(self.pool.limits))
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "env_server.sql.worker", str(theirs.fileno()), str(page.fileno()),
-                 json.dumps(asdict(self.pool.policy))],
+                [*command, str(theirs.fileno()), str(page.fileno()), limits],
                 pass_fds=(theirs.fileno(), page.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Nothing of the parent's environment, where secrets are; UTC for the modifier
-                # 'localtime'; one arena, since a second would reserve 64 MB of the address space.
-                env={"PYTHONPATH": str(_ROOT), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PATH": os.defpath,
-                     "MALLOC_ARENA_MAX": "1"},
-            )  # fmt: skip
+                env=environment,
+            )
         self._heard = time.monotonic()
         ours.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_unix_connection(
@@ -215,29 +218,25 @@ class WorkerProcess(asyncio.Protocol):
             self.process.send_signal(signal.SIGKILL)
 
     def kill_if_stuck(self) -> None:
-        """Past its time: the job that runs, the whole worker that does nothing with what it was
-        sent, or its start."""
+        """Kill the worker if its job exceeds its time, it ignores jobs, or it does not start."""
         if self._transport is None:
             return
-        policy, cpu_s = self.pool.policy, self.running_cpu_s()
-        if (cpu_s or 0.0) > policy.kill_after_cpu_s or self.running_s() > policy.kill_after_s:
-            self._stalled = cpu_s is not None and cpu_s <= policy.kill_after_cpu_s
+        limits, cpu_s = self.pool.limits, self.running_cpu_s()
+        if (cpu_s or 0.0) > limits.kill_after_cpu_s or self.running_s() > limits.kill_after_s:
+            self._stalled = cpu_s is not None and cpu_s <= limits.kill_after_cpu_s
             self.pool.counts["kills"] += 1
             self.kill()
-        elif not self.came_up.is_set():
-            if time.monotonic() - self._heard > policy.start_timeout_s:
+            return
+        silent_s, idle = time.monotonic() - self._heard, self.sent and not self._read_marker()[0]
+        if self.came_up.is_set():
+            if idle and silent_s > limits.kill_after_s:
                 self.kill()
-        elif (
-            self.sent
-            and not self._read_marker()[0]
-            and time.monotonic() - self._heard > policy.kill_after_s
-        ):
+        elif silent_s > limits.start_timeout_s:
             self.kill()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """The worker is dead: blame the job that ran, unless it waited all the time; send the
-        others again."""
-        if self._transport is None:  # `stop` sees to it
+    def connection_lost(self, _: Exception | None) -> None:
+        """Handle the worker's death: blame its current job if it got CPU time, resend the rest."""
+        if self._transport is None:  # `stop` handles it
             return
         was_up = self.came_up.is_set()
         number = self._read_marker()[0]
@@ -248,29 +247,26 @@ class WorkerProcess(asyncio.Protocol):
         if running is not None:
             running.kills += not stalled
             running.stalls += stalled
-        log.warning(
-            "lost a SQL worker%s; starting another", " in the middle of a job" if running else ""
-        )
+        log.warning("lost a SQL worker%s; starting another", " during a job" if running else "")
         self.pool.counts["losses"] += 1
-        if running is not None and running.kills >= self.pool.policy.max_kills:
+        if running is not None and running.kills >= self.pool.limits.max_kills:
             del self.sent[number]
             self.pool.counts["killed_jobs"] += 1
             if not running.future.done():
-                running.future.set_result(
-                    SqlResult(
-                        error="the query takes too long or too much memory", error_code="sql_killed"
-                    )
-                )
-        elif running is not None and running.stalls >= self.pool.policy.max_kills:
+                error = "the query takes too long or too much memory"
+                running.future.set_result(SqlResult(error=error, error_code="sql_killed"))
+        elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
             if not running.future.done():
-                why = "a query got no CPU time on this server, twice: its disk is stuck, or it was stopped"
-                running.future.set_exception(InternalError(why))
+                reason = (
+                    "a query got no CPU time twice: the server's disk is stuck, or it was stopped"
+                )
+                running.future.set_exception(InternalError(reason))
         self.pool.counts["retries"] += len(self.sent)
         tasks = [*self.sent.values(), *self.waiting]
         self.sent, self.waiting = {}, []
         other = self.pool.free_worker(self)
-        for task in tasks:  # the one to blame waits for the next process; the innocent need not
+        for task in tasks:  # only the one to blame waits for the next process
             (other if other is not None and task is not running else self).submit(task)
         if not was_up:
             self.failures += 1
@@ -278,7 +274,7 @@ class WorkerProcess(asyncio.Protocol):
 
     async def _start_again(self) -> None:
         if self.failures >= MAX_START_FAILURES:
-            self._fail("no SQL worker comes up; see stderr for why")
+            self._fail(_NO_START)
             await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
             try:
@@ -286,11 +282,11 @@ class WorkerProcess(asyncio.Protocol):
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
                 self.failures += 1
-                self._fail("no SQL worker comes up; see stderr for why")
+                self._fail(_NO_START)
                 await asyncio.sleep(RETRY_START_S)
 
     async def stop(self) -> None:
-        """Close the socket, upon which the process ends; kill it where it does not."""
+        """Close the socket, so that the process exits; kill it if it does not."""
         if self._starting is not None:
             self._starting.cancel()
         self._fail("the SQL pool is closing")
@@ -304,13 +300,13 @@ class WorkerProcess(asyncio.Protocol):
                 await asyncio.sleep(0.005)
         self._reap()
 
-    def _fail(self, why: str) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _fail(self, reason: str) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
         for task in (*self.sent.values(), *self.waiting):
             if not task.future.done():
-                task.future.set_exception(NotReady(why, retry_after_s=1))
+                task.future.set_exception(NotReady(reason, retry_after_s=1))
         self.sent, self.waiting = {}, []
 
     def _reap(self) -> None:
@@ -323,5 +319,5 @@ class WorkerProcess(asyncio.Protocol):
             self._marker = None
 
     def _read_marker(self) -> tuple[int, float, float]:
-        """-> the number of the job that runs, its start on the monotonic clock, and in CPU time."""
+        """Return the current job's number (or 0), and its start in wall and in CPU seconds."""
         return MARKER.unpack_from(self._marker) if self._marker is not None else (0, 0.0, 0.0)

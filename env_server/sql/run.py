@@ -1,15 +1,19 @@
-"""A statement -> its result. Every error of SQLite, apsw and memory becomes a `SqlResult` here and
-nowhere else."""
+"""Run SQL jobs in this process. SQLite, apsw and memory errors become a `SqlResult` only here."""
 
 import re
+import threading
+import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
 import apsw
 
 from env_server.sql.connection import Refused, SqlConnection
-from env_server.sql.jobs import Cell, Row, SqlResult
-from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlPolicy
+from env_server.sql.jobs import Cell, JobKind, Row, SqlJob, SqlResult
+from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
+from shared.sqltext import quote_identifier, quote_text
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
 
@@ -17,7 +21,6 @@ _TOO_BIG = re.compile(
     r"too many|too large|too big|too long|too complex|too deep|overflow|at most \d+ tables",
     re.IGNORECASE,
 )
-_NO_SUCH_TABLE = re.compile(r"no such table: ")
 _DATA_ERRORS = (
     apsw.CorruptError,
     apsw.NotADBError,
@@ -25,24 +28,107 @@ _DATA_ERRORS = (
     apsw.IOError,
     apsw.PermissionsError,
 )
+_ALL_ROWS = 10_000  # more than a table can have columns
+_COLUMNS = (  # hidden 1: of a virtual table
+    "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
+)
+# A foreign key that names no column refers to the other table's primary key.
+_REFERENCES = """
+    SELECT k."from", k."table", coalesce(k."to", (
+        SELECT c.name FROM pragma_table_info(k."table") c WHERE c.pk = k.seq + 1
+    ), 'rowid') FROM pragma_foreign_key_list({name}) k ORDER BY k.id, k.seq
+"""
+# The connection of each kind of job; the others share a trusted one. Agents' statements have their
+# own. SAMPLE is jailed because a view of the data may read the catalogue.
+_JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "data set"}
+CHECK_EVERY_S = 0.04  # an interrupt is at most twice as late
 
 
-def run_query(
-    connection: SqlConnection, sql: str, policy: SqlPolicy, max_rows: int | None = None
-) -> SqlResult:
-    """The result of one statement, at most `max_rows` rows of it (`policy.shown_rows` by default).
-    Never raises.
+class SqlRunner:
+    """Runs jobs in this process, one at a time, and keeps connections open. Not thread-safe.
 
-    Where memory ran out, `error_code` is sql_budget and `out_of_memory(result)` is true: close the
-    connection then.
+    The executor of a `SQLEnvironment` without a server, and of a worker process. In any other
+    process the modifier 'localtime' follows the process's time zone.
+    """
+
+    def __init__(self, limits: SqlLimits | None = None) -> None:
+        """Limit SQLite's heap in this whole process, for connections that apsw opens."""
+        self.limits = limits or SqlLimits()
+        apsw.hard_heap_limit(self.limits.max_heap_bytes)
+        self._deadline = Deadline(self.limits.max_cpu_s)
+        self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
+
+    def __enter__(self) -> "SqlRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._deadline.close()
+
+    def run(self, job: SqlJob) -> SqlResult:
+        """Return a job's result, which also reports errors. `ValueError` for an unknown kind."""
+        result = self._run_once(job)
+        # other connections' caches count too, so the verdict needs an empty heap
+        if result.error == OUT_OF_MEMORY:
+            self.close()
+            result = self._run_once(job)
+            if result.error == OUT_OF_MEMORY:
+                self.close()
+        return result
+
+    def close(self) -> None:
+        """Close every connection; the next job opens its own again."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _run_once(self, job: SqlJob) -> SqlResult:
+        kind = JobKind(job.kind)
+        try:
+            connection = self._connection(kind, job.db_path)
+        except apsw.Error as error:
+            return SqlResult(error=_unreadable(error), error_code="db_error")
+        except MemoryError:
+            return SqlResult(error=OUT_OF_MEMORY, error_code="sql_budget")
+        if kind == JobKind.TABLES:
+            return SqlResult(["name"], [(name,) for name in connection.tables])
+        self._deadline.start(connection)
+        try:
+            match kind:
+                case JobKind.DESCRIBE:
+                    return describe(connection, job.sql)
+                case JobKind.SAMPLE:
+                    return sample(connection, job.sql)
+                case _:
+                    default = self.limits.gold_rows if kind == JobKind.GOLD else None
+                    max_rows = default if job.max_rows is None else job.max_rows
+                    return run_query(connection, job.sql, max_rows)
+        finally:
+            self._deadline.stop()
+
+    def _connection(self, kind: JobKind, path: str) -> SqlConnection:
+        key = (_JAILED.get(kind, "trusted"), path)
+        connection = self._open.get(key)
+        if connection is None:
+            while len(self._open) >= self.limits.open_connections:
+                self._open.popitem(last=False)[1].close()
+            connection = self._open[key] = SqlConnection(path, self.limits, jailed=kind in _JAILED)
+        self._open.move_to_end(key)
+        return connection
+
+
+def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) -> SqlResult:
+    """Run one statement and return at most `max_rows` rows (default: `shown_rows`). Never raises.
+
+    If memory ran out, the error is `OUT_OF_MEMORY`; close the connection then.
     """
     connection.start(sql)
     cursor = connection.raw.cursor()
-    max_rows = policy.shown_rows if max_rows is None else max_rows
+    limits = connection.limits
+    max_rows = limits.shown_rows if max_rows is None else max_rows
     try:
         connection.check()
         try:
-            rows, truncated = _take(cursor.execute(sql), max_rows, policy.max_result_bytes)
+            rows, truncated = _take(cursor.execute(sql), max_rows, limits.max_result_bytes)
         except UnicodeDecodeError:
             cursor.close(True)
             cursor = connection.raw.cursor()
@@ -57,12 +143,47 @@ def run_query(
     )
 
 
-def out_of_memory(result: SqlResult) -> bool:
-    return result.error == OUT_OF_MEMORY
+def describe(connection: SqlConnection, table: str) -> SqlResult:
+    """Return a table's columns as rows, and its number of rows.
+
+    A row is (name, declared type or "", 1 if in the primary key, "table.column" or None).
+    """
+    name = quote_text(table)
+    columns = run_query(connection, _COLUMNS.format(name=name), _ALL_ROWS)
+    if columns.error is None and not columns.rows:
+        error = f"no such table: {table}; {tables_hint(connection.tables)}"
+        return SqlResult(error=error, error_code="no_such_table")
+    keys = run_query(connection, _REFERENCES.format(name=name), _ALL_ROWS)
+    count = run_query(connection, f"SELECT count(*) FROM {quote_identifier(table)}", 1)
+    for result in (columns, keys, count):
+        if result.error is not None:
+            return result
+    references = {
+        str(column).lower(): f"{parent!s}.{key!s}" for column, parent, key in reversed(keys.rows)
+    }
+    rows: list[Row] = [
+        (column, kind, int(bool(pk)), references.get(str(column).lower()))
+        for column, kind, pk in columns.rows
+    ]
+    return SqlResult(
+        ["column", "type", "is_key", "references"],
+        rows,
+        vm_steps=columns.vm_steps + keys.vm_steps + count.vm_steps,
+        row_count=count.rows[0][0],  # type: ignore[arg-type]
+    )
+
+
+def sample(connection: SqlConnection, table: str) -> SqlResult:
+    """Return a table's first rows in stored order."""
+    # NOT INDEXED: a covering index has a different order from the table
+    statement = f"SELECT * FROM {quote_identifier(table)} NOT INDEXED"
+    result = run_query(connection, statement, connection.limits.sample_rows)
+    result.truncated = False  # a sample is not a cut result
+    return result
 
 
 def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row], bool]:
-    """-> rows, and whether there are more of them."""
+    """Return the first rows, and whether there are more."""
     taken: list[Row] = []
     size = 0
     for row in islice(rows, max_rows + 1):
@@ -80,25 +201,26 @@ def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row]
 def _take_broken_text(
     connection: SqlConnection, cursor: apsw.Cursor, max_rows: int
 ) -> tuple[list[Row], bool]:
-    """As `_take`, where some text is not UTF-8: what can't be read becomes U+FFFD.
+    """Return what `_take` does, with U+FFFD for text that is not UTF-8.
 
-    apsw decodes strictly, which is the fast way; so the statement is run again with its text cast
-    to bytes. A tag in front tells text from blobs. The name is none that a table has, which it
-    would hide; the line end and the empty comment end a comment that the statement leaves open.
+    apsw decodes strictly, which is fast, so the statement runs again with its text cast to bytes; a
+    prefix distinguishes text from blobs. The name of the WITH table is one that no table has; the
+    line end and the empty comment close a comment that the statement leaves open.
     """
     columns = connection.columns
     name = "q" + "_" * max(map(len, [*connection.tables, ""]))
     body = connection.statement.rstrip().removesuffix(";")
     names = [f"c{i}" for i in range(len(columns))]
     casts = [
-        f"CASE typeof({n}) WHEN 'text' THEN CAST('t'||{n} AS BLOB) WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
+        f"CASE typeof({n}) WHEN 'text' THEN CAST('t'||{n} AS BLOB) "
+        f"WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
         for n in names
     ]
     connection.sql = (
         f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
     )
     rows, truncated = _take(
-        cursor.execute(connection.sql), max_rows, connection.policy.max_result_bytes
+        cursor.execute(connection.sql), max_rows, connection.limits.max_result_bytes
     )
     connection.columns = columns
     return [tuple(_untag_bytes(cell) for cell in row) for row in rows], truncated
@@ -111,44 +233,115 @@ def _untag_bytes(cell: Cell) -> Cell:
 
 
 def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
-    """-> (one line for the agent, error code)."""
-    policy = connection.policy
+    """Return (one line for the agent, error code)."""
+    limits = connection.limits
     text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
     if isinstance(error, Refused):
         return text, "sql_denied"
     if connection.denied is not None:
         return connection.denied, "sql_denied"
-    if connection.over is not None or isinstance(error, apsw.InterruptError):
-        # the same text for all of them
+    if connection.exceeded is not None or isinstance(error, apsw.InterruptError):
+        # one text for all limits, as CPU time depends on the machine
         return "the query takes too much work; make it simpler", "sql_budget"
     if isinstance(error, (MemoryError, apsw.NoMemError, apsw.FullError)):
         return OUT_OF_MEMORY, "sql_budget"
     if isinstance(error, apsw.TooBigError) and not text.startswith("a row"):
-        if len(connection.sql.encode(errors="replace")) > policy.max_sql_bytes:
-            return f"the query is over {policy.max_sql_bytes:,} bytes long", "sql_budget"
-        return f"a value in the query is over {policy.max_length_bytes:,} bytes long", "sql_budget"
+        if len(connection.sql.encode(errors="replace")) > limits.max_sql_bytes:
+            return f"the query is over {limits.max_sql_bytes:,} bytes long", "sql_budget"
+        return f"a value in the query is over {limits.max_length_bytes:,} bytes long", "sql_budget"
     if isinstance(error, _DATA_ERRORS):
-        return unreadable(error), "db_error"
+        return _unreadable(error), "db_error"
     if isinstance(error, apsw.BindingsError):
         return "parameters can't be bound: write the values into the query", "sql_error"
     if isinstance(error, UnicodeError):
         return "the query or its result holds text that is not Unicode", "sql_error"
     if isinstance(error, (apsw.Error, ValueError)):
-        if isinstance(error, apsw.SQLError) and _NO_SUCH_TABLE.match(text):
+        if isinstance(error, apsw.SQLError) and text.startswith("no such table: "):
             return f"{text}; {tables_hint(connection.tables)}", "no_such_table"
         return text, "sql_budget" if _TOO_BIG.search(text) else "sql_error"
     raise error
 
 
 def tables_hint(tables: list[str]) -> str:
-    """'the tables are a, b, c', for an error about a table's name."""
+    """Return 'the tables are a, b, c', for an error about a table's name."""
     more = ", ..." if len(tables) > MAX_TABLES_NAMED else ""
     return f"the tables are {', '.join(tables[:MAX_TABLES_NAMED])}{more}"
 
 
-def unreadable(error: Exception) -> str:
-    """The text of a db_error. SQLite's own is left out where it may name a path."""
+def _unreadable(error: Exception) -> str:
+    """Return the text of a db_error, without SQLite's own text if that may contain a path."""
     text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
     return f"the database can't be read: {type(error).__name__}" + (
         f", {text}" if "/" not in text else ""
     )
+
+
+class Deadline:
+    """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
+
+    Call `start` before a job and `stop` after it; an interrupted connection's `exceeded` is "cpu".
+    SQLite checks for an interrupt wherever a loop turns, far more often than it counts steps: a
+    thousand steps may be a thousand calls of an expensive function. The watching thread starts with
+    the first job, and costs a statement that finishes in time a microsecond.
+    """
+
+    def __init__(self, max_cpu_s: float) -> None:
+        self.max_cpu_s = max_cpu_s
+        self._lock = threading.Lock()
+        self._connection: SqlConnection | None = None
+        self._job = 0
+        self._seen_job = 0
+        self._seen_at = 0.0  # CPU seconds when the watching thread first saw the job
+        self._clock_id = 0
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, connection: SqlConnection) -> None:
+        if self._thread is None:
+            self._watch_this_thread()
+        self._job += 1
+        self._connection = connection
+
+    def stop(self) -> None:
+        with self._lock:  # an interrupt must not reach the next job
+            self._connection = None
+
+    def close(self) -> None:
+        """End the watching thread; the next job starts another."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def check(self) -> None:
+        """Interrupt the statement if its time is over."""
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                return
+            now = time.clock_gettime(self._clock_id)
+            if self._job != self._seen_job:
+                self._seen_job, self._seen_at = self._job, now
+            elif now - self._seen_at > self.max_cpu_s:
+                connection.exceeded = "cpu"
+                connection.raw.interrupt()
+
+    def _watch_this_thread(self) -> None:
+        # the CPU time of this thread alone, if the system measures it
+        of_thread = getattr(time, "pthread_getcpuclockid", None)
+        clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
+        self._clock_id = clock
+        self._end = threading.Event()
+        self._thread = threading.Thread(
+            target=_watch, args=(weakref.ref(self), self._end), daemon=True
+        )
+        self._thread.start()
+
+
+def _watch(reference: "weakref.ref[Deadline]", end: threading.Event) -> None:
+    while not end.wait(CHECK_EVERY_S):
+        deadline = reference()
+        if deadline is None:
+            return
+        deadline.check()
+        del deadline

@@ -1,10 +1,9 @@
-"""A worker process: one thread, one `SqlRunner`, one socket to the parent. `SqlPool` starts it;
-nobody else does.
+"""A worker process: one thread with one `SqlRunner` and one socket to the parent, a `SqlPool`.
 
-    python -m env_server.sql.worker SOCKET_FD MARKER_FD POLICY_JSON
+    python -m env_server.sql.worker SOCKET_FD MARKER_FD LIMITS_JSON
 
-It says hello with an empty frame and ends when the socket does. Frames and the marker are those of
-`jobs.py`.
+It reports that it is ready with an empty frame, and exits when the socket closes. `jobs.py`
+describes frames and the marker.
 """
 
 import json
@@ -18,32 +17,31 @@ import time
 from pathlib import Path
 
 from env_server.sql.jobs import (
-    LEFT_OUT,
-    LEFT_OUT_AT,
     LENGTH,
     MARKER,
     MARKER_BYTES,
+    REASSIGNED,
+    REASSIGNED_AT,
     SqlResult,
     decode_jobs,
     encode_results,
 )
-from env_server.sql.limits import SqlPolicy
-from env_server.sql.runner import SqlRunner
+from env_server.sql.limits import SqlLimits
+from env_server.sql.run import SqlRunner
 
-# results do not wait longer than this for slower ones of their frame, one job aside
-FLUSH_AFTER_S = 0.005
+FLUSH_AFTER_S = 0.005  # results wait no longer for later jobs of their frame, except for one
 
 
 def main() -> None:
-    socket_fd, marker_fd, policy_json = sys.argv[1:]
-    fields = json.loads(policy_json)
-    policy = SqlPolicy(**{**fields, "functions": tuple(fields["functions"])})
-    # Ctrl-C is for the parent, which closes the socket
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Serve the parent that started this process."""
+    socket_fd, marker_fd, limits_json = sys.argv[1:]
+    fields = json.loads(limits_json)
+    limits = SqlLimits(**{**fields, "functions": tuple(fields["functions"])})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and closes the socket
     marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
     os.close(int(marker_fd))
-    _limit(policy)
-    with socket.socket(fileno=int(socket_fd)) as channel, SqlRunner(policy) as runner:
+    _set_resource_limits(limits)
+    with socket.socket(fileno=int(socket_fd)) as channel, SqlRunner(limits) as runner:
         serve(channel, marker, runner)
 
 
@@ -55,7 +53,7 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
             results: list[tuple[int, SqlResult]] = []
             flushed = time.monotonic()
             for number, job in decode_jobs(body):
-                if number <= LEFT_OUT.unpack_from(marker, LEFT_OUT_AT)[0]:
+                if number <= REASSIGNED.unpack_from(marker, REASSIGNED_AT)[0]:
                     continue
                 now = time.monotonic()
                 if results and now - flushed > FLUSH_AFTER_S:
@@ -64,8 +62,7 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
                 MARKER.pack_into(marker, 0, number, now, time.process_time())
                 try:
                     result = runner.run(job)
-                # a fault of this package, which must not look like the agent's
-                except Exception as error:
+                except Exception as error:  # a fault of this package, not of the agent
                     result = SqlResult(
                         error=f"{type(error).__name__}: {error}", error_code="internal"
                     )
@@ -77,37 +74,35 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
 
 
 def _read_frame(channel: socket.socket) -> bytes:
-    """A frame's body, or b"" at the end of the stream."""
+    """Return a frame's body, or b"" at the end of the stream."""
     head = _read(channel, LENGTH.size)
     return _read(channel, LENGTH.unpack(head)[0]) if head else b""
 
 
 def _read(channel: socket.socket, size: int) -> bytes:
-    data = channel.recv(size)
-    if 0 < len(data) < size:
-        parts = [data]
-        missing = size - len(data)
-        while missing and (data := channel.recv(missing)):
-            parts.append(data)
-            missing -= len(data)
-        data = b"" if missing else b"".join(parts)
-    return data
+    data = bytearray()
+    while len(data) < size:
+        chunk = channel.recv(size - len(data))
+        if not chunk:
+            return b""
+        data += chunk
+    return bytes(data)
 
 
-def _limit(policy: SqlPolicy) -> None:
-    for what, most in (
-        (resource.RLIMIT_AS, _address_space_bytes() + policy.max_address_space_growth_bytes),
-        (resource.RLIMIT_NOFILE, policy.max_open_files),
-        (resource.RLIMIT_FSIZE, policy.max_file_bytes),
-        (resource.RLIMIT_CORE, policy.max_core_bytes),
+def _set_resource_limits(limits: SqlLimits) -> None:
+    for kind, maximum in (
+        (resource.RLIMIT_AS, _address_space_bytes() + limits.max_address_space_growth_bytes),
+        (resource.RLIMIT_NOFILE, limits.max_open_files),
+        (resource.RLIMIT_FSIZE, limits.max_file_bytes),
+        (resource.RLIMIT_CORE, limits.max_core_bytes),
     ):
-        hard = resource.getrlimit(what)[1]
-        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (limit, limit))
+        hard = resource.getrlimit(kind)[1]
+        value = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+        resource.setrlimit(kind, (value, value))
 
 
 def _address_space_bytes() -> int:
-    """What this process holds. A terabyte, so no limit, where the system has no /proc."""
+    """Return this process's address space; a terabyte, so no limit, on a system without /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:

@@ -25,7 +25,7 @@ from typing import Any
 from env_server import render, rewards, service, verifier
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
 from shared import actions
 from shared.dataset import Question
 from shared.errors import SQLEnvError
@@ -89,7 +89,7 @@ def environment_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
     path = bank.database("bakery")
     for number, statement in enumerate(STATEMENTS):
         cases[f"sql {number}"] = asdict(runner.run(SqlJob(JobKind.QUERY, path, statement)))
-    with SqlRunner(SqlPolicy(max_vm_steps=20_000)) as small:
+    with SqlRunner(SqlLimits(max_vm_steps=20_000)) as small:
         cases["sql budget"] = asdict(small.run(SqlJob(JobKind.QUERY, path, ENDLESS)))
     cases["actions"] = [attempt(actions.parse_action, text) for text in ACTIONS]
     cases["normalise"] = [actions.normalise(text) for text in ACTIONS]
@@ -283,7 +283,7 @@ def sample(bank: QuestionBank, every: int) -> list[Question]:
 
 def record(bank: QuestionBank, names: Sequence[str] = tuple(AREAS)) -> dict[str, Any]:
     """Return what behaviour.json holds, computed by the code as it is."""
-    with SqlRunner(bank.policy) as runner:
+    with SqlRunner(bank.limits) as runner:
         areas = {
             name: {
                 "version": service.VERSIONS[name],

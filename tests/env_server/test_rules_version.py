@@ -16,7 +16,7 @@ from env_server import environment, render, rewards, service, verifier
 from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
-from env_server.sql import SqlPolicy
+from env_server.sql import SqlLimits
 from shared import actions
 from tests.env_server import behaviour
 
@@ -106,7 +106,7 @@ def test_the_digest_covers_data_versions_limits_sqlite_and_budget(
     digests = [
         describe(bank, Settings()).digest,
         describe(bank, Settings(step_budget=3)).digest,
-        describe(QuestionBank.load(tiny_data, SqlPolicy(max_vm_steps=7)), Settings()).digest,
+        describe(QuestionBank.load(tiny_data, SqlLimits(max_vm_steps=7)), Settings()).digest,
     ]
     assert describe(bank, Settings(port=9, capacity=7)).digest == digests[0]
     for name in service.VERSIONS:

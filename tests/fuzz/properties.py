@@ -9,14 +9,14 @@ from pydantic_core import to_json
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import MAX_CELL_CHARS, MAX_RESULT_BYTES, render_rows
-from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import InvalidAction
 from tests.conftest import make_database, write_data
 
 # Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the
 # dear calls take: close to it, the machine would decide.
-POLICY = SqlPolicy(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
+POLICY = SqlLimits(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
 CODES = {"no_such_table", "sql_error", "sql_denied", "sql_budget"}
 SECRET = "only_the_catalogue_holds_this"  # it is in the text of a CREATE TABLE, and in no row
 CANARY = "SELECT count(*), min(name), max(name) FROM customers"

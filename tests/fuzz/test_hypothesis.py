@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from env_server.sql import SqlPolicy
+from env_server.sql import SqlLimits
+from shared.server_process import running_server
 from tests.fuzz.properties import World, check_action, check_episode, check_statement
 from tests.fuzz.strategies import STATEMENTS, actions, expressions, statements
-from shared.server_process import running_server
 
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 brief = settings(max_examples=120, derandomize=True, deadline=None, suppress_health_check=CHECKS)
@@ -26,7 +26,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(tmp_path_factory.mktemp("fuzz"))
     yield world
     world.close()
-    apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+    apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
 @brief

@@ -86,7 +86,7 @@ def in_process(data: Path) -> dict[int, list[bytes]]:
     """The same without a server: what `SQLEnvironment` gives, as bytes."""
     bank = QuestionBank.load(data)
     found: dict[int, list[bytes]] = {}
-    with SqlRunner(bank.policy) as runner:
+    with SqlRunner(bank.limits) as runner:
         for number in range(EPISODES):
             env = SQLEnvironment(bank, runner)
             reset = env.reset(episode_id=f"episode-{number}", seed=number, step_budget=BUDGET)

@@ -20,8 +20,8 @@ from env_server.conformance.command import GROUPS, all_checks, conformance
 from env_server.conformance.corpus import Hostile
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Wire
-from tests.conftest import write_data
 from shared.server_process import running_server
+from tests.conftest import write_data
 
 ROOT = Path(__file__).parents[3]
 MAX_CPU_S = 2.5

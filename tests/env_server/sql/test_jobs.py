@@ -18,7 +18,7 @@ from env_server.sql.jobs import (
     encode_jobs,
     encode_results,
 )
-from env_server.sql.limits import SqlPolicy
+from env_server.sql.limits import SqlLimits
 
 
 def body(frame: bytes) -> bytes:
@@ -73,7 +73,7 @@ def test_the_sqlite_version_is_pinned() -> None:
 
 def test_every_limit_has_its_reason() -> None:
     """On its line, or above it without a blank line between."""
-    source = inspect.getsource(SqlPolicy)
+    source = inspect.getsource(SqlLimits)
     for group in source.split("\n\n"):
         lines = group.splitlines()
         for number, line in enumerate(lines):
@@ -84,7 +84,7 @@ def test_every_limit_has_its_reason() -> None:
 
 
 def test_the_policys_digest_is_of_what_decides_results() -> None:
-    assert SqlPolicy().digest() == SqlPolicy(kill_after_s=1.0, open_connections=2).digest()
-    assert SqlPolicy().digest() != SqlPolicy(max_vm_steps=1).digest()
-    assert SqlPolicy().digest() != SqlPolicy(functions=("abs",)).digest()
-    assert "random" not in SqlPolicy().functions
+    assert SqlLimits().digest() == SqlLimits(kill_after_s=1.0, open_connections=2).digest()
+    assert SqlLimits().digest() != SqlLimits(max_vm_steps=1).digest()
+    assert SqlLimits().digest() != SqlLimits(functions=("abs",)).digest()
+    assert "random" not in SqlLimits().functions

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlPool, SqlResult
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlPool, SqlResult
 from env_server.sql import process as process_module
 from shared.errors import InternalError, NotReady
 
@@ -27,10 +27,10 @@ def shop(tiny_data: Path) -> str:
 
 
 def in_pool(
-    body: Callable[[SqlPool], Coroutine[Any, Any, None]], workers: int = 1, **policy: Any
+    body: Callable[[SqlPool], Coroutine[Any, Any, None]], workers: int = 1, **limits: Any
 ) -> None:
     async def main() -> None:
-        async with SqlPool(workers, SqlPolicy(**policy)) as pool:
+        async with SqlPool(workers, SqlLimits(**limits)) as pool:
             await body(pool)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -231,7 +231,7 @@ def test_a_fault_of_this_package_is_no_error_of_the_agents(shop: str) -> None:
 
 def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
     async def main() -> None:
-        pool = SqlPool(2, SqlPolicy(**NO_LIMITS))  # type: ignore[arg-type]
+        pool = SqlPool(2, SqlLimits(**NO_LIMITS))  # type: ignore[arg-type]
         with pytest.raises(NotReady):
             await pool.run(count(shop))
         await pool.start()
@@ -301,10 +301,10 @@ def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         lines = Path(f"/proc/{pool.pids[0]}/limits").read_text().splitlines()
         hard = {line[:26].strip(): line[26:].split()[1] for line in lines[1:]}
-        policy = pool.policy
+        limits = pool.limits
         assert hard["Max file size"] == hard["Max core file size"] == "0"
-        assert hard["Max open files"] == str(policy.max_open_files)
-        growth = policy.max_address_space_growth_bytes
+        assert hard["Max open files"] == str(limits.max_open_files)
+        growth = limits.max_address_space_growth_bytes
         assert growth < int(hard["Max address space"]) < growth + 100 * 1024 * 1024
 
     in_pool(body)

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from env_server.sql import JobKind, SqlJob, SqlPolicy, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
 from tests.conftest import make_database
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
@@ -20,7 +20,7 @@ SORT_IN_MEMORY = f"{NUMBERS} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n 
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[SqlRunner]:
-    with SqlRunner(SqlPolicy(max_vm_steps=2_000_000, max_cpu_s=1.0)) as runner:
+    with SqlRunner(SqlLimits(max_vm_steps=2_000_000, max_cpu_s=1.0)) as runner:
         yield runner
 
 
@@ -116,21 +116,21 @@ def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
 
 
 def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
-    with SqlRunner(SqlPolicy(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
+    with SqlRunner(SqlLimits(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
         by_time = query(runner, shop, ENDLESS)
-    with SqlRunner(SqlPolicy(max_vm_steps=1_000_000)) as runner:
+    with SqlRunner(SqlLimits(max_vm_steps=1_000_000)) as runner:
         by_steps = query(runner, shop, ENDLESS)
     assert by_time.error_code == by_steps.error_code == "sql_budget"
     assert by_time.error == by_steps.error  # which of the two it was depends on the machine
 
 
-def long_loop(policy_length: int, expression: str) -> str:
-    """`expression` of `x`, a text of most of `policy_length`, and `y`, one that begins like it, a
+def long_loop(max_length: int, expression: str) -> str:
+    """`expression` of `x`, a text of most of `max_length`, and `y`, one that begins like it, a
     million times."""
     return (
         "WITH RECURSIVE n(i) AS MATERIALIZED (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000), "
-        f"v AS MATERIALIZED (SELECT printf('%.*c', {policy_length - 1000}, '1') AS x), "
-        f"w AS MATERIALIZED (SELECT printf('%.*c', {policy_length // 2}, '1') || 'b' AS y) "
+        f"v AS MATERIALIZED (SELECT printf('%.*c', {max_length - 1000}, '1') AS x), "
+        f"w AS MATERIALIZED (SELECT printf('%.*c', {max_length // 2}, '1') || 'b' AS y) "
         f"SELECT sum({expression}) FROM n CROSS JOIN v CROSS JOIN w"
     )
 
@@ -141,9 +141,9 @@ def long_loop(policy_length: int, expression: str) -> str:
 def test_dear_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
     """Each takes minutes within the steps; a thousand of them, as far as the steps are counted at
     once, seconds."""
-    with SqlRunner(SqlPolicy(max_cpu_s=0.2)) as runner:
+    with SqlRunner(SqlLimits(max_cpu_s=0.2)) as runner:
         began = time.thread_time()
-        result = query(runner, shop, long_loop(SqlPolicy().max_length_bytes, expression))
+        result = query(runner, shop, long_loop(SqlLimits().max_length_bytes, expression))
         assert time.thread_time() - began < 1.0
         assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
     assert result.error_code == "sql_budget"
@@ -155,7 +155,7 @@ def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
     for _ in range(12):
         sql = f"(SELECT f + f AS f FROM {sql})"
     sql = long_loop(50_000, "f").replace("FROM n CROSS JOIN v CROSS JOIN w", f"FROM {sql}")
-    most = SqlPolicy().max_dear_calls
+    most = SqlLimits().max_expensive_calls
     with SqlRunner() as runner:
         began = time.thread_time()
         assert query(runner, shop, sql).error_code == "sql_budget"
@@ -175,7 +175,7 @@ def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
             runner, shop, "SELECT count(*) FROM orders WHERE note LIKE '%gift%'"
         ).tables_read == ["orders"]
         longest = f"SELECT 'a' LIKE '{'a' * 99}'"
-        longest += " " * (SqlPolicy().max_sql_bytes - len(longest))
+        longest += " " * (SqlLimits().max_sql_bytes - len(longest))
         assert query(runner, shop, longest).rows == [(0,)]
         assert query(runner, shop, longest + " ").error_code == "sql_budget"
 
@@ -190,26 +190,26 @@ def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
         )
         for i in range(8)
     ]
-    policy = SqlPolicy(max_heap_bytes=10 * 1024 * 1024)
+    limits = SqlLimits(max_heap_bytes=10 * 1024 * 1024)
     sort = "SELECT length(group_concat(x)) FROM (SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3)"
     try:
-        with SqlRunner(policy) as fresh:
+        with SqlRunner(limits) as fresh:
             alone = query(fresh, paths[0], sort)
-        with SqlRunner(policy) as busy:
+        with SqlRunner(limits) as busy:
             for path in paths:
                 query(busy, path, "SELECT count(x || 'y') FROM t")
             among_others = query(busy, paths[0], sort)
         assert alone == among_others
     finally:
-        apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+        apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
 def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
-    with SqlRunner(SqlPolicy(max_heap_bytes=16 * 1024 * 1024)) as runner:
+    with SqlRunner(SqlLimits(max_heap_bytes=16 * 1024 * 1024)) as runner:
         result = query(runner, shop, SORT_IN_MEMORY)
         assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)
         assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
-    apsw.hard_heap_limit(SqlPolicy().max_heap_bytes)
+    apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
 def test_an_agent_cannot_disturb_a_gold_query(runner: SqlRunner, shop: str) -> None:
@@ -313,7 +313,7 @@ def test_a_broken_file_is_the_datas_fault(
 
 
 def test_connections_are_bounded(tmp_path: Path) -> None:
-    with SqlRunner(SqlPolicy(open_connections=3)) as runner:
+    with SqlRunner(SqlLimits(open_connections=3)) as runner:
         for i in range(6):
             path = make_database(tmp_path / f"{i}.sqlite", f"CREATE TABLE t AS SELECT {i} AS x")
             assert query(runner, path, "SELECT x FROM t").rows == [(i,)]

@@ -147,7 +147,10 @@ def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
         autocast = (
             torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
         )
-        with reporting_out_of_memory(config, f"playing {episodes} episodes of an evaluation"), autocast:
+        with (
+            reporting_out_of_memory(config, f"playing {episodes} episodes of an evaluation"),
+            autocast,
+        ):
             yield
     finally:
         model.train(was_training)

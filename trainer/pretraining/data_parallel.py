@@ -1,14 +1,14 @@
-"""Imitation in several processes, one CPU core each: the gradients of each step are averaged over
-them.
+"""Imitation in several processes, one CPU core each, which average their gradients in every step.
 
-At a few million parameters a second thread makes a step no faster, a second process nearly halves
-it.
+At a few million parameters a second thread makes a step no faster; a second process nearly halves
+its time.
 """
 
 import pickle
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,7 +17,15 @@ import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from trainer.pretraining.imitation import PretrainConfig, Report, Row, fit, plan_passes
+from trainer.pretraining.imitation import (
+    FitFigures,
+    PretrainConfig,
+    Progress,
+    Report,
+    Row,
+    fit,
+    plan_passes,
+)
 from trainer.pretraining.symbol_renaming import find_symbols
 
 POLL_S = 0.2
@@ -29,67 +37,53 @@ def imitate(
     rows: Sequence[Row],
     config: PretrainConfig,
     processes: int,
-    report: Report = lambda line: None,
-) -> dict[str, float]:
-    """Train `model`, in place, over `config.passes` passes of `rows`; the figures of `fit`.
+    report: Report = lambda progress: None,
+) -> FitFigures:
+    """Train `model`, in place, over `config.passes` passes of `rows`, in `processes` processes.
 
-    `processes` share each batch; with 1 all happens here. An error of a process is raised with its
-    traceback.
+    With 1, it trains in this process. A process's error is raised here with its traceback.
     """
     if processes == 1:
-        return _learn(model, tokenizer, rows, config, report)
-    context = mp.get_context("spawn")
-    lines, figures = context.SimpleQueue(), {}
+        return _train(model, tokenizer, rows, config, report)
+    queue: mp.SimpleQueue[Progress] = mp.get_context("spawn").SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="sqlenv-imitate-") as scratch:
         root = Path(scratch)
         (root / "task.pkl").write_bytes(pickle.dumps((model, tokenizer, list(rows), config)))
-        workers = spawn(_work, (processes, root, lines), processes, join=False)  # type: ignore[no-untyped-call]
-        while not workers.join(timeout=POLL_S):
-            _pass_on(lines, report)
-        _pass_on(lines, report)
-        weights, figures = torch.load(root / "learnt.pt", weights_only=True)
+        workers = spawn(_work, (processes, root, queue), processes, join=False)  # type: ignore[no-untyped-call]
+        running = True
+        while running:
+            running = not workers.join(timeout=POLL_S)
+            while not queue.empty():
+                report(queue.get())
+        weights, figures = torch.load(root / "trained.pt", weights_only=True)
     model.load_state_dict(weights)
     model.eval()
-    return dict(figures)
+    return FitFigures(**figures)
 
 
-def _pass_on(lines: "mp.SimpleQueue[dict[str, float]]", report: Report) -> None:
-    while not lines.empty():
-        report(lines.get())
-
-
-def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[dict[str, float]]") -> None:
+def _work(rank: int, processes: int, root: Path, queue: "mp.SimpleQueue[Progress]") -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{root}/rendezvous", rank=rank, world_size=processes
     )
     model, tokenizer, rows, config = pickle.loads((root / "task.pkl").read_bytes())
-    figures = _learn(model, tokenizer, rows, config, lines.put)
+    figures = _train(model, tokenizer, rows, config, queue.put)
     if rank == 0:
-        torch.save((model.state_dict(), figures), root / "learnt.pt")
+        torch.save((model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()
 
 
-def _learn(
+def _train(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Row],
     config: PretrainConfig,
     report: Report,
-) -> dict[str, float]:
-    plan = plan_passes(rows, config)
-    return fit(
-        model, plan, config, tokenizer.pad_token_id, report, change=_change(rows, tokenizer, config)
-    )
-
-
-def _change(
-    rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast, config: PretrainConfig
-) -> Callable[[Row, random.Random], Row]:
-    """Rename the symbols of a share of the rows, anew each time that a row comes."""
+) -> FitFigures:
     renamer = find_symbols(rows, tokenizer)
 
-    def change(row: Row, stream: random.Random) -> Row:
+    def rename_some(row: Row, stream: random.Random) -> Row:
         return renamer.rename(row, stream) if stream.random() < config.renamed_share else row
 
-    return change
+    plan = plan_passes(rows, config)
+    return fit(model, plan, config, tokenizer.pad_token_id, report, change=rename_some)

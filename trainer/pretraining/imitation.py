@@ -1,7 +1,7 @@
 """Imitation learning of a small Qwen3 from scratch, on demonstrations as token rows.
 
-The loss is taken on the demonstrator's tokens alone. Matrices are trained by Muon, embeddings and
-norms by AdamW.
+The loss counts only the demonstrator's tokens. Muon trains the matrices, AdamW the embeddings and
+norms.
 """
 
 import random
@@ -15,15 +15,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-# batches: compiling takes half a minute, and then a CPU core learns 1.4 x the tokens a second
-WORTH_COMPILING = 300
-Report = Callable[[dict[str, float]], None]
+# Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
+MIN_BATCHES_TO_COMPILE = 300
+REPORT_EVERY = 50  # batches
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Sizes and schedule of the base model. Learning rates are peaks; both warm up and then decay
-    to zero linearly."""
+    """Size and schedule of the base model.
+
+    The learning rates are peaks: both warm up, and later decay to zero, linearly.
+    """
 
     hidden_size: int = 192
     layers: int = 4
@@ -32,30 +34,53 @@ class PretrainConfig:
     intermediate_size: int = 512
     vocab_size: int = 2048
     window_tokens: int = 2048
-    batch_tokens: int = 6144  # padded tokens a step, all processes together
+    batch_tokens: int = 6144  # padded tokens per step, over all processes
     passes: float = 1.0  # over the rows of a stage
-    # of the rows, each time that they come: see trainer/pretraining/symbol_renaming.py
-    renamed_share: float = 0.6
+    renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches
     decay_share: float = 0.3
-    easy_share: float = 0.3  # of the batches, at the start: easy questions alone
+    easy_share: float = 0.3  # of the batches, at the start, with easy questions only
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Row:
-    """One demonstration as tokens. `ids` and `learn` have the same length; `learn` marks the
-    demonstrator's tokens."""
+    """One demonstration as tokens; `learn` is 1 at the demonstrator's tokens, else 0."""
 
     ids: list[int]
     learn: list[int]
     easy: bool
 
 
+@dataclass(frozen=True)
+class Progress:
+    """The state of training after batch `step` of `steps`, in all processes together."""
+
+    step: int
+    steps: int
+    tokens: int
+    loss: float  # running mean
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class FitFigures:
+    """The cost and the final loss of a training; FLOPs are 6 x parameters x tokens."""
+
+    tokens: int
+    parameters: int
+    seconds: float
+    flops: float
+    loss: float
+
+
+Report = Callable[[Progress], None]
+
+
 def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A Qwen3 of `config`'s size with random weights, drawn from `config.seed`."""
+    """Return a Qwen3 of `config`'s size with random weights, drawn from `config.seed`."""
     torch.manual_seed(config.seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
@@ -77,7 +102,7 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Q
 
 
 def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> list[list[Row]]:
-    """Rows grouped by length into batches of at most `batch_tokens` padded tokens, in random order."""
+    """Group rows by length into batches of at most `batch_tokens` padded tokens; shuffle them."""
     ordered = sorted(rows, key=lambda row: (len(row.ids), stream.random()))
     grouped: list[list[Row]] = []
     current: list[Row] = []
@@ -93,10 +118,7 @@ def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> li
 
 
 def plan_passes(rows: Sequence[Row], config: PretrainConfig) -> list[list[Row]]:
-    """The batches of `config.passes` passes over the rows.
-
-    In the first pass `easy_share` of the batches hold easy questions alone and come first.
-    """
+    """Return the batches of `config.passes` passes over the rows, starting with easy questions."""
     stream = random.Random(config.seed)
     plan = curriculum(rows, config.easy_share, config.batch_tokens, stream)
     length = round(config.passes * len(plan))
@@ -108,7 +130,7 @@ def plan_passes(rows: Sequence[Row], config: PretrainConfig) -> list[list[Row]]:
 def curriculum(
     rows: Sequence[Row], easy_share: float, batch_tokens: int, stream: random.Random
 ) -> list[list[Row]]:
-    """One pass over the rows, easy questions first."""
+    """Return the batches of one pass that starts with `easy_share` of its tokens in easy rows."""
     easy = [row for row in rows if row.easy]
     stream.shuffle(easy)
     total = sum(len(row.ids) for row in rows)
@@ -123,8 +145,7 @@ def curriculum(
 
 
 def collate(rows: Sequence[Row], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`(ids, learn)`, both `[rows, longest]`: padded on the right, where causal attention never
-    looks back from."""
+    """Return `(ids, learn)` of shape `[rows, longest]`, padded on the right."""
     longest = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
     learn = torch.zeros((len(rows), longest), dtype=torch.bool)
@@ -135,15 +156,15 @@ def collate(rows: Sequence[Row], pad_id: int, device: torch.device) -> tuple[Ten
 
 
 def imitation_loss(model: Qwen3ForCausalLM, ids: Tensor, learn: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats, of the tokens that `learn` marks, each given all before it."""
+    """Return the mean cross-entropy, in nats, of the tokens that `learn` marks."""
     hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    wanted = learn[:, 1:]
-    logits = model.lm_head(hidden[wanted])
-    return nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted])
+    marked = learn[:, 1:]
+    logits = model.lm_head(hidden[marked])
+    return nn.functional.cross_entropy(logits.float(), ids[:, 1:][marked])
 
 
 def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices; AdamW for embeddings (tied with the head) and norms."""
+    """Return Muon for the layers' matrices, and AdamW for embeddings (tied to the head), norms."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return [
@@ -155,24 +176,21 @@ def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.opti
 
 
 def lr_factor(step: int, steps: int, config: PretrainConfig) -> float:
-    """Warm-up, plateau, linear decay to zero: the share of the peak rate at `step` of `steps`."""
-    warmup, decay = (
-        max(1, int(config.warmup_share * steps)),
-        max(1, int(config.decay_share * steps)),
-    )
+    """Return the share of the peak rate at `step`: linear warm-up, plateau, linear decay."""
+    warmup = max(1, int(config.warmup_share * steps))
+    decay = max(1, int(config.decay_share * steps))
     return min(1.0, (step + 1) / warmup, (steps - step) / decay)
 
 
 def average_gradients(model: nn.Module, processes: int) -> None:
-    """Make every process's gradients the group's mean, in one message."""
+    """Replace every process's gradients by their mean, in one message."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
     flat /= processes
-    for gradient, part in zip(
-        gradients, torch.split(flat, [one.numel() for one in gradients]), strict=True
-    ):
-        gradient.copy_(part.view_as(gradient))
+    means = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def fit(
@@ -180,31 +198,30 @@ def fit(
     plan: Sequence[Sequence[Row]],
     config: PretrainConfig,
     pad_id: int,
-    report: Report = lambda line: None,
+    report: Report = lambda progress: None,
     device: torch.device | None = None,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
-) -> dict[str, float]:
-    """Train over `plan`'s batches once. Returns tokens, seconds and an estimate of FLOPs (6 x
-    parameters x tokens).
+) -> FitFigures:
+    """Train `model`, in place, on each batch of `plan` once.
 
-    `change` makes of each row the one that is learnt, when its turn comes. In a process group each
-    process takes its share of each batch, and gradients are averaged; batches of fewer rows than
-    processes are left out.
+    `change` returns the row to train on in place of each row of the plan. In a process group each
+    process takes its share of every batch, and gradients are averaged; batches with fewer rows than
+    processes are skipped.
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).train()
-    if device.type == "cpu":  # 1.25 x the tokens a second of sdpa, at these sizes
+    if device.type == "cpu":  # 1.25 x the tokens per second of sdpa, at these sizes
         model.set_attn_implementation("eager")
-    if len(plan) >= WORTH_COMPILING and shutil.which("c++"):
+    if len(plan) >= MIN_BATCHES_TO_COMPILE and shutil.which("c++"):
         model.model.compile(dynamic=True)
     rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     plan = [rows for rows in plan if len(rows) >= processes]
     if not plan:
-        raise ValueError(f"no batch has a row for each of {processes} processes: give more rows")
+        raise ValueError(f"no batch has a row for each of {processes} processes: add more rows")
     steps = len(plan)
     optimizers = make_optimizers(model, config)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
-    began, tokens, recent = time.perf_counter(), 0, 0.0
+    start, tokens, mean_loss = time.perf_counter(), 0, 0.0
     for step, batch in enumerate(plan):
         factor = lr_factor(step, steps, config)
         for group, peak in zip((g for o in optimizers for g in o.param_groups), peaks, strict=True):
@@ -222,28 +239,15 @@ def fit(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         tokens += sum(len(row.ids) for row in rows)
-        recent = loss.item() if step == 0 else 0.98 * recent + 0.02 * loss.item()
-        if rank == 0 and (step % 50 == 0 or step == steps - 1):
-            # the other processes' shares are about as long
-            report(
-                {
-                    "step": step,
-                    "steps": steps,
-                    "tokens": tokens * processes,
-                    "loss": recent,
-                    "s": time.perf_counter() - began,
-                }
-            )
+        mean_loss = loss.item() if step == 0 else 0.98 * mean_loss + 0.02 * loss.item()
+        if rank == 0 and (step % REPORT_EVERY == 0 or step == steps - 1):
+            # the other processes' shares have about as many tokens
+            elapsed_s = time.perf_counter() - start
+            report(Progress(step, steps, tokens * processes, mean_loss, elapsed_s))
     if processes > 1:
         total = torch.tensor(tokens)
         dist.all_reduce(total)
         tokens = int(total)
     model.eval()
-    parameters = sum(p.numel() for p in model.parameters())
-    return {
-        "tokens": tokens,
-        "parameters": parameters,
-        "seconds": time.perf_counter() - began,
-        "flops": 6.0 * parameters * tokens,
-        "loss": recent,
-    }
+    parameters, seconds = sum(p.numel() for p in model.parameters()), time.perf_counter() - start
+    return FitFigures(tokens, parameters, seconds, 6.0 * parameters * tokens, mean_loss)

@@ -1,11 +1,10 @@
-"""The offline base model, from scratch: demonstrations over generated databases, played over HTTP,
-then imitated.
+"""The offline base model, from scratch: demonstrations over generated databases, then imitation.
 
-Demonstrations are episodes. A scripted policy plays them against an environment server through the
-trainer's own rollout loop, so the model is pretrained on the very token rows that reinforcement
-learning samples later. Two sets are used: a large one by near-experts, from which the model learns
-to copy, to look and to answer; then a small one by demonstrators of mixed quality, so that the base
-explores as untidily as real logs do and leaves something to learn.
+A scripted policy plays the demonstrations against an environment server through the trainer's own
+rollout loop, so the model is pretrained on the same kind of token rows that reinforcement learning
+samples later. There are two stages: a large one by near-experts, which teaches the model to copy,
+to look and to answer; then a small one by demonstrators of mixed quality, so that the base model
+explores as badly as real logs do and leaves something to learn.
 """
 
 import copy
@@ -17,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -28,7 +26,7 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.pretraining.data_parallel import imitate
-from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_model
+from trainer.pretraining.imitation import PretrainConfig, Progress, Row, build_model
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
@@ -36,20 +34,20 @@ from trainer.rollout.loop import RolloutStats, play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.runtime.server import SupervisedServer
 
-TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is learnt from
+TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
+Record = dict[str, object]
 Line = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One set of demonstrations and the rates it is learnt at, as shares of `PretrainConfig`'s
-    peaks."""
+    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks."""
 
     name: str
     databases: int
-    questions: int  # a database
-    noise: float  # share of demonstrations by untidy demonstrators, 0 to 1
-    mixture: str = "careless"  # of untidy demonstrators: see data.domains.demonstrations
+    questions: int  # per database
+    noise: float  # share of demonstrations by noisy demonstrators, 0 to 1
+    mixture: str = "careless"  # of noisy demonstrators: see data.domains.demonstrations
     rate: float = 1.0
     passes: float = 1.0  # over its demonstrations
 
@@ -65,72 +63,55 @@ def pretrain(
     workspace: Path | None = None,
     report: Line = print,
     processes: int = 1,
-    measure: Callable[[Path], dict[str, object]] | None = None,
-) -> dict[str, object]:
-    """Make the base model in `out` (model, tokenizer, `pretraining.json`), and return what the last
-    file holds.
+    measure: Callable[[Path], Record] | None = None,
+) -> Record:
+    """Write the base model to `out` and return the content of its `pretraining.json`.
 
-    What the model was after an earlier stage is kept beside it, in `out-<stage>`. `measure` takes a
-    model's folder and returns its success, for the card.
-
-    `workspace` keeps the generated databases, so that another call with the same stages and seed
-    finds them. `processes`, a CPU core each, share the work; another number of them sums in another
-    order.
+    The model after an earlier stage is written beside it, to `out-<stage>`. `measure` takes a
+    model's folder and returns its success, for the card. `workspace` keeps the generated databases
+    for another call with the same stages and seed. `processes` share the training, one CPU core
+    each; another number of them sums gradients in another order, so the weights differ slightly.
     """
-    config = config or PretrainConfig()
+    config, out = config or PretrainConfig(), Path(out)
     with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
         root = Path(workspace or scratch)
+        log_path = root / "server.log"
         folders = [
             (stage, generate(root, stage, config.seed + index, report))
             for index, stage in enumerate(stages)
         ]
-        first = folders[0][1]
-        with SupervisedServer(first, root / "server.log") as server:
-            tokenizer = train_tokenizer(
-                sample_texts(first, server.url, TOKENIZER_EPISODES),
-                config.vocab_size,
-                config.window_tokens,
-            )
+        last, first_data = folders[-1][0], folders[0][1]
+        with SupervisedServer(first_data, log_path) as server:
+            texts = sample_texts(first_data, server.url, TOKENIZER_EPISODES)
+            tokenizer = train_tokenizer(texts, config.vocab_size, config.window_tokens)
         model = build_model(config, tokenizer)
         wire_induction(model, config.seed)
-        stage_records: list[dict[str, object]] = []
-        record: dict[str, object] = {
+        stage_records: list[Record] = []
+        record: Record = {
             "config": asdict(config),
             "torch": torch.__version__,
             "processes": processes,
             "stages": stage_records,
         }
-        last = folders[-1][0]
         for stage, data_dir in folders:
-            began = time.perf_counter()
+            start = time.perf_counter()
             stats = RolloutStats()
-            rows = play_demonstrations(data_dir, tokenizer, root / "server.log", stats)
+            rows = play_demonstrations(data_dir, tokenizer, log_path, stats)
             report(
-                f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} tokens "
-                f"played in {time.perf_counter() - began:.0f} s; {stats.episodes_lost} lost"
+                f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} "
+                f"tokens played in {time.perf_counter() - start:.0f} s; {stats.episodes_lost} lost"
             )
-            its_config = replace(
+            stage_config = replace(
                 config,
                 muon_lr=config.muon_lr * stage.rate,
                 adamw_lr=config.adamw_lr * stage.rate,
                 passes=config.passes * stage.passes,
             )
-            figures = imitate(
-                model, tokenizer, rows, its_config, processes, _reporter(stage, report)
-            )
-            stage_records.append(
-                {
-                    **asdict(stage),
-                    "episodes": len(rows),
-                    "episodes_lost": stats.episodes_lost,
-                    **figures,
-                }
-            )
-            folder = (
-                Path(out)
-                if stage is last
-                else Path(out).with_name(f"{Path(out).name}-{stage.name}")
-            )
+            reporter = _reporter(stage, report)
+            figures = imitate(model, tokenizer, rows, stage_config, processes, reporter)
+            counts = {"episodes": len(rows), "episodes_lost": stats.episodes_lost}
+            stage_records.append({**asdict(stage), **counts, **asdict(figures)})
+            folder = out if stage is last else out.with_name(f"{out.name}-{stage.name}")
             save(model, tokenizer, folder, record)
             if measure is not None:
                 stage_records[-1]["success"] = measure(folder)
@@ -139,10 +120,9 @@ def pretrain(
 
 
 def save(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Mapping[str, Any]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
 ) -> None:
-    """Write `out` in Hugging Face's layout, weights in bfloat16, with the record and the card
-    beside them."""
+    """Write the model in Hugging Face's layout, in bfloat16, with the record and the card."""
     out.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
@@ -152,12 +132,9 @@ def save(
 
 
 def generate(root: Path, stage: Stage, seed: int, report: Line) -> Path:
-    """A data directory of fresh databases with demonstrations, made by `python -m data generate`
-    unless it is there."""
-    out = (
-        root
-        / f"{stage.name}-{stage.databases}x{stage.questions}-noise{stage.noise:g}-{stage.mixture}-seed{seed}"
-    )
+    """Return the stage's data directory below `root`; generate it if it doesn't exist."""
+    size = f"{stage.databases}x{stage.questions}"
+    out = root / f"{stage.name}-{size}-noise{stage.noise:g}-{stage.mixture}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
         report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
@@ -168,25 +145,25 @@ def generate(root: Path, stage: Stage, seed: int, report: Line) -> Path:
 
 
 def load_scripts(data_dir: Path) -> dict[str, list[str]]:
-    """Action texts by question id, or `QuestionLoadError` naming the file."""
+    """Return the demonstrated action texts by question id; raise `QuestionLoadError`."""
     path = Path(data_dir) / "questions" / "demonstrations.json"
     try:
-        found = json.loads(path.read_bytes())
+        scripts: Mapping[str, Mapping[str, list[str]]] = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise QuestionLoadError(
-            f"can't read demonstrations at {path}: {error}; make a set with 'python -m data generate --out DIR'"
+            f"can't read demonstrations at {path}: {error}; "
+            "create them with 'python -m data generate --out DIR'"
         ) from error
-    return {question_id: list(entry["actions"]) for question_id, entry in found.items()}
+    return {question_id: list(script["actions"]) for question_id, script in scripts.items()}
 
 
 def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
-    """What a model reads and writes in the first episodes of a set, spread over its databases."""
+    """Return what a model reads and writes in `episodes` episodes, spread over the databases."""
     scripts = load_scripts(data_dir)
     ids = list(scripts)
-    chosen = ids[:: max(1, len(ids) // episodes)]
     texts = [get_system_prompt("short"), "system\n", "user\n", "assistant\n"]
     with SQLEnvClient(url).sync() as client:
-        for question_id in chosen:
+        for question_id in ids[:: max(1, len(ids) // episodes)]:
             reply = client.reset(question_id=question_id, step_budget=len(scripts[question_id]))
             texts.append(format_observation(reply.observation))
             for action in scripts[question_id]:
@@ -198,32 +175,33 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
 def play_demonstrations(
     data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path, stats: RolloutStats
 ) -> list[Row]:
-    """Every scripted episode of a data directory as a token row, played against a server of its
-    own.
+    """Play every demonstration of a data directory against a server; return the token rows.
 
-    An episode that infrastructure took teaches nothing and is left out; `stats` counts it.
+    Episodes lost to infrastructure are left out, and counted in `stats`.
     """
-    scripts = load_scripts(data_dir)
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
-        played = play_scripted(scripts, tokenizer, config, stats=stats)
-    easy = {
-        q.question_id
-        for q in load_questions(questions_path(data_dir, "train"))
-        if q.difficulty == "easy"
-    }
+        played = play_scripted(load_scripts(data_dir), tokenizer, config, stats=stats)
+    questions = load_questions(questions_path(data_dir, "train"))
+    easy = {question.question_id for question in questions if question.difficulty == "easy"}
     return [
-        Row(ids=row.ids, learn=row.learn_mask, easy=row.question_id in easy)
+        Row(
+            ids=row.prompt_ids + row.completion_ids,
+            learn=[0] * len(row.prompt_ids) + row.env_mask,
+            easy=row.question_id in easy,
+        )
         for row in played
         if row.outcome != Outcome.INFRA_FAILED
     ]
 
 
-def _reporter(stage: Stage, report: Line) -> Report:
-    def line(at: dict[str, float]) -> None:
+def _reporter(stage: Stage, report: Line) -> Callable[[Progress], None]:
+    def line(progress: Progress) -> None:
+        speed = progress.tokens / max(progress.elapsed_s, 1e-9)
         report(
-            f"{stage.name}: batch {at['step']:.0f} of {at['steps']:.0f}, {at['tokens'] / 1e6:.2f} M tokens, "
-            f"loss {at['loss']:.3f}, {at['tokens'] / max(at['s'], 1e-9) / 1e3:.1f} k tokens/s"
+            f"{stage.name}: batch {progress.step} of {progress.steps}, "
+            f"{progress.tokens / 1e6:.2f} M tokens, loss {progress.loss:.3f}, "
+            f"{speed / 1e3:.1f} k tokens/s"
         )
 
     return line

@@ -1,131 +1,114 @@
-"""Renaming of symbols: in a demonstration, schema words and values become other tokens, the same
-ones everywhere.
+"""Renaming of symbols: each schema word and value of a demonstration is replaced by random tokens.
 
-A model that has read a few hundred words learns what these words do, and fails on a database with
-others. Where names mean nothing from one row to the next, what is left to learn is to find in the
-question, the tables and the rows what is the same, and to copy it: what works on words never seen.
-Every token's embedding is trained on the way.
+A model that has seen a few hundred words learns to use these words, and fails on a database with
+others. Where names differ from row to row, the model learns instead to find the same tokens in the
+question, the tables and the rows, and to copy them, which also works for unseen words. It trains
+every token's embedding as well.
 """
 
 import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerFast
 
 from trainer.pretraining.imitation import Row
 
-# tokens that stand for one: unknown words fall into more pieces
+# tokens that replace one, as unknown words have more tokens
 LENGTHS, LENGTH_WEIGHTS = (1, 2, 3), (75, 20, 5)
-# of episodes: a token that more of them show says what a thing is (name, id, date): it stays
+# A token in the observations of more episodes is a common column word (name, id, date) and is kept.
 COMMON_SHARE = 0.1
-# of a symbol's questions, at least, whose observations show it; words of the language are below
+# A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
-# of a symbol's uses in actions, at most, that nothing before showed; keywords are above
+# At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Renamer:
-    """`symbols` may be renamed; `lower` and `capital` are the tokens to rename to. `frame` tokens
-    open every row."""
+    """The tokens that may be renamed, and those to rename them to."""
 
     symbols: frozenset[int]
-    lower: tuple[int, ...]
-    capital: tuple[int, ...]
-    frame: int
-    twins: frozenset[tuple[int, int]]  # the tokens of one word in both cases, the smaller id first
+    lower: tuple[int, ...]  # replacements for lower-case symbols
+    capital: tuple[int, ...]  # replacements for capitalized symbols
+    prefix_length: int  # tokens that all rows start with, which are kept
+    twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
 
     def rename(self, row: Row, stream: random.Random) -> Row:
-        """`row` with each of its symbols replaced by one to three random tokens of the same case.
+        """Return `row` with each symbol replaced by one to three random tokens of the same case.
 
-        A row that has a word in both cases stays as it is: renamed, the two would no longer be the
-        same word.
+        A row with a word in both cases is returned unchanged: its two names would no longer match.
         """
-        found = sorted(self.symbols.intersection(row.ids[self.frame :]))
-        if not self.twins.isdisjoint(itertools.combinations(found, 2)):
+        start = self.prefix_length
+        symbols = sorted(self.symbols.intersection(row.ids[start:]))
+        if not self.twins.isdisjoint(itertools.combinations(symbols, 2)):
             return row
         names: dict[int, list[int]] = {}
-        lengths = stream.choices(LENGTHS, LENGTH_WEIGHTS, k=len(found))
+        lengths = stream.choices(LENGTHS, LENGTH_WEIGHTS, k=len(symbols))
         capital = set(self.capital)
-        for token, length in zip(found, lengths, strict=True):
+        for token, length in zip(symbols, lengths, strict=True):
             first = stream.choice(self.capital if token in capital else self.lower)
             names[token] = [first, *stream.choices(self.lower, k=length - 1)]
-        ids, learn = row.ids[: self.frame], row.learn[: self.frame]
-        for token, learnt in zip(row.ids[self.frame :], row.learn[self.frame :], strict=True):
+        ids, learn = row.ids[:start], row.learn[:start]
+        for token, marked in zip(row.ids[start:], row.learn[start:], strict=True):
             new = names.get(token) or [token]
             ids.extend(new)
-            learn.extend([learnt] * len(new))
+            learn.extend([marked] * len(new))
         return replace(row, ids=ids, learn=learn)
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:
-    """What can be renamed in `rows` without changing what is asked, as their own statistics tell.
+    """Find the tokens that can be renamed in `rows` without changing the questions.
 
-    A symbol is a token of letters that questions and observations share and that actions copy. The
-    language's words, SQL's and the frame's are no symbols, and no symbol is renamed to them.
+    A symbol is a token of letters that questions and observations share and that actions copy, by
+    the statistics of `rows`. English words, SQL keywords and the tokens of the common prefix are
+    not symbols, and no symbol is renamed to one of them.
     """
     texts = {token: tokenizer.decode([token]) for token in range(len(tokenizer))}
-    letters = {
-        token for token, text in texts.items() if re.fullmatch(r"[A-Za-z]|[A-Za-z]?[a-z]+", text)
-    }
-    frame = _common_prefix(rows)
-    asked: Counter[int] = Counter()  # episodes whose question has the token
-    shown: Counter[int] = Counter()  # of these, episodes whose observations have it too
-    seen: Counter[int] = Counter()  # episodes whose observations have it
-    used: Counter[int] = Counter()  # episodes whose actions have it
-    novel: Counter[int] = Counter()  # of these, episodes in which an action has it first
+    pattern = re.compile(r"[A-Za-z]|[A-Za-z]?[a-z]+")
+    letters = {token for token, text in texts.items() if pattern.fullmatch(text)}
+    prefix_length = _common_prefix(rows)
+    # token -> episodes with the token in: the question; an observation; both; an action
+    asked, observed, shown, used = Counter[int](), Counter[int](), Counter[int](), Counter[int]()
+    novel = Counter[int]()  # token -> episodes in which an action has it before anything else
     for row in rows:
         start = row.learn.index(1)
-        question = letters.intersection(row.ids[frame:start])
-        before, observed, acted = set(question), set(), set()
-        for token, learnt in zip(row.ids[start:], row.learn[start:], strict=True):
+        question = letters.intersection(row.ids[prefix_length:start])
+        in_observations, in_actions = set[int](), set[int]()
+        for token, marked in zip(row.ids[start:], row.learn[start:], strict=True):
             if token not in letters:
                 continue
-            if learnt:
-                if token not in acted and token not in before:
-                    novel[token] += 1
-                acted.add(token)
-            else:
-                observed.add(token)
-                before.add(token)
+            if not marked:
+                in_observations.add(token)
+                continue
+            if token not in in_actions | in_observations | question:
+                novel[token] += 1
+            in_actions.add(token)
         asked.update(question)
-        seen.update(observed)
-        shown.update(question & observed)
-        used.update(acted)
-
-    def language(token: int) -> bool:
-        return (
-            seen[token] > COMMON_SHARE * len(rows)
-            or shown[token] < SHOWN_SHARE * asked[token]
-            or novel[token] > NOVEL_SHARE * used[token]
-            or token in rows[0].ids[:frame]
-        )
-
-    free = {token for token in letters if not language(token)}
-    symbols = frozenset(token for token in free if seen[token] or asked[token])
+        observed.update(in_observations)
+        shown.update(question & in_observations)
+        used.update(in_actions)
+    kept = {
+        token
+        for token in letters
+        if observed[token] > COMMON_SHARE * len(rows)
+        or shown[token] < SHOWN_SHARE * asked[token]
+        or novel[token] > NOVEL_SHARE * used[token]
+    }
+    free = letters - kept - set(rows[0].ids[:prefix_length])
+    symbols = frozenset(token for token in free if observed[token] or asked[token])
     lower = tuple(sorted(token for token in free if texts[token][0].islower()))
     capital = tuple(sorted(token for token in free if texts[token][0].isupper()))
     by_text = {texts[token]: token for token in symbols}
-    twins = {
-        (token, by_text[text.capitalize()])
-        for text, token in by_text.items()
-        if text.capitalize() in by_text
-    }
-    pairs = frozenset((min(pair), max(pair)) for pair in twins if pair[0] != pair[1])
-    return Renamer(symbols, lower, capital, frame, pairs)
+    both = {(token, by_text.get(text.capitalize(), token)) for text, token in by_text.items()}
+    twins = frozenset((min(pair), max(pair)) for pair in both if pair[0] != pair[1])
+    return Renamer(symbols, lower, capital, prefix_length, twins)
 
 
-def _common_prefix(rows: Iterable[Row]) -> int:
-    """How many tokens all rows begin with: the system prompt and the question's label."""
-    rows = iter(rows)
-    prefix = next(rows).ids
-    for row in rows:
-        length = min(len(prefix), len(row.ids))
-        prefix = next(
-            (prefix[:at] for at in range(length) if prefix[at] != row.ids[at]), prefix[:length]
-        )
-    return len(prefix)
+def _common_prefix(rows: Sequence[Row]) -> int:
+    """Return how many tokens all rows start with: the system prompt and the question's label."""
+    columns = zip(*(row.ids for row in rows), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))

@@ -1,8 +1,8 @@
 """A small byte-level BPE tokenizer with a ChatML template, for the offline base model.
 
-A word is the same tokens wherever it stands: after a space, after `_`, at the start of a line. A
-name such as `unit_price` then splits into just what the question's 'unit price' splits into, and
-copying needs no dictionary. Digits stand alone.
+A word has the same tokens after a space, after `_` and at the start of a line. So a name such as
+`unit_price` has the tokens of the question's 'unit price', and copying needs no dictionary. Every
+digit is a token of its own.
 """
 
 from collections.abc import Iterable
@@ -11,14 +11,15 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-# Words of the frame, never copied: they keep the space before them, and so cost one token.
+# Words that are never copied: their token includes the space before them.
 FRAME_WORDS = """
-    SELECT FROM WHERE AND OR NOT IN IS NULL LIKE BETWEEN AS ON JOIN LEFT GROUP ORDER BY HAVING LIMIT ASC DESC DISTINCT
-    COUNT SUM AVG MIN MAX ROUND INTEGER REAL TEXT DATE primary key rows row
-    a above after all among an and any are at before below between by do does each either every for from has have how
-    in is it its least less many more most name names no not number of on or out over than that the their them there
-    these this to two what where which who whose with without average different distinct earliest first highest largest
-    last latest lowest maximum minimum recent smallest total belong belongs common decimals rounded
+    SELECT FROM WHERE AND OR NOT IN IS NULL LIKE BETWEEN AS ON JOIN LEFT GROUP ORDER BY HAVING LIMIT
+    ASC DESC DISTINCT COUNT SUM AVG MIN MAX ROUND INTEGER REAL TEXT DATE primary key rows row
+    a above after all among an and any are at before below between by do does each either every for
+    from has have how in is it its least less many more most name names no not number of on or out
+    over than that the their them there these this to two what where which who whose with without
+    average different distinct earliest first highest largest last latest lowest maximum minimum
+    recent smallest total belong belongs common decimals rounded
 """
 FRAME_PHRASES = (
     r"\nSteps left:",
@@ -30,8 +31,7 @@ PIECES = "|".join(
     (
         *FRAME_PHRASES,
         rf" (?:{'|'.join(FRAME_WORDS.split())})(?![A-Za-z_])",
-        # a noun is one stem in both numbers: 'order' and 's', 'box' and 'es', 'cit' and 'y' or
-        # 'ies'
+        # singular and plural share a stem: 'order' + 's', 'box' + 'es', 'cit' + 'y' or 'ies'
         r"ies(?![A-Za-z])",
         r"[A-Za-z]+?(?:ch|sh|ss|x|z)(?=es(?![A-Za-z]))",
         r"[A-Za-z]+?[b-df-hj-np-tv-z](?=(?:y|ies)(?![A-Za-z]))",
@@ -55,8 +55,7 @@ CHATML = (
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `vocab_size` ids (256 bytes and 3 special tokens among them) learnt
-    from `texts`.
+    """Train a tokenizer of at most `vocab_size` tokens, including 256 bytes and 3 special tokens.
 
     `max_length` is the model's window in tokens.
     """

@@ -24,8 +24,8 @@ def test_two_processes_learn_as_one_does_and_report():
     models = []
     for processes in (1, 2):
         model, figures, lines = learnt(given, processes, config)
-        assert figures["tokens"] == 20 * 40 * 6
-        assert lines[-1]["tokens"] == figures["tokens"]
+        assert figures.tokens == 20 * 40 * 6
+        assert lines[-1].tokens == figures.tokens
         models.append(model)
     ids, learn = collate(given[:1], 0, torch.device("cpu"))
     one, two = (imitation_loss(model, ids, learn).item() for model in models)

@@ -94,7 +94,7 @@ def test_fit_learns_what_it_is_shown():
     before = imitation_loss(model, ids, learn).item()
     figures = fit(model, [[row] * 4] * 100, SMALL, 0)
     assert imitation_loss(model, ids, learn).item() < 0.2 * before
-    assert figures["tokens"] == 100 * 4 * 6
+    assert figures.tokens == 100 * 4 * 6
 
 
 def test_fit_learns_and_counts_what_a_row_is_changed_to():
@@ -106,7 +106,7 @@ def test_fit_learns_and_counts_what_a_row_is_changed_to():
         for one in (row, other)
     ]
     assert losses[1] < 1 < losses[0]
-    assert figures["tokens"] == 60 * 4 * len(other.ids)
+    assert figures.tokens == 60 * 4 * len(other.ids)
 
 
 def test_too_few_batches_for_the_processes_say_so():

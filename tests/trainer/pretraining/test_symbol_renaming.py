@@ -122,7 +122,7 @@ def test_what_is_learnt_stays_marked(rows: list[Row], renamer: Renamer) -> None:
         )
         assert learnt.startswith("DESCRIBE:")
         assert learnt.endswith("ANSWER: 12.5<|im_end|>")
-        assert renamed.ids[: renamer.frame] == rows[seed].ids[: renamer.frame]
+        assert renamed.ids[: renamer.prefix_length] == rows[seed].ids[: renamer.prefix_length]
 
 
 def test_two_renamings_differ(rows: list[Row], renamer: Renamer) -> None:

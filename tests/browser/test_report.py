@@ -109,7 +109,7 @@ def test_the_charts_are_drawn_and_are_read_with_pointer_and_keys(opened: Any) ->
     )
     assert len(boxes) >= 12
     assert all(width > 300 and hits >= 1 for width, hits in boxes)
-    line = page.locator("#chart-success polyline.line").first
+    line = page.locator('#chart-success path[stroke="var(--blue)"]').first
     assert line.bounding_box()["width"] > 100
     assert line.evaluate("(one) => getComputedStyle(one).stroke") not in ("none", "rgb(0, 0, 0)")
     plot, readout = page.locator("#chart-loss .plot"), page.locator("#chart-loss .readout")

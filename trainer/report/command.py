@@ -10,45 +10,33 @@ from trainer.cli import console, guarded
 
 def report(
     run: Annotated[
-        Path, typer.Argument(help="A run's folder, finished or not.", show_default=True)
+        Path, typer.Argument(help="Folder of the run, finished or not.", show_default=True)
     ] = Path("runs/latest"),
     out: Annotated[
-        Path | None, typer.Option(help="The page.", show_default="RUN/report.html")
+        Path | None, typer.Option(help="Write the page here.", show_default="RUN/report.html")
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data",
-            help="The run's data directory, for its questions' words.",
-            show_default="the run's",
-        ),
+        typer.Option(help="Data directory of the run.", show_default="from the run's settings"),
     ] = None,
 ) -> None:
-    """A run as one HTML page: curves, rewards, transcripts, groups, time, controls, counts,
-    settings.
+    """Write a run as one HTML page: success, curves, rewards, transcripts, groups, time, counts.
 
-    It needs no network, no server and no GPU, and takes seconds. A run that is under way or was
-    stopped gives a page that says what is missing.
+    Needs no network, no server and no GPU. The page of an unfinished run lists what is missing.
     """
 
     def job() -> None:
         from trainer.report.page import render
-        from trainer.report.source import read_run
+        from trainer.report.run_reader import read_run
         from trainer.run.folder import check_writable, write_text
 
-        record = read_run(run, data)
-        path = out or record.run.report
+        loaded = read_run(run, data)
+        path = out or loaded.folder.report
         check_writable(path)
-        page = render(record)
+        page = render(loaded)
         write_text(path, page)
-        for gap in record.gaps:
-            console.print(
-                f"missing: {gap.what}",
-                style="yellow",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+        for gap in loaded.gaps:
+            console.print(f"missing: {gap.what}", style="yellow", markup=False, soft_wrap=True)
         size = len(page.encode()) / 1e6
         console.print(f"{path}  {size:.1f} MB", markup=False, highlight=False, soft_wrap=True)
 

@@ -1,309 +1,273 @@
-"""Which charts a run gives: from the rows of metrics.jsonl and the evaluations to `charts.Chart`s.
-Pure functions."""
+"""The charts of a run, from the rows of metrics.jsonl and the evaluations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shared.run_stats import MODES, Rate
 from trainer.config import REWARD_WEIGHTS
-from trainer.report.charts import MAX_POINTS, Baseline, Chart, Point, Series, percent
-from trainer.report.source import Record
+from trainer.report.ledger import LAYERS
+from trainer.report.run_reader import LoadedRun, Row
+from trainer.report.svg import MAX_POINTS
+from trainer.run.charts import Baseline, Chart, Point, Series, percent
 from trainer.run.plots import SMOOTHING_STEPS, running_mean, series
 
-COLOURS = {"train": "c1", "greedy": "c2", "sampled": "c3", "random": "c0"}
-SMOOTHED = f"Thick: running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends; faint: as logged."
+COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
+MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
+SMOOTHED = f"Thick: {MEAN}; faint: as logged."
+EPISODES = "training episodes"
 TIME_PARTS = (
-    ("generate_s", "generation", "c1"),
-    ("env_wait_s", "waiting for the environment", "c2"),
-    ("rank_wait_s", "waiting for other processes", "c5"),
-    ("other_s", "rest of the rollout", "c4"),
-    ("update_s", "update", "c3"),
+    ("generate_s", "generation", "blue"),
+    ("env_wait_s", "waiting for the environment", "orange"),
+    ("rank_wait_s", "waiting for other processes", "violet"),
+    ("other_s", "rest of the rollout", "ochre"),
+    ("update_s", "update", "green"),
+)
+Condition = Callable[[float, float, int, int], bool]
+GROUP_KINDS: tuple[tuple[str, str, Condition], ...] = (
+    ("all correct", "green", lambda low, high, correct, n: correct == n),
+    ("none correct", "orange", lambda low, high, correct, n: correct == 0),
+    ("all rewards equal: nothing to learn", "violet", lambda low, high, correct, n: low == high),
 )
 
 
-def curves(record: Record) -> list[Chart]:
-    """The run's charts in the order of the page. One that has nothing to show is left empty, and
-    says why."""
-    made = [
-        success(record),
-        reward(record),
-        reward_parts(record),
-        _smoothed(record, "loss", "Loss", "loss", "loss of the policy gradient"),
-        _smoothed(record, "entropy", "Entropy, nats a token", "entropy", "entropy", floor=0.0),
-        kl(record),
-        _smoothed(
-            record,
-            "grad-norm",
-            "Gradient norm, before clipping",
-            "grad_norm",
-            "gradient norm",
-            floor=0.0,
-        ),
-        learning_rate(record),
-        lengths(record),
-        steps(record),
-        trouble(record),
-        contrast(record),
+def curves(run: LoadedRun) -> list[Chart]:
+    """Return the run's charts in the page's order; one without values is empty, and says why."""
+    charts = [
+        success(run),
+        reward(run),
+        reward_layers(run),
+        _logged(run, "loss", "Policy loss", "loss", "policy gradient loss"),
+        _logged(run, "entropy", "Entropy, nats per token", "entropy", "entropy", floor=0.0),
+        kl(run),
+        _logged(run, "grad-norm", "Gradient norm, before clipping", "grad_norm", "norm", floor=0.0),
+        learning_rate(run),
+        lengths(run),
+        actions(run),
+        errors(run),
+        uniform_groups(run),
     ]
-    longest = max((len(one.points) for chart in made for one in chart.series), default=0)
+    longest = max((len(line.points) for chart in charts for line in chart.series), default=0)
     if longest <= MAX_POINTS:
-        return made
-    thin = f" Drawn as means of {-(-longest // MAX_POINTS)} neighbouring steps."
+        return charts
+    thinning = f" Drawn as means of {-(-longest // MAX_POINTS)} neighbouring steps."
     return [
-        Chart(**{**chart.__dict__, "note": chart.note + thin}) if chart.series else chart
-        for chart in made
+        replace(chart, note=chart.note + thinning) if chart.series else chart for chart in charts
     ]
 
 
-def points(rows: Sequence[Mapping[str, Any]], key: str, scale: float = 1.0) -> list[Point]:
+def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
     return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
 
 
-def smoothed(found: Sequence[Point]) -> list[Point]:
-    means = running_mean([point.y for point in found])
-    return [Point(point.x, mean) for point, mean in zip(found, means, strict=True)]
+def smoothed(values: Sequence[Point]) -> list[Point]:
+    means = running_mean([point.y for point in values])
+    return [Point(point.x, mean) for point, mean in zip(values, means, strict=True)]
 
 
 def _pair(
-    rows: Sequence[Mapping[str, Any]], key: str, label: str, colour: str, scale: float = 1.0
+    rows: Sequence[Row], key: str, label: str, colour: str, scale: float = 1.0
 ) -> list[Series]:
-    """A curve as logged, faint, and its running mean."""
-    found = points(rows, key, scale)
-    if not found:
+    """Return a curve as logged, faint, and its running mean."""
+    values = points(rows, key, scale)
+    if not values:
         return []
+    logged = Series(f"{label}, as logged", values, colour, "faint")
+    return [logged, Series(label, smoothed(values), colour)]
+
+
+def _logged(
+    run: LoadedRun, key: str, title: str, name: str, label: str, *, floor: float | None = None
+) -> Chart:
+    lines = _pair(run.metrics, name, label, "blue")
+    return Chart(key, title, lines, bounds=(floor, None), note=SMOOTHED)
+
+
+def _whole_evaluations(run: LoadedRun) -> list[tuple[str, list[tuple[int, Mapping[str, Any]]]]]:
+    """Return (mode, [(step, summary)]) of the evaluations before and after training."""
+    steps = {"before": 0, "after": run.last_step}
     return [
-        Series(f"{label}, as logged", found, colour, "faint"),
-        Series(label, smoothed(found), colour),
+        (mode, [(step, _summary(run, phase, mode)) for phase, step in steps.items()])
+        for mode in MODES
     ]
 
 
-def _smoothed(
-    record: Record,
-    key: str,
-    title: str,
-    name: str,
-    label: str,
-    *,
-    floor: float | None = None,
-    note: str = SMOOTHED,
-) -> Chart:
-    return Chart(
-        key, title, _pair(record.metrics, name, label, "c1"), bounds=(floor, None), note=note
-    )
+def _summary(run: LoadedRun, phase: str, mode: str) -> Mapping[str, Any]:
+    return run.summaries.get(phase, {}).get(mode, {})
 
 
-def success(record: Record) -> Chart:
-    """Of the training episodes, of the eval curve's few questions and, with diamonds, of the whole
-    eval set."""
-    made = _pair(record.metrics, "success", "training episodes", COLOURS["train"])
-    baselines = []
+def rate_of(
+    run: LoadedRun, phase: str, mode: str, split: str = "overall"
+) -> Mapping[str, Any] | None:
+    """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
+    rate = _summary(run, phase, mode).get(split)
+    return rate if rate and rate.get("rate") is not None else None
+
+
+def _baselines(run: LoadedRun, value: Callable[[str, str], float | None]) -> list[Baseline]:
+    """Return lines for the untrained model and random actions; `value` takes phase and mode."""
+    lines = [
+        (f"untrained model, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
+    ] + [("random actions", value("random", "sampled"), COLOURS["random"])]
+    return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
+
+
+def success(run: LoadedRun) -> Chart:
+    """Success on training episodes, the eval curve's questions and, as diamonds, the eval set."""
+    lines = _pair(run.metrics, "success", EPISODES, COLOURS["train"])
+    size = max((row["eval_n"] for row in run.metrics if row.get("eval_n")), default="?")
     for mode in MODES:
-        few = _small(record, mode)
-        if few:
-            size = max((row["eval_n"] for row in record.metrics if row.get("eval_n")), default="?")
-            made.append(
-                Series(f"{size} eval questions, {mode}", few, COLOURS[mode], "dashed", band=True)
-            )
-    for mode in MODES:
-        whole = [
-            (step, rate)
-            for phase, step in (("before", 0), ("after", record.last_step))
-            if (rate := rate_of(record, phase, mode)) is not None
-        ]
-        if whole:
-            n = whole[0][1]["n"]
-            marks = [Point(step, one["rate"], *one["ci95"]) for step, one in whole]
-            made.append(Series(f"whole eval set, {mode} (n={n})", marks, COLOURS[mode], "diamonds"))
-        before = rate_of(record, "before", mode)
-        if before is not None:
-            baselines.append(Baseline(f"untrained model, {mode}", before["rate"], COLOURS[mode]))
-    random = rate_of(record, "random", "sampled")
-    if random is not None:
-        baselines.append(Baseline("random actions", random["rate"], COLOURS["random"]))
+        if values := _curve_points(run, mode):
+            label = f"{size} eval questions, {mode}"
+            lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
+    for mode, summaries in _whole_evaluations(run):
+        rates = [(step, one.get("overall", {})) for step, one in summaries]
+        rates = [(step, rate) for step, rate in rates if rate.get("rate") is not None]
+        if rates:
+            marks = [Point(step, rate["rate"], *rate["ci95"]) for step, rate in rates]
+            label = f"whole eval set, {mode} (n={rates[0][1]['n']})"
+            lines.append(Series(label, marks, COLOURS[mode], "diamonds"))
     return Chart(
         "success",
-        "Success: share of right answers",
-        made,
-        baselines,
+        "Success: share of correct answers",
+        lines,
+        _baselines(run, lambda phase, mode: (rate_of(run, phase, mode) or {}).get("rate")),
         bounds=(0.0, 1.0),
         form=percent,
         note=f"{SMOOTHED} Areas and whiskers are 95 % Wilson intervals.",
     )
 
 
-def _small(record: Record, mode: str) -> list[Point]:
-    """The eval curve's points with their intervals, by the episodes, else by the logged rate and
-    number."""
+def _curve_points(run: LoadedRun, mode: str) -> list[Point]:
+    """Return the eval curve's points with intervals, from the episodes or else the logged rate."""
     found = []
-    for row in record.metrics:
+    for row in run.metrics:
         rate, n, step = row.get(f"eval_{mode}_success"), row.get("eval_n"), row["step"]
-        if rate is None or not n:
-            continue
-        counted = record.small.get((step, mode)) or Rate(round(rate * n), n)
-        found.append(Point(step, rate, *counted.ci95))
+        if rate is not None and n:
+            counted = run.curve_rates.get((step, mode)) or Rate(round(rate * n), n)
+            found.append(Point(step, rate, *counted.ci95))
     return sorted(found, key=lambda point: point.x)
 
 
-def rate_of(
-    record: Record, phase: str, mode: str, part: str = "overall"
-) -> Mapping[str, Any] | None:
-    """`{rate, n, ci95}` of a measurement of the whole eval set; None where there is none."""
-    rate = record.summaries.get(phase, {}).get(mode, {}).get(part)
-    return rate if rate and rate.get("rate") is not None else None
-
-
-def reward(record: Record) -> Chart:
-    made = _pair(record.metrics, "reward", "training episodes", COLOURS["train"])
-    baselines = []
+def reward(run: LoadedRun) -> Chart:
+    lines = _pair(run.metrics, "reward", EPISODES, COLOURS["train"])
     for mode in MODES:
-        few = points(record.metrics, f"eval_{mode}_reward")
-        if few:
-            made.append(Series(f"eval questions, {mode}", few, COLOURS[mode], "dashed"))
-        before = record.summaries.get("before", {}).get(mode, {}).get("mean_reward")
-        if before is not None:
-            baselines.append(Baseline(f"untrained model, {mode}", before, COLOURS[mode]))
-    random = record.summaries.get("random", {}).get("sampled", {}).get("mean_reward")
-    if random is not None:
-        baselines.append(Baseline("random actions", random, COLOURS["random"]))
-    return Chart("reward", "Reward an episode", made, baselines, note=SMOOTHED)
+        if values := points(run.metrics, f"eval_{mode}_reward"):
+            lines.append(Series(f"eval questions, {mode}", values, COLOURS[mode], "dashed"))
+    baselines = _baselines(run, lambda phase, mode: _summary(run, phase, mode).get("mean_reward"))
+    return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
 
 
-def reward_parts(record: Record) -> Chart:
+def reward_layers(run: LoadedRun) -> Chart:
     """The three layers of the training reward, as weighted in it."""
-    made = []
-    for name, weight, colour in zip(("correctness", "progress", "operational"), REWARD_WEIGHTS, ("c1", "c2", "c3"),
-                                    strict=True):  # fmt: skip
+    lines = []
+    colours = ("blue", "orange", "green")
+    for name, weight, colour in zip(LAYERS, REWARD_WEIGHTS, colours, strict=True):
         label = name if weight == 1 else f"{weight:g} × {name}"
-        made += _pair(record.metrics, f"rewards/reward_{name}/mean", label, colour, weight)
-    return Chart("reward-parts", "Reward by layer, of the training episodes", made, note=SMOOTHED)
+        lines += _pair(run.metrics, f"rewards/reward_{name}/mean", label, colour, weight)
+    return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
 
 
-def kl(record: Record) -> Chart:
-    beta = record.config.get("beta")
-    absent = "The run logged no KL divergence"
-    if beta == 0:
-        absent += ": beta is 0, so the loss has no KL term and no reference model is kept"
-    found = _pair(record.metrics, "kl", "KL to the reference model", "c1")
-    return Chart(
-        "kl",
-        "KL divergence to the start",
-        found,
-        bounds=(0.0, None),
-        note=SMOOTHED if found else f"{absent}.",
+def kl(run: LoadedRun) -> Chart:
+    chart = _logged(
+        run, "kl", "KL divergence from the start", "kl", "KL to the reference model", floor=0.0
     )
+    if chart.series:
+        return chart
+    reason = "The run logged no KL divergence"
+    if run.config.get("beta") == 0:
+        reason += ": beta is 0, so the loss has no KL term and there is no reference model"
+    return replace(chart, absent=f"{reason}.")
 
 
-def learning_rate(record: Record) -> Chart:
-    found = points(record.metrics, "learning_rate")
-    made = [Series("learning rate", found, "c1")] if found else []
-    return Chart("learning-rate", "Learning rate", made, bounds=(0.0, None), note="As logged.")
+def learning_rate(run: LoadedRun) -> Chart:
+    lines = [Series("learning rate", points(run.metrics, "learning_rate"), "blue")]
+    return Chart("learning-rate", "Learning rate", lines, bounds=(0.0, None), note="As logged.")
 
 
-def lengths(record: Record) -> Chart:
+def lengths(run: LoadedRun) -> Chart:
     """Mean completion lengths, within the range of the shortest and the longest."""
-    ends = [
-        dict(zip(*series(record.metrics, f"completions/{end}_length"), strict=True))
+    lows, highs = (
+        dict(zip(*series(run.metrics, f"completions/{end}_length"), strict=True))
         for end in ("min", "max")
+    )
+    mean = [
+        replace(point, low=lows.get(point.x), high=highs.get(point.x))
+        for point in points(run.metrics, "completions/mean_length")
     ]
-    mean = points(record.metrics, "completions/mean_length")
-    ranged = [Point(one.x, one.y, ends[0].get(one.x), ends[1].get(one.x)) for one in mean]
-    made = [Series("mean; area: shortest to longest", ranged, "c1", band=True)] if mean else []
     return Chart(
         "lengths",
-        "Tokens of an episode after its prompt, of the training episodes",
-        made,
+        "Tokens per training episode, after the prompt",
+        [Series("mean; area: shortest to longest", mean, "blue", band=True)],
         bounds=(0.0, None),
-        note="As logged. Of the model and of the environment together: observations count.",
+        note="As logged. Counts the tokens of the model and of the observations.",
     )
 
 
-def steps(record: Record) -> Chart:
-    made = _pair(record.metrics, "steps_per_episode", "training episodes", COLOURS["train"])
-    for mode in MODES:
-        marks = [
-            Point(step, value)
-            for phase, step in (("before", 0), ("after", record.last_step))
-            if (value := record.summaries.get(phase, {}).get(mode, {}).get("mean_steps"))
-            is not None
-        ]
-        if marks:
-            made.append(Series(f"whole eval set, {mode}", marks, COLOURS[mode], "diamonds"))
-    return Chart("steps", "Actions an episode", made, bounds=(0.0, None), note=SMOOTHED)
+def actions(run: LoadedRun) -> Chart:
+    lines = _pair(run.metrics, "steps_per_episode", EPISODES, COLOURS["train"])
+    for mode, summaries in _whole_evaluations(run):
+        means = [(step, one.get("mean_steps")) for step, one in summaries]
+        if marks := [Point(step, mean) for step, mean in means if mean is not None]:
+            lines.append(Series(f"whole eval set, {mode}", marks, COLOURS[mode], "diamonds"))
+    return Chart("steps", "Actions per episode", lines, bounds=(0.0, None), note=SMOOTHED)
 
 
-def trouble(record: Record) -> Chart:
-    """What went wrong an episode: errors of the environment, texts that were no action, lost
-    episodes."""
-    made = []
+def errors(run: LoadedRun) -> Chart:
+    """What went wrong per episode: environment errors, texts without an action, lost episodes."""
+    lines = []
     for name, label, colour in (
-        ("env_errors", "errors of the environment", "c2"),
-        ("parse_failures", "texts that were no action", "c3"),
-        ("episodes_lost", "lost to infrastructure", "c5"),
+        ("env_errors", "environment errors", "orange"),
+        ("parse_failures", "texts that hold no action", "green"),
+        ("episodes_lost", "lost to infrastructure", "violet"),
     ):
-        found = [
+        rates = [
             Point(row["step"], row[name] / row["episodes"])
-            for row in record.metrics
+            for row in run.metrics
             if row.get("episodes") and row.get(name) is not None
         ]
-        if found:
-            made.append(Series(label, smoothed(found), colour))
-    note = f"Running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends."
+        lines.append(Series(label, smoothed(rates), colour))
+    title = "Errors per training episode"
+    return Chart("errors", title, lines, bounds=(0.0, None), note=f"{MEAN.capitalize()}.")
+
+
+def uniform_groups(run: LoadedRun) -> Chart:
+    """How many groups can't teach: where all rewards are equal there is no advantage."""
+    steps = [(number, step) for number, step in sorted(run.steps.items()) if step.questions]
+    lines = [
+        Series(label, smoothed([Point(x, step.share(condition)) for x, step in steps]), colour)
+        for label, colour, condition in GROUP_KINDS
+    ]
+    note = f"Share of the step's questions. {MEAN.capitalize()}."
     return Chart(
-        "trouble",
-        "Errors an episode, of the training episodes",
-        made,
-        bounds=(0.0, None),
+        "uniform-groups",
+        "Groups without contrast",
+        lines,
+        bounds=(0.0, 1.0),
+        form=percent,
         note=note,
     )
 
 
-def contrast(record: Record) -> Chart:
-    """How many groups teach: one in which all rewards are equal has no advantage to learn from."""
-    kinds = (
-        ("all right", "c3", lambda low, high, right, n: right == n),
-        ("none right", "c2", lambda low, high, right, n: right == 0),
-        ("all rewards equal: nothing to learn", "c5", lambda low, high, right, n: low == high),
-    )
-    made = []
-    for label, colour, of in kinds:
-        found = [
-            Point(step, batch.share(of))
-            for step, batch in sorted(record.batches.items())
-            if batch.questions
-        ]
-        if found:
-            made.append(Series(label, smoothed(found), colour))
-    note = f"Share of the step's questions. Running mean of {SMOOTHING_STEPS} steps, of fewer at both ends."
-    return Chart(
-        "contrast", "Groups without contrast", made, bounds=(0.0, 1.0), form=percent, note=note
-    )
+def time_split(run: LoadedRun) -> tuple[Chart, list[tuple[str, float]]]:
+    """Where training's seconds went, per step as a chart and in total as (label, seconds).
 
-
-def time_split(record: Record) -> tuple[Chart, list[tuple[str, float]]]:
-    """Where training's seconds went, a step and in sum: (label, seconds). The parts add up to
-    rollout and update."""
-    found: dict[str, list[Point]] = {name: [] for name, _, _ in TIME_PARTS}
-    totals = dict.fromkeys(found, 0.0)
-    for row in record.metrics:
+    The parts add up to rollout and update.
+    """
+    seconds: dict[str, list[Point]] = {name: [] for name, _, _ in TIME_PARTS}
+    for row in run.metrics:
         if row.get("rollout_s") is None or row.get("update_s") is None:
             continue
-        parts = {name: float(row.get(name) or 0.0) for name in found}
+        parts = {name: float(row.get(name) or 0.0) for name in seconds}
         known = parts["generate_s"] + parts["env_wait_s"] + parts["rank_wait_s"]
         parts["other_s"] = max(0.0, float(row["rollout_s"]) - known)
         for name, value in parts.items():
-            found[name].append(Point(row["step"], value))
-            totals[name] += value
-    made = [
-        Series(label, found[name], colour)
+            seconds[name].append(Point(row["step"], value))
+    lines = [
+        Series(label, seconds[name], colour)
         for name, label, colour in TIME_PARTS
-        if any(p.y for p in found[name])
+        if any(point.y for point in seconds[name])
     ]
-    chart = Chart(
-        "time",
-        "Seconds of each logged step",
-        made,
-        bounds=(0.0, None),
-        stacked=True,
-        note="As logged.",
-    )
-    return chart, [(label, totals[name]) for name, label, _ in TIME_PARTS if totals[name]]
+    title = "Seconds of each logged step"
+    chart = Chart("time", title, lines, bounds=(0.0, None), stacked=True, note="As logged.")
+    return chart, [(line.label, sum(point.y for point in line.points)) for line in lines]

@@ -1,4 +1,4 @@
-"""Numbers as the page writes them, and the little bars beside them. Pure functions."""
+"""Numbers as the page writes them, and the small bars beside them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,26 +10,27 @@ from trainer.run.folder import to_json
 
 
 def meter(rate: Mapping[str, Any] | None) -> Markup:
-    """A rate as a bar of 100 units with its interval; empty where there is none. The number stands
-    beside it."""
+    """Draw a rate as a bar of 100 units with its interval; empty if there is none."""
     if not rate or rate.get("rate") is None:
         return Markup("")
     low, high = rate["ci95"]
     return Markup(
         '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" width="100" height="8"/><rect class="level" width="{:.1f}" height="8"/>'
+        '<rect class="track" width="100" height="8"/>'
+        '<rect class="level" width="{:.1f}" height="8"/>'
         '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
     ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
 
 
-def lean(advantage: float | None) -> Markup:
-    """An advantage as a bar to the right of the middle, or to the left of it; full at 2.5."""
+def advantage_bar(advantage: float | None) -> Markup:
+    """Draw an advantage as a bar from the middle to the right, or left if negative; full at 2.5."""
     if advantage is None:
         return Markup("")
     width = 25 * min(abs(advantage) / 2.5, 1.0)
     return Markup(
         '<svg class="lean" viewBox="0 0 50 8" aria-hidden="true">'
-        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/><path class="axis" d="M25 0v8"/></svg>'
+        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>'
+        '<path class="axis" d="M25 0v8"/></svg>'
     ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
 
 
@@ -38,7 +39,7 @@ def number_text(value: Any, digits: int = 2) -> str:
 
 
 def signed(value: Any, digits: int = 3) -> str:
-    """With its sign, a true minus; "–" where there is no number."""
+    """Format with a sign, a true minus; "–" if there is no number."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"
     text = f"{value:+.{digits}f}"
@@ -46,7 +47,7 @@ def signed(value: Any, digits: int = 3) -> str:
 
 
 def seconds_text(value: Any) -> str:
-    """12.3 s, 4 min 5 s, 1 h 12 min."""
+    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min."""
     if not isinstance(value, int | float):
         return "–"
     if value < 60:
@@ -56,13 +57,9 @@ def seconds_text(value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting's value as text: lists by commas, nothing as "none"."""
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+    """Format a setting's value: lists with commas, None and empty lists as "none"."""
+    if isinstance(value, Mapping | bool):
+        return to_json(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "none"
-    return (
-        "none"
-        if value is None
-        else to_json(value)
-        if isinstance(value, Mapping | bool)
-        else str(value)
-    )
+    return "none" if value is None else str(value)

@@ -1,83 +1,85 @@
-"""The same question before and after training: which questions are shown, and their episodes side
+"""The same question before and after training: which questions are shown, with their episodes side
 by side."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from trainer.report.shown import Action, Observation, cut, shown_action, shown_observation
-from trainer.report.source import Record
+from shared.dataset import Question
+from trainer.report.markup import (
+    ActionMarkup,
+    ObservationMarkup,
+    action_markup,
+    cut,
+    observation_markup,
+)
+from trainer.report.run_reader import LoadedRun
 from trainer.run.console import counted
 from trainer.run.folder import to_json
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import KINDS
 
-EACH_KIND = 6  # questions of a kind that are shown; no other kind takes what one can't fill
-TURNS = 30  # of an episode
+PER_KIND = 6  # questions shown of each kind
+TURNS = 30  # shown of an episode
 
 
 @dataclass(frozen=True)
-class Step:
-    """One action with what it showed. `reward` is None where the environment did not answer it."""
+class TurnMarkup:
+    """One action and its result. `reward` is None if the environment did not answer; `raw_text` is
+    the model's own text if it differs from the action's canonical one."""
 
-    action: Action
-    observation: Observation
+    action: ActionMarkup
+    observation: ObservationMarkup
     reward: float | None
-    wrote: str  # the model's own text, where it is not the action's canonical one
+    raw_text: str
 
 
 @dataclass(frozen=True)
-class Play:
-    """One episode of a pair, ready to be shown."""
+class EpisodeMarkup:
+    """One episode of a pair. `left_out` counts the turns that are not shown."""
 
     title: str
-    outcome: str
-    correct: bool
-    reward: float | None
-    layers: Mapping[str, float | None]
-    steps: Sequence[Step]
+    record: EpisodeRecord
+    turns: Sequence[TurnMarkup]
     left_out: int
     notes: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Pair:
+class EpisodePair:
+    """One question's episodes; `gold_answer` and `gold_sql` are empty if it is not available."""
+
     kind: str
-    question_id: str
     text: str
-    database: str
-    part: str
-    difficulty: str
-    before: Play
-    after: Play
-    random: Play | None
-    gold: Mapping[str, Any] | None
+    before: EpisodeMarkup
+    after: EpisodeMarkup
+    random: EpisodeMarkup | None
+    gold_sql: str
+    gold_answer: str
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One of right or wrong before, right or wrong after. `count` of the eval questions are of it."""
+class PairKind:
+    """Questions that were correct or wrong before and after: how many there are, how many shown."""
 
     label: str
-    before: bool
-    after: bool
     count: int
     shown: int
 
 
-def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], list[Pair]]:
-    """How many questions each kind has, and the first `EACH_KIND` of each by a hash of the
-    question's id.
+def kinds_and_pairs(
+    run: LoadedRun, mode: str = "greedy"
+) -> tuple[list[PairKind], list[EpisodePair]]:
+    """Return each kind's size, and its first `PER_KIND` questions by a hash of the question's id.
 
-    Both empty where the run has no evaluation before or after. Questions that either one lost are
-    left out.
+    Both are empty without the evaluations before and after. Questions that either one lost are left
+    out.
     """
-    found = {phase: record.evaluations.get(phase, {}).get(mode) for phase in ("before", "after")}
-    if found["before"] is None or found["after"] is None:
+    results = [run.evaluations.get(phase, {}).get(mode) for phase in ("before", "after")]
+    if None in results:
         return [], []
-    before, after = found["before"].by_question(), found["after"].by_question()
-    sampled = record.evaluations.get("random", {}).get("sampled")
+    before, after = (result.by_question() for result in results if result)
+    sampled = run.evaluations.get("random", {}).get("sampled")
     random = sampled.by_question() if sampled else {}
     both = sorted(
         (key for key in before if key in after and before[key].finished and after[key].finished),
@@ -86,81 +88,49 @@ def kinds_and_pairs(record: Record, mode: str = "greedy") -> tuple[list[Kind], l
     kinds, pairs = [], []
     for label, wanted, _ in KINDS:
         members = [key for key in both if (before[key].correct, after[key].correct) == wanted]
-        shown = members[:EACH_KIND]
-        kinds.append(Kind(label, *wanted, len(members), len(shown)))
-        pairs += [
-            _pair(record, label, key, before[key], after[key], random.get(key)) for key in shown
-        ]
+        shown = members[:PER_KIND]
+        kinds.append(PairKind(label, len(members), len(shown)))
+        for key in shown:
+            question = run.questions.get(key)
+            pairs.append(
+                EpisodePair(
+                    kind=label,
+                    text=cut(run.question_text(key), 2_000),
+                    before=episode_markup("before training", before[key]),
+                    after=episode_markup("after training", after[key]),
+                    random=episode_markup("random actions", random[key]) if key in random else None,
+                    gold_sql=cut(question.gold_sql, 2_000) if question else "",
+                    gold_answer=_gold_answer(question) if question else "",
+                )
+            )
     return kinds, pairs
 
 
-def _pair(
-    record: Record,
-    kind: str,
-    key: str,
-    before: EpisodeRecord,
-    after: EpisodeRecord,
-    random: EpisodeRecord | None,
-) -> Pair:
-    question = record.questions.get(key)
-    gold = None
-    if question is not None:
-        gold = {
-            "sql": cut(question.gold_sql, 2_000),
-            "answer": cut(_answer(question.gold_answer), 600),
-        }
-    return Pair(
-        kind=kind,
-        question_id=key,
-        text=cut(record.text(key), 2_000),
-        database=before.database,
-        part=before.part,
-        difficulty=before.difficulty,
-        before=played("before training", before),
-        after=played("after training", after),
-        random=played("random actions", random) if random else None,
-        gold=gold,
-    )
+def _gold_answer(question: Question) -> str:
+    """Return the answer as an agent would write it: a scalar as it is, a list as JSON."""
+    value = question.gold_answer
+    return cut(to_json(value) if isinstance(value, list | dict) else str(value), 600)
 
 
-def _answer(value: Any) -> str:
-    """A gold answer as an agent would write it: a scalar alone, a list as JSON."""
-    return to_json(value) if isinstance(value, list | dict) else str(value)
-
-
-def played(title: str, episode: EpisodeRecord) -> Play:
-    steps = []
-    for index, turn in enumerate(episode.turns[:TURNS]):
-        answered = index < len(episode.actions)
-        action = episode.actions[index] if answered else turn.action
-        steps.append(
-            Step(
-                action=shown_action(action),
-                observation=shown_observation(action, turn.observation),
-                reward=episode.rewards[index] if index < len(episode.rewards) else None,
-                wrote="" if action == turn.action else cut(turn.action, 600),
+def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
+    turns = []
+    for index, turn in enumerate(record.turns[:TURNS]):
+        action = record.actions[index] if index < len(record.actions) else turn.action
+        turns.append(
+            TurnMarkup(
+                action=action_markup(action),
+                observation=observation_markup(action, turn.observation),
+                reward=record.rewards[index] if index < len(record.rewards) else None,
+                raw_text="" if action == turn.action else cut(turn.action, 600),
             )
         )
     notes = []
-    if episode.parse_failures:
-        notes.append(
-            f"{episode.parse_failures} of its texts were no action and were taken as a QUERY"
-        )
-    if episode.context_truncations:
-        notes.append(
-            f"it outgrew the context window {counted(episode.context_truncations, 'time')} and went on with a part"
-        )
-    if episode.context_overflow:
-        notes.append("it ended because the context window was full")
-    return Play(
-        title=title,
-        outcome=episode.outcome,
-        correct=episode.correct,
-        reward=episode.reward,
-        layers={
-            name: getattr(episode, name) for name in ("correctness", "progress", "operational")
-        },
-        steps=steps,
-        left_out=max(0, len(episode.turns) - TURNS),
-        notes=notes,
-    )
+    if record.parse_failures:
+        texts = counted(record.parse_failures, "text")
+        notes.append(f"{texts} held no action and ran as a QUERY")
+    if record.context_truncations:
+        times = counted(record.context_truncations, "time")
+        notes.append(f"the context was truncated {times}; the episode continued")
+    if record.context_overflow:
+        notes.append("the episode ended because the context window was full")
+    return EpisodeMarkup(title, record, turns, max(0, len(record.turns) - TURNS), notes)

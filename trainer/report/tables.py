@@ -1,20 +1,20 @@
-"""The tables of the page, from a run's record: success, behaviour, the reward ledger, controls,
-counts, settings."""
+"""The tables of the page: success, behaviour, the reward ledger, controls, counts, settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from shared.errors import SQLEnvError
-from shared.run_stats import MODES, PHASES
+from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.report.curves import rate_of
 from trainer.report.formats import plain
-from trainer.report.ledger import LAYERS, Ledger, ledger
-from trainer.report.source import Record
+from trainer.report.ledger import LAYERS, MeanLedger, mean_ledger
+from trainer.report.run_reader import LoadedRun
 
-REWARD = "reward"  # the sum of the layers
-PARTS = ("overall", "unseen", "seen")
+TOTAL = "reward"  # the sum of the layers
+DIFFICULTIES = ("easy", "medium", "hard")
+CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
 POLICIES = {
     "random": "random actions",
     "before": "before: untrained start",
@@ -25,45 +25,33 @@ POLICIES = {
     "sft": "SFT on gold SQL, equal time",
     "after": "after: GRPO",
 }
-# of summary.json, what the page has a place for; other numbers are listed among the counts
+# Numbers of summary.json that have a place on the page; the others are listed with the counts.
 PLACED = frozenset(
-    {
-        "train_steps",
-        "wall_s",
-        "seed",
-        "rollout_s",
-        "env_wait_s",
-        "generate_s",
-        "update_s",
-        "rank_wait_s",
-        "processes",
-    }
-    | {"episodes", "episodes_lost", "env_errors", "parse_failures", "context_overflows"}
+    (
+        *("train_steps", "wall_s", "seed", "processes", "episodes", "episodes_lost"),
+        *("rollout_s", "env_wait_s", "generate_s", "update_s", "rank_wait_s"),
+        *("env_errors", "parse_failures", "context_overflows"),
+    )
 )
-# settings that differ from a preset's without meaning anything
+# Settings whose difference from a preset's means nothing.
 PATHS = frozenset({"server_urls", "output_dir"})
 
 
-def headlines(record: Record) -> list[dict[str, Any]]:
-    """The few numbers that a reader wants first: success before and after, greedy and sampled, and
-    what it took."""
-    made = []
-    for part in ("unseen", "overall"):
+def headlines(run: LoadedRun) -> list[dict[str, Any]]:
+    """Return the numbers at the top: success before and after, greedy and sampled."""
+    cards = []
+    for split, where in (("unseen", "unseen databases"), ("overall", "all eval questions")):
         for mode in MODES:
-            before, after = (
-                rate_of(record, "before", mode, part),
-                rate_of(record, "after", mode, part),
-            )
-            if after is None and before is None:
-                continue
-            where = "unseen databases" if part == "unseen" else "all eval questions"
-            made.append({"title": f"Success, {mode}, {where}", "before": before, "after": after,
-                         "change": change(before, after)})  # fmt: skip
-    return made
+            before, after = (rate_of(run, phase, mode, split) for phase in ("before", "after"))
+            if after or before:
+                title = f"Success, {mode}, {where}"
+                card = {"before": before, "after": after, "change": change(before, after)}
+                cards.append({"title": title, **card})
+    return cards
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """How a rate stands to another: "+12.3 points, intervals apart"; empty where one is missing."""
+    """Compare two rates: "+12.3 points, intervals apart"; empty if one is missing."""
     if not before or not after or before.get("rate") is None or after.get("rate") is None:
         return ""
     apart = after["ci95"][0] > before["ci95"][1] or after["ci95"][1] < before["ci95"][0]
@@ -71,224 +59,164 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
     return f"{points:+.1f} points, intervals {'apart' if apart else 'overlap'}".replace("-", "−")
 
 
-def rates(record: Record) -> dict[str, Any]:
-    """The table of success: a column a part and difficulty, a row a policy and mode, and the change
-    of each mode."""
-    levels = sorted(
-        {
-            level
-            for modes in record.summaries.values()
-            for result in modes.values()
-            for level in result.get("by_difficulty", {})
-        },
-        key=lambda level: (
-            ["easy", "medium", "hard"].index(level) if level in ("easy", "medium", "hard") else 9,
-            level,
-        ),
-    )
+def rates(run: LoadedRun) -> dict[str, Any]:
+    """Return the table of success: columns are splits and difficulties, rows are policies by mode
+    and each mode's change."""
+    measured = [result for modes in run.summaries.values() for result in modes.values()]
+    found = {level for result in measured for level in result.get("by_difficulty", {})}
+    levels = [*(one for one in DIFFICULTIES if one in found), *sorted(found - {*DIFFICULTIES})]
 
     def cells(phase: str, mode: str) -> list[Any]:
-        result = record.summaries.get(phase, {}).get(mode, {})
-        return [
-            *(result.get(part) for part in PARTS),
-            *(result.get("by_difficulty", {}).get(one) for one in levels),
-        ]
+        result = run.summaries.get(phase, {}).get(mode, {})
+        by_difficulty = result.get("by_difficulty", {})
+        return [*map(result.get, PARTS), *map(by_difficulty.get, levels)]
 
     rows: list[tuple[str, list[Any], list[str] | None]] = []
-    rows += (
-        [("random actions", cells("random", "sampled"), None)]
-        if "random" in record.summaries
-        else []
-    )
+    if "random" in run.summaries:
+        rows.append(("random actions", cells("random", "sampled"), None))
     for mode in MODES:
         before, after = cells("before", mode), cells("after", mode)
-        for label, found in ((f"before, {mode}", before), (f"after, {mode}", after)):
-            if any(found):
-                rows.append((label, found, None))
+        rows += [(f"before, {mode}", before, None)] if any(before) else []
+        rows += [(f"after, {mode}", after, None)] if any(after) else []
         if any(before) and any(after):
-            rows.append(
-                (f"change, {mode}", [], [change(*pair) for pair in zip(before, after, strict=True)])
-            )
-    first = next((cells for _, cells, _ in rows if cells), [])
-    sizes = [one["n"] if one else None for one in first]
+            changes = [change(*pair) for pair in zip(before, after, strict=True)]
+            rows.append((f"change, {mode}", [], changes))
+    sizes = [rate["n"] if rate else None for rate in rows[0][1]] if rows else []
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
 
 
-def behaviour(record: Record) -> list[tuple[str, Mapping[str, Any]]]:
-    """What a policy does on the whole eval set, a row a measurement."""
+def behaviour(run: LoadedRun) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return what each policy does on the whole eval set, one row per evaluation."""
     return [
-        (f"{phase}, {mode}", {**found, "outcomes": result.get("outcomes", {})})
+        (f"{phase}, {mode}", {**means, "outcomes": result.get("outcomes", {})})
         for phase in PHASES
-        for mode, result in record.summaries.get(phase, {}).items()
-        if (found := result.get("behaviour", {}).get("overall"))
+        for mode, result in run.summaries.get(phase, {}).items()
+        if (means := result.get("behaviour", {}).get("overall"))
     ]
 
 
-def ledgers(record: Record) -> list[dict[str, Any]]:
-    """A ledger table for all, unseen and seen databases: (column, Ledger) for every measurement
-    with its episodes."""
-    version = str(record.settings.get("reward_version", ""))
-    made = []
-    for part in PARTS:
-        columns: list[tuple[str, str, Ledger]] = []
+def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
+    """Return a ledger table for all, unseen and seen databases."""
+    tables = []
+    for split in PARTS:
+        columns: dict[tuple[str, str], MeanLedger] = {}
         for mode in MODES:
             for phase in PHASES:
-                result = record.evaluations.get(phase, {}).get(mode)
-                if result is None:
-                    continue
-                found = ledger(
-                    [one for one in result.episodes if part in ("overall", one.part)], version
-                )
-                if found is not None:
-                    columns.append((phase, mode, found))
+                result = run.evaluations.get(phase, {}).get(mode)
+                episodes = result.episodes if result else ()
+                chosen = [one for one in episodes if split in ("overall", one.part)]
+                if (means := mean_ledger(chosen)) is not None:
+                    columns[phase, mode] = means
         if columns:
-            made.append(
-                {"part": part, "columns": columns, "version": version, "rows": ledger_rows(columns)}
-            )
-    return made
+            tables.append({"split": split, **ledger_table(columns)})
+    return tables
 
 
-def ledger_rows(columns: Sequence[tuple[str, str, Ledger]]) -> dict[str, Any]:
-    """The table's headings, (label, n, whether it is a change), and rows, (label, kind, a number a
-    heading).
-
-    A mode's change stands after its before and after.
-    """
-    found = {(phase, mode): one for phase, mode, one in columns}
+def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any]:
+    """Return headings, (label, n, whether it is a change), and rows, (label, kind, one number per
+    heading). `columns` is by phase and mode; a mode's change follows its before and after."""
     heads: list[tuple[str, int, bool]] = []
-    filled: list[dict[str, float]] = []
-    for phase, mode, one in columns:
-        heads.append((f"{phase}, {mode}", one.n, False))
-        filled.append(_flat(one))
-        before = found.get(("before", mode))
+    filled: list[Mapping[str, float]] = []
+    for (phase, mode), ledger in columns.items():
+        heads.append((f"{phase}, {mode}", ledger.n, False))
+        filled.append(numbers := _flat(ledger))
+        before = columns.get(("before", mode))
         if phase == "after" and before is not None:
-            was = _flat(before)
-            heads.append((f"change, {mode}", one.n, True))
-            filled.append({name: value - was[name] for name, value in _flat(one).items()})
+            start = _flat(before)
+            heads.append((f"change, {mode}", ledger.n, True))
+            filled.append({name: value - start[name] for name, value in numbers.items()})
     weights = dict(zip(LAYERS, REWARD_WEIGHTS, strict=True))
     rows = []
     for name in filled[0]:
-        kind = "layer" if name in weights else "sum" if name == REWARD else "part"
+        kind = "layer" if name in weights else "sum" if name == TOTAL else "part"
         label = name if weights.get(name, 1) == 1 else f"{weights[name]:g} × {name}"
-        rows.append((label, kind, [one[name] for one in filled]))
-    return {"heads": heads, "rows": rows}
+        rows.append((label, kind, [numbers[name] for numbers in filled]))
+    return {"heads": heads, "rows": rows, "parts": all(ledger.parts for ledger in columns.values())}
 
 
-def _flat(one: Ledger) -> dict[str, float]:
-    """A ledger's numbers in the order of the table: the parts follow the operational layer, the
-    last one."""
-    return {**one.layers, **one.parts, REWARD: one.total}
+def _flat(ledger: MeanLedger) -> dict[str, float]:
+    """Return a ledger's numbers in the table's order: the parts belong to the last layer."""
+    return {**ledger.layers, **ledger.parts, TOTAL: ledger.total}
 
 
-def controls(record: Record) -> dict[str, Any]:
-    """The policies of the controls between the run's own, and which controls are missing."""
-    policies: dict[str, tuple[Mapping[str, Any], float | None]] = {}
-    for kept in record.controls.values():
-        for key, modes in kept["policies"].items():
-            policies[str(key)] = (modes, kept.get("seconds") or None)
-    rows = []
-    for key in [*POLICIES, *(key for key in policies if key not in POLICIES)]:
-        if key in PHASES:
-            modes, seconds = record.summaries.get(key, {}), None
-            if key == "after":
-                seconds = record.summary.get("cost", {}).get("train_s")
-        elif key in policies:
-            modes, seconds = policies[key]
-        else:
-            continue
-        if modes:
-            rows.append(
-                {"key": key, "label": POLICIES.get(key, key), "modes": modes, "seconds": seconds}
-            )
-    missing = [
-        name for name in ("expert", "sft", "best_of_8", "shuffled") if name not in record.controls
-    ]
-    against = []
-    after = record.summaries.get("after", {})
-    for row in rows:
-        if row["key"] in ("random", "after"):
-            continue
-        said = {mode: change(row["modes"].get(mode, {}).get("unseen"), after.get(mode, {}).get("unseen"))
-                for mode in MODES}  # fmt: skip
-        if any(said.values()):
-            against.append(
-                (row["label"], "; ".join(f"{mode} {text}" for mode, text in said.items() if text))
-            )
-    sizes = {
-        where: next(
-            (
-                found["n"]
-                for row in rows
-                for modes in row["modes"].values()
-                if (found := modes.get(where))
-            ),
-            None,
-        )
-        for where in PARTS
+def controls(run: LoadedRun) -> dict[str, Any]:
+    """Return the controls' policies between the run's own, and which controls are missing."""
+    policies: dict[str, tuple[Mapping[str, Any], Any]] = {
+        phase: (run.summaries[phase], None) for phase in PHASES if phase in run.summaries
     }
-    return {"rows": rows if record.controls else [], "sizes": sizes, "missing": missing, "against": against,
-            "notes": {name: kept.get("notes") for name, kept in record.controls.items()}}  # fmt: skip
-
-
-def counts(record: Record) -> dict[str, Any]:
-    """Phase by phase, everything that is counted and not a success. The episodes' own lines, read
-    for this page."""
-    names = sorted({name for found in record.counts.values() for name in found} - {"episodes"})
-    order = [
-        name for name in ("random", "before", "train", "eval", "after") if name in record.counts
-    ]
-    order += [name for name in record.counts if name not in order]
+    if "after" in policies:
+        policies["after"] = (policies["after"][0], run.summary.get("cost", {}).get("train_s"))
+    for control in run.controls.values():
+        for key, modes in control["policies"].items():
+            policies.setdefault(str(key), (modes, control.get("seconds") or None))
     rows = [
-        (phase, [record.counts[phase].get(name, 0) for name in ("episodes", *names)])
-        for phase in order
+        {"key": key, "label": POLICIES.get(key, key), "modes": modes, "seconds": seconds}
+        for key in [*POLICIES, *(key for key in policies if key not in POLICIES)]
+        for modes, seconds in [policies.get(key, ({}, None))]
+        if modes
     ]
-    total = (
-        [sum(cells) for cells in zip(*(cells for _, cells in rows), strict=True)] if rows else []
-    )
-    told = {name: value for name, value in record.summary.items() if name in ("episodes", *names)}
-    counted = dict(zip(("episodes", *names), total, strict=False))
+    after = run.summaries.get("after", {})
+    against = []
+    for row in rows:
+        if row["key"] not in ("random", "after"):
+            pairs = [(mode, row["modes"].get(mode, {}), after.get(mode, {})) for mode in MODES]
+            changes = [(mode, change(a.get("unseen"), b.get("unseen"))) for mode, a, b in pairs]
+            if text := "; ".join(f"{mode} {text}" for mode, text in changes if text):
+                against.append((row["label"], text))
+    results = [result for row in rows for result in row["modes"].values()]
+    sizes = {
+        split: next((rate["n"] for result in results if (rate := result.get(split))), None)
+        for split in PARTS
+    }
     return {
-        "names": ["episodes", *names],
-        "rows": rows,
-        "total": total,
-        "differ": {
-            name: (value, counted[name])
-            for name, value in told.items()
-            if counted.get(name) != value
-        },
+        "rows": rows if run.controls else [],
+        "sizes": sizes,
+        "missing": [name for name in CONTROLS if name not in run.controls],
+        "against": against,
+        "notes": {name: control.get("notes") for name, control in run.controls.items()},
     }
 
 
-def further(record: Record) -> dict[str, Any]:
-    """Other counts: of the run's end, and of the rows of metrics.jsonl."""
-    found: dict[str, Any] = {}
-    for name, value in record.summary.items():
-        if isinstance(value, int | float) and name not in PLACED:
-            found[name.replace("_", " ")] = value
-    clipped = [
-        row["completions/clipped_ratio"]
-        for row in record.metrics
-        if "completions/clipped_ratio" in row
-    ]
-    if clipped:
-        found["largest share of a step's rows without an end (completions/clipped_ratio)"] = max(
-            clipped
-        )
-    if not record.finished:
-        rebuilds = [row["rebuilds"] for row in record.metrics if row.get("rebuilds") is not None]
-        found["rebuilds of training episodes"] = sum(rebuilds) if rebuilds else "not recorded"
-    return found
+def counts(run: LoadedRun) -> dict[str, Any]:
+    """Return the counts of episodes.jsonl by phase, and where summary.json has other numbers."""
+    counted = {name for phase in run.counts.values() for name in phase} - {"episodes"}
+    names = ["episodes", *sorted(counted)]
+    order = [*("random", "before", "train", "eval", "after"), *run.counts]
+    phases = [phase for phase in dict.fromkeys(order) if phase in run.counts]
+    rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
+    totals = {name: sum(phase.get(name, 0) for phase in run.counts.values()) for name in names}
+    differ = {
+        name: (run.summary[name], total)
+        for name, total in totals.items()
+        if name in run.summary and run.summary[name] != total
+    }
+    return {"names": names, "rows": rows, "total": list(totals.values()), "differ": differ}
 
 
-def settings(record: Record) -> list[tuple[str, Any, str]]:
-    """(name, value, the preset's value where it is another) of every setting."""
+def further_counts(run: LoadedRun) -> dict[str, Any]:
+    """Return the remaining counts of summary.json and of the rows of metrics.jsonl."""
+    further: dict[str, Any] = {
+        name.replace("_", " "): value
+        for name, value in run.summary.items()
+        if isinstance(value, int | float) and name not in PLACED
+    }
+    clipped = "completions/clipped_ratio"
+    if ratios := [row[clipped] for row in run.metrics if clipped in row]:
+        further[f"largest share of a step's rows without an end ({clipped})"] = max(ratios)
+    if not run.finished:
+        rebuilds = [row["rebuilds"] for row in run.metrics if row.get("rebuilds") is not None]
+        further["rebuilds of training episodes"] = sum(rebuilds) if rebuilds else "not recorded"
+    return further
+
+
+def settings(run: LoadedRun) -> list[tuple[str, Any, str]]:
+    """Return (name, value, the preset's value if it differs) of every setting."""
     preset: dict[str, Any] = {}
     with suppress(SQLEnvError):  # a preset that this version does not have
-        preset = GRPOConfig.preset(str(record.settings.get("preset"))).__dict__
-    found = []
-    for name, value in record.config.items():
-        usual = preset.get(name, value)
-        found.append((name, value, "" if usual == value or name in PATHS else plain(usual)))
-    for name, value in (record.settings.get("options") or {}).items():
-        found.append((name, value, ""))
-    return found
+        preset = GRPOConfig.preset(str(run.settings.get("preset"))).__dict__
+    rows = []
+    for name, value in run.config.items():
+        default = preset.get(name, value)
+        rows.append((name, value, "" if default == value or name in PATHS else plain(default)))
+    options: Mapping[str, Any] = run.settings.get("options") or {}
+    return rows + [(name, value, "") for name, value in options.items()]

@@ -1,0 +1,81 @@
+"""The reward ledger: its layers and parts against those that the server paid."""
+
+from pathlib import Path
+
+import pytest
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import in_process
+from shared.models import RewardLedger
+from tests.trainer.small_data import make_data
+from trainer.report.ledger import CLAMP, mean_ledger
+from trainer.run.records import EpisodeRecord
+
+SCRIPTS = [
+    ["DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders WHERE price > 3", "ANSWER: 38"],
+    ["QUERY: SELECT nothing"] * 9,  # down to the least sum
+    ["DESCRIBE: orders", "DESCRIBE: orders", "SAMPLE: orders", "SAMPLE: ORDERS", "ANSWER: 1"],
+]
+
+
+def played(tmp_path: Path) -> tuple[list[EpisodeRecord], list[RewardLedger]]:
+    """The scripts' episodes as records, and the server's ledgers at their ends."""
+    records, ledgers = [], []
+    app = create_app(Settings(data_dir=make_data(tmp_path / "data"), sql_workers=1))
+    with in_process(app).sync() as client:
+        for script in SCRIPTS:
+            reset = client.reset(question_id="train-shop-2", step_budget=9)
+            replies = [client.step(reset.episode_id, action) for action in script]
+            ledger = replies[-1].info.ledger
+            records.append(
+                EpisodeRecord(
+                    question_id="q",
+                    database="shop",
+                    difficulty="easy",
+                    part="seen",
+                    outcome="wrong",
+                    steps=len(script),
+                    correctness=ledger.correctness,
+                    progress=ledger.potential,
+                    operational=ledger.operational,
+                    reward=ledger.total,
+                    parse_failures=0,
+                    env_errors=0,
+                    context_overflow=False,
+                    turns=(),
+                    rewards=tuple(reply.reward for reply in replies),
+                    parts=tuple(reply.info.ledger.step for reply in replies),
+                )  # fmt: skip
+            )
+            ledgers.append(ledger)
+    return records, ledgers
+
+
+def test_the_means_are_of_what_the_server_paid(tmp_path: Path) -> None:
+    records, ledgers = played(tmp_path)
+    found = mean_ledger(records)
+    assert found is not None
+    n = len(SCRIPTS)
+    for name in ("correctness", "progress", "operational"):
+        assert found.layers[name] == pytest.approx(sum(getattr(one, name) for one in ledgers) / n)
+    assert found.total == pytest.approx(sum(found.layers.values()))
+    assert sum(found.parts.values()) == pytest.approx(found.layers["operational"], abs=1e-9)
+    assert list(found.parts)[-1] == CLAMP
+    assert found.parts[CLAMP] > 0  # of the script that earned the least
+    assert found.parts["step_cost"] == pytest.approx(-0.02 * sum(map(len, SCRIPTS)) / n)
+
+
+def test_a_run_without_recorded_parts_has_its_layers() -> None:
+    record = EpisodeRecord(
+        question_id="q", database="shop", difficulty="easy", part="seen", outcome="correct",
+        steps=1, correctness=1.0, progress=0.5, operational=-0.02, reward=1.055,
+        parse_failures=0, env_errors=0, context_overflow=False, turns=(), rewards=(1.055,),
+    )  # fmt: skip
+    found = mean_ledger([record])
+    assert found is not None
+    assert found.layers == pytest.approx(
+        {"correctness": 1, "progress": 0.075, "operational": -0.02}
+    )
+    assert found.parts == {}
+    assert mean_ledger([]) is None

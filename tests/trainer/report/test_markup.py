@@ -1,0 +1,68 @@
+"""Actions and observations as markup: SQL in colours, results as tables, long texts cut."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.trainer.played_run import HOSTILE_SQL
+from trainer.report.markup import action_markup, cut, observation_markup, short, sql
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=80))
+def test_highlighting_changes_no_letter_and_lets_no_markup_through(text: str) -> None:
+    shown = sql(text)
+    bare = re.sub(r'<span class="\w\w">|</span>', "", str(shown))
+    assert html.unescape(bare) == re.sub("\r\n?", "\n", text)
+    assert "<" not in bare
+
+
+def test_sql_is_highlighted() -> None:
+    found = action_markup("QUERY: SELECT name FROM t WHERE a = 'x' AND b > 2 -- why")
+    assert found.kind == "QUERY"
+    for part in (">SELECT<", 'st">&#39;x&#39;<', 'nu">2<', 'co">-- why<'):
+        assert part in found.argument
+    assert "<script" not in str(action_markup(f"QUERY: {HOSTILE_SQL}").argument)
+    assert action_markup("what now?").kind == ""
+
+
+@pytest.mark.parametrize(
+    ("action", "observation", "kind", "headings", "rows", "remark"),
+    [
+        ("QUERY: x", "a | b\n1 | x\nSteps left: 3", "table", ("a", "b"), (("1", "x"),), ""),
+        ("QUERY: x", "a\n(no rows)\nSteps left: 3", "table", ("a",), (), "no rows"),
+        ("SAMPLE: t", "a | b\n1 | x | y\nSteps left: 3", "text", (), (), ""),
+        ("QUERY: x", "a\n(first 2 rows; there are more)\nSteps left: 1", "table", ("a",), (),
+         "first 2 rows; there are more"),
+        ("QUERY: x", "Error: no such table: t\nSteps left: 3", "error", (), (), ""),
+        ("DESCRIBE: t", "t: 2 rows\nid INTEGER primary key\nname\nSteps left: 3", "table",
+         ("column", "type", "key"), (("id", "INTEGER", "primary key"), ("name", "", "")), ""),
+        ("DESCRIBE: t", "t: 2 rows\nb_id VARCHAR(9) -> b.id\nSteps left: 3", "table",
+         ("column", "type", "key"), (("b_id", "VARCHAR(9)", "→ b.id"),), ""),
+        ("ANSWER: 1", "", "none", (), (), ""),
+    ],
+)  # fmt: skip
+def test_results_are_read_as_tables(
+    action: str,
+    observation: str,
+    kind: str,
+    headings: tuple[str, ...],
+    rows: tuple[Any, ...],
+    remark: str,
+) -> None:
+    found = observation_markup(action, observation)
+    assert (found.kind, found.headings, found.rows, found.remark) == (kind, headings, rows, remark)
+
+
+def test_a_long_result_says_how_much_is_left_out() -> None:
+    found = observation_markup(
+        "QUERY: x", "a\n" + "\n".join(map(str, range(20))) + "\nSteps left: 3"
+    )
+    assert len(found.rows) == 12
+    assert found.remark == "8 of the 20 rows that the agent saw are left out here"
+    assert cut("x" * 30, 10) == "x" * 10 + "… (20 more characters)"
+    assert short("a\n b" * 9, 6) == "a ba …"

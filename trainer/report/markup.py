@@ -1,0 +1,169 @@
+"""Actions and observations as markup: SQL in colours, results as tables, long texts cut with a
+mark.
+
+All text is escaped here; no text of an episode is ever used as markup.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from markupsafe import Markup, escape
+from pygments.lexers.sql import SqlLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+
+from shared.actions import ActionType
+
+ACTION_CHARS, CELL_CHARS, TEXT_CHARS = 2_000, 120, 1_200
+RESULT_ROWS, SCHEMA_ROWS = 12, 40
+ERROR = "Error: "
+
+# pygments' token types that have a colour, the most specific first
+_COLOURS = (
+    (Comment, "co"),
+    (String, "st"),
+    (Number, "nu"),
+    (Name.Builtin, "fn"),
+    (Operator.Word, "kw"),
+    (Keyword, "kw"),
+)
+_LEXER = SqlLexer(stripnl=False, ensurenl=False)
+_BUDGET = re.compile(r"\n?Steps left: -?\d+\Z")
+_ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
+_REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
+_SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
+_COLUMN = re.compile(
+    r"(?P<name>\S+)(?: (?P<type>[^->]*?))?(?: (?P<key>primary key))?(?: -> (?P<target>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class ActionMarkup:
+    """An action's type, empty if the text holds no action, and its argument as markup."""
+
+    kind: str
+    argument: Markup
+
+
+@dataclass(frozen=True)
+class ObservationMarkup:
+    """What an action returned. `kind` is error, table, text or none; `remark` says what was cut."""
+
+    kind: str
+    text: str = ""
+    headings: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    remark: str = ""
+    caption: str = ""
+
+
+def action_markup(text: str, limit: int = ACTION_CHARS) -> ActionMarkup:
+    """Mark up an action's canonical text `TYPE: argument`, highlighting the SQL of a QUERY."""
+    match = _ACTION.fullmatch(text)
+    if match is None or match[1] not in ActionType.__members__:
+        return ActionMarkup("", escape(cut(text, limit)))
+    argument = cut(match[2], limit)
+    return ActionMarkup(
+        match[1], sql(argument) if match[1] == ActionType.QUERY else escape(argument)
+    )
+
+
+@lru_cache(maxsize=4096)
+def sql(text: str) -> Markup:
+    """Return SQL with its keywords, functions, strings, numbers and comments in spans."""
+    parts: list[list[str]] = []
+    for kind, value in _LEXER.get_tokens(text):
+        colour = next((colour for parent, colour in _COLOURS if kind in parent), "")
+        if parts and parts[-1][0] == colour:
+            parts[-1][1] += value
+        else:
+            parts.append([colour, value])
+    return Markup("").join(
+        Markup('<span class="{}">{}</span>').format(colour, value) if colour else escape(value)
+        for colour, value in parts
+    )
+
+
+def result_text(observation: str) -> str:
+    """Return an observation without its last line, the number of steps left."""
+    return _BUDGET.sub("", observation)
+
+
+def observation_markup(action: str, observation: str) -> ObservationMarkup:
+    """Return what an action returned, as the model read it, without the line of the steps left."""
+    text = result_text(observation)
+    if not text:
+        return ObservationMarkup("none")
+    if text.startswith(ERROR):
+        return ObservationMarkup("error", cut(text.removeprefix(ERROR), TEXT_CHARS))
+    lines, kind, table = text.split("\n"), action.partition(":")[0], None
+    if kind == ActionType.DESCRIBE:
+        table = _schema(lines)
+    elif kind in (ActionType.QUERY, ActionType.SAMPLE):
+        table = _table(lines)
+    return table or ObservationMarkup("text", cut(text, TEXT_CHARS))
+
+
+def _schema(lines: list[str]) -> ObservationMarkup | None:
+    """Parse `orders: 12 rows` and one line per column; None if the text has another form."""
+    head = _SCHEMA.fullmatch(lines[0])
+    columns = [match for line in lines[1:] if (match := _COLUMN.fullmatch(line))]
+    if head is None or not columns or len(columns) < len(lines) - 1:
+        return None
+    rows = tuple(
+        (
+            cut(column["name"], CELL_CHARS),
+            column["type"] or "",
+            column["key"] or (f"→ {column['target']}" if column["target"] else ""),
+        )
+        for column in columns[:SCHEMA_ROWS]
+    )
+    hidden = len(columns) - len(rows)
+    return ObservationMarkup(
+        "table",
+        headings=("column", "type", "key"),
+        rows=rows,
+        remark=f"{hidden} more columns are not shown here" if hidden else "",
+        caption=f"{head['table']}: {int(head['rows']):,} rows",
+    )
+
+
+def _table(lines: list[str]) -> ObservationMarkup | None:
+    """Parse a header, one line per row and remarks in brackets; None if a cell holds the
+    separator."""
+    remarks: list[str] = []
+    while len(lines) > 1 and " | " not in lines[-1] and _REMARK.fullmatch(lines[-1]):
+        remarks.insert(0, lines.pop().strip("()"))
+    headings, *rows = (tuple(line.split(" | ")) for line in lines)
+    if any(len(row) != len(headings) for row in rows):
+        return None
+    if (hidden := len(rows) - RESULT_ROWS) > 0:
+        remarks.append(f"{hidden} of the {len(rows)} rows that the agent saw are left out here")
+    return ObservationMarkup(
+        "table",
+        headings=tuple(cut(name, CELL_CHARS) for name in headings),
+        rows=tuple(tuple(cut(cell, CELL_CHARS) for cell in row) for row in rows[:RESULT_ROWS]),
+        remark="; ".join(remarks),
+    )
+
+
+def cut(text: str, limit: int) -> str:
+    """Return `text`, or its beginning and how much is left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def short(text: str, limit: int) -> str:
+    """Return `text` on one line as a label, cut with `…`."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def is_number(text: str) -> bool:
+    """Return whether a cell is a number, which is aligned to the right."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

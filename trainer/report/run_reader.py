@@ -1,0 +1,310 @@
+"""Reads a run's folder for the report: finished or not, complete or damaged.
+
+A folder without settings is not a run. Everything else that is missing or unreadable becomes a
+`Gap`, which the page lists.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shared.dataset import Question, data_digest, load_questions
+from shared.errors import SQLEnvError
+from shared.models import Outcome
+from shared.run_stats import MODES, PHASES, Rate
+from trainer.errors import RunError
+from trainer.evaluation.evaluate import EvalResult
+from trainer.run.console import counted
+from trainer.run.folder import Run, read_json
+
+# Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
+MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
+# field of episodes.jsonl -> the count's name in summary.json
+COUNT_NAMES = {"context_overflow": "context_overflows"}
+CONTROLS = "controls"  # the folder in which benchmarks.learning keeps a run's controls
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that the page can't show, and how to add it."""
+
+    what: str
+    remedy: str = ""
+
+
+@dataclass
+class GenerationStep:
+    """What one training step learned from: its episodes, and for each question (lowest reward,
+    highest reward, correct episodes, finished episodes)."""
+
+    episodes: int = 0
+    questions: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
+
+    def add(self, row: Row) -> None:
+        """Count one line of episodes.jsonl; a lost episode does not count for its question."""
+        self.episodes += 1
+        reward, key = row.get("reward"), str(row.get("question_id"))
+        if reward is None:
+            return
+        low, high, correct, n = self.questions.get(key, (reward, reward, 0, 0))
+        correct += row.get("outcome") == Outcome.CORRECT
+        self.questions[key] = (min(low, reward), max(high, reward), correct, n + 1)
+
+    def share(self, condition: Callable[[float, float, int, int], bool]) -> float:
+        """Return the share of the questions that meet the condition."""
+        met = sum(condition(*question) for question in self.questions.values())
+        return met / len(self.questions) if self.questions else 0.0
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """The contents of one run's folder. `summary` is empty until the run ends.
+
+    `evaluations` and `summaries` map phase -> mode -> a measurement on the whole eval set, with and
+    without its episodes. `curve_rates` maps (step, mode) to the success on the questions of the
+    eval curve, `steps` each training step to its episodes, `counts` phase -> name -> number,
+    `questions` id -> question, as far as they are available.
+    """
+
+    folder: Run
+    settings: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    metrics: Sequence[Row]
+    evaluations: Mapping[str, Mapping[str, EvalResult]]
+    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    curve_rates: Mapping[tuple[int, str], Rate]
+    steps: Mapping[int, GenerationStep]
+    counts: Mapping[str, Mapping[str, int]]
+    controls: Mapping[str, Mapping[str, Any]]
+    questions: Mapping[str, Question]
+    gaps: Sequence[Gap] = ()
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The run's `GRPOConfig`, by field name."""
+        return self.settings["config"]  # type: ignore[no-any-return]
+
+    @property
+    def reward_version(self) -> str:
+        return str(self.settings.get("reward_version", ""))
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.summary)
+
+    @property
+    def last_step(self) -> int:
+        """The last training step; 0 if there was none."""
+        logged = (int(row["step"]) for row in self.metrics if "loss" in row or "episodes" in row)
+        return max([*logged, *self.steps], default=0)
+
+    def question_text(self, question_id: str) -> str:
+        """Return the question's text, or its id if the questions file is not available."""
+        question = self.questions.get(question_id)
+        return question.question_text if question else question_id
+
+
+def read_run(path: Path, data: Path | None = None) -> LoadedRun:
+    """Read a run's folder. `data` replaces the data directory in its settings.
+
+    Raise `RunError` if the folder is not a run's, naming what it lacks.
+    """
+    folder = Run(path.resolve())
+    if not folder.path.is_dir():
+        raise RunError(f"no run at {path}: name a folder that training left, such as runs/latest")
+    if not folder.config.is_file():
+        name = folder.config.name
+        raise RunError(f"{path} is not a run: it has no {name}; name a folder such as runs/latest")
+    settings = read_json(folder.config)
+    if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
+        raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
+    reader = _Reader()
+    summary = reader.attempt(folder.summary, _read_object) or {}
+    evaluations = _evaluations(folder, reader)
+    summaries = {
+        phase: dict(modes)
+        for phase, modes in (summary.get("evaluations") or {}).items()
+        if isinstance(modes, dict)
+    }
+    for phase, results in evaluations.items():
+        for mode, result in results.items():
+            summaries.setdefault(phase, {}).setdefault(mode, result.summary())
+    curve_rates, steps, counts = _episodes(folder, reader)
+    run = LoadedRun(
+        folder=folder,
+        settings=settings,
+        summary=summary,
+        metrics=list(reader.lines(folder.metrics)),
+        evaluations=evaluations,
+        summaries=summaries,
+        curve_rates=curve_rates,
+        steps=steps,
+        counts=counts,
+        controls=_controls(folder, summary, reader),
+        questions=_questions(settings, data, reader),
+    )
+    return replace(run, gaps=[*_missing(run), *reader.gaps])
+
+
+def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
+    """Return step -> the episodes.jsonl lines it trained on, in the generation batch's order."""
+    lines: dict[int, list[Row]] = defaultdict(list)
+    for row in _Reader().lines(folder.episodes):
+        if row.get("phase") == "train" and row["step"] in steps:
+            lines[row["step"]].append(row)
+    return dict(lines)
+
+
+@dataclass
+class _Reader:
+    """Reads files that may be missing or damaged, and collects what could not be read."""
+
+    gaps: list[Gap] = field(default_factory=list)
+
+    def lines(self, path: Path) -> Iterator[Row]:
+        """Yield the objects of a JSON lines file; lines that hold none, also a cut last line, are
+        counted."""
+        if not path.exists():
+            return
+        bad = 0
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    row = None
+                if isinstance(row, dict) and "step" in row:
+                    yield row
+                else:
+                    bad += 1
+        if bad:
+            self.gaps.append(Gap(f"{counted(bad, 'line')} of {path.name} can't be read"))
+
+    def attempt(self, path: Path, read: Callable[[Path], Any]) -> Any:
+        """Return `read(path)`, or None for a file that is missing or, as a gap, unreadable."""
+        if not path.exists():
+            return None
+        try:
+            return read(path)
+        except SQLEnvError as error:
+            reason = error.message
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        self.gaps.append(Gap(f"{path.name} can't be read: {reason}"))
+        return None
+
+
+def _read_object(path: Path) -> Row:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RunError(f"{path} does not hold a JSON object")
+    return content
+
+
+def _evaluations(folder: Run, reader: _Reader) -> dict[str, dict[str, EvalResult]]:
+    evaluations: dict[str, dict[str, EvalResult]] = {}
+    for phase in PHASES:
+        for mode in MODES:
+            result = reader.attempt(folder.evaluation(phase, mode), EvalResult.read)
+            if result is not None:
+                evaluations.setdefault(phase, {})[mode] = result
+    return evaluations
+
+
+def _episodes(
+    folder: Run, reader: _Reader
+) -> tuple[dict[tuple[int, str], Rate], dict[int, GenerationStep], dict[str, dict[str, int]]]:
+    """Read episodes.jsonl into the eval curve's rates, the training steps, and counts by phase."""
+    correct: Counter[tuple[int, str]] = Counter()
+    played: Counter[tuple[int, str]] = Counter()
+    steps: dict[int, GenerationStep] = defaultdict(GenerationStep)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in reader.lines(folder.episodes):
+        phase, outcome = str(row.get("phase")), row.get("outcome")
+        counts[phase]["episodes"] += 1
+        counts[phase]["episodes_lost"] += outcome == Outcome.INFRA_FAILED
+        for name, value in row.items():
+            if isinstance(value, int) and name not in MEASURES:
+                counts[phase][COUNT_NAMES.get(name, name)] += value
+        if phase == "train":
+            steps[int(row["step"])].add(row)
+        elif phase == "eval" and outcome != Outcome.INFRA_FAILED:
+            point = (int(row["step"]), str(row.get("mode")))
+            played[point] += 1
+            correct[point] += outcome == Outcome.CORRECT
+    rates = {point: Rate(correct[point], n) for point, n in played.items()}
+    return rates, dict(steps), {phase: dict(counter) for phase, counter in counts.items()}
+
+
+def _controls(folder: Run, summary: Mapping[str, Any], reader: _Reader) -> dict[str, Row]:
+    """Return name -> control, as benchmarks.learning keeps it; one of another model or data is a
+    gap."""
+    controls: dict[str, Row] = {}
+    for path in sorted((folder.path / CONTROLS).glob("*.json")):
+        control = reader.attempt(path, _read_object)
+        if control is None or not isinstance(control.get("policies"), dict):
+            continue
+        if control.get("of", {}).get("digests") == summary.get("digests"):
+            controls[path.stem] = control
+            continue
+        reader.gaps.append(
+            Gap(
+                f"the control {path.stem} was measured with other weights or data than the run's",
+                f"python -m benchmarks.learning controls --run {folder.path} --only {path.stem}",
+            )
+        )
+    return controls
+
+
+def _questions(
+    settings: Mapping[str, Any], data: Path | None, reader: _Reader
+) -> dict[str, Question]:
+    """Return the questions of the run's data directory by id, as far as they are available."""
+    remedy = "name the directory of the run's data with --data"
+    train = Path(str(settings["config"].get("questions_path", "")))
+    if data is not None:
+        train = data / "questions" / "questions_train.json"
+    if not train.name:
+        return {}
+    questions: dict[str, Question] = {}
+    for path in (train, train.with_name("questions_eval.json")):
+        try:
+            questions |= {question.question_id: question for question in load_questions(path)}
+        except SQLEnvError as error:
+            reason = error.message.split("; ")[0]
+            reader.gaps.append(Gap(f"questions are shown by their ids: {reason}", remedy))
+            return questions
+    expected = settings.get("data_digest")
+    if expected and data_digest(train.parent.parent) != expected:
+        what = (
+            f"{train.parent.parent} is no longer the data that the run used (its digest differs): "
+            "texts and gold answers of questions may differ from the run's"
+        )
+        reader.gaps.append(Gap(what, remedy))
+    return questions
+
+
+def _missing(run: LoadedRun) -> Iterator[Gap]:
+    """Yield what a finished run has and this one lacks."""
+    folder = run.folder
+    if not run.finished:
+        steps = f"{run.last_step} of {run.config.get('max_steps', '?')}"
+        yield Gap(
+            f"the run has no {folder.summary.name}: it is running or was stopped, after step "
+            f"{steps}; rates and counts are those so far",
+            f"python -m trainer train --resume {folder.path}",
+        )
+    if not run.last_step:
+        yield Gap(f"no training step in {folder.metrics.name}: there are no training curves")
+    if not run.steps:
+        yield Gap(f"no training episode in {folder.episodes.name}: there are no groups to show")
+    absent = [phase for phase in PHASES if phase not in run.summaries]
+    if absent:
+        yield Gap(f"no evaluation of the whole eval set: {', '.join(absent)}")
+    if run.last_step and not any("eval_n" in row for row in run.metrics):
+        yield Gap("no point of the eval curve", "train with --eval-every above 0")

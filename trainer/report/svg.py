@@ -1,0 +1,143 @@
+"""Charts as inline SVG, coloured by the page's style sheet.
+
+A chart can be read in three ways: as a picture, as a description for those who can't see it, and
+as a table of its values. Every step has a column that names its values, for the pointer and, with
+the page's script, for the arrow keys.
+"""
+
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from trainer.run.charts import COLOURS, Chart, Point, plot
+
+WIDTH, HEIGHT = 560, 300  # user units; the picture scales to its column
+# Margins for the tick labels, which are larger on a narrow screen.
+LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 50
+MAX_POINTS = 300  # of a curve: a longer one is drawn as means of neighbouring steps
+MAX_TABLE_ROWS = 120
+
+
+def draw(chart: Chart) -> Markup:
+    """Return the chart's `<svg>`; empty where it has no point."""
+    if chart.empty:
+        return Markup("")
+    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72)
+    axes = figure.subplots()
+    figure.subplots_adjust(LEFT / WIDTH, BOTTOM / HEIGHT, 1 - RIGHT / WIDTH, 1 - TOP / HEIGHT)
+    # The series of a stack have the same steps, so they are thinned alike.
+    plot(axes, replace(chart, series=[replace(s, points=thinned(s.points)) for s in chart.series]))
+    axes.tick_params(labelsize=13, pad=7)
+    axes.xaxis.label.set_fontsize(13)
+    file = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.key}):
+        figure.savefig(file, format="svg", transparent=True)
+    return Markup(
+        '<svg viewBox="0 0 {} {}" role="img" stroke-linejoin="round"'
+        ' aria-labelledby="{key}-title {key}-desc"><title id="{key}-title">{}</title>'
+        '<desc id="{key}-desc">{}</desc>{}{}</svg>'
+    ).format(
+        *(WIDTH, HEIGHT, chart.title, description(chart), _body(file.getvalue())),
+        Markup("").join(_hits(chart, axes)),
+        key=chart.key,
+    )
+
+
+def _body(svg: str) -> Markup:
+    """Return the drawing inside matplotlib's SVG in a form that the page can hold.
+
+    The page's Content-Security-Policy blocks inline styles, so they become attributes; its ids must
+    be unique, so those of groups go; its colours are variables, for the dark theme.
+    """
+    svg = svg[svg.index('<g id="figure_1">') : svg.rindex("</svg>")]
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"<!--.*?-->|\s+", " ", svg)
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)
+    for name, colour in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    return Markup(svg)  # by matplotlib of numbers: no text of a run is in it
+
+
+def _attributes(style: str) -> str:
+    pairs = (declaration.split(": ", 1) for declaration in style.split("; "))
+    return "".join(f' {name}="{value}"' for name, value in pairs if name != "font")
+
+
+def thinned(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """Return at most `limit` points, each the mean of equally many neighbours, with their range."""
+    if len(points) <= limit:
+        return list(points)
+    size = math.ceil(len(points) / limit)
+    return [_mean(points[start : start + size]) for start in range(0, len(points), size)]
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    n = len(points)
+    return Point(
+        x=sum(point.x for point in points) / n,
+        y=sum(point.y for point in points) / n,
+        low=min((point.low for point in points if point.low is not None), default=None),
+        high=max((point.high for point in points if point.high is not None), default=None),
+    )
+
+
+def _hits(chart: Chart, axes: Axes) -> Iterable[Markup]:
+    """Yield an invisible column for each step, with the step's values as its title."""
+    rows = values(chart, MAX_POINTS)
+    xs = [float(axes.transData.transform((x, 0))[0]) for x, _ in rows]
+    edges = [LEFT, *((a + b) / 2 for a, b in pairwise(xs)), WIDTH - RIGHT]
+    rect = '<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}" data-x="{:.1f}">'
+    for (step, cells), x, (left, right) in zip(rows, xs, pairwise(edges), strict=True):
+        shown = zip(chart.series, cells, strict=True)
+        text = "; ".join(f"{series.label}: {cell}" for series, cell in shown if cell)
+        yield Markup(rect + "<title>{}</title></rect>").format(
+            *(left, TOP, max(0.5, right - left), HEIGHT - TOP - BOTTOM, x),
+            f"step {step:,.0f}: {text}",
+        )
+
+
+def values(chart: Chart, limit: int = MAX_TABLE_ROWS) -> list[tuple[float, list[str]]]:
+    """Return (step, one text per series) rows, evenly thinned out to about `limit` steps."""
+    rows: dict[float, list[str]] = {}
+    for index, series in enumerate(chart.series):
+        for point in series.points:
+            rows.setdefault(point.x, [""] * len(chart.series))[index] = _text(chart, point)
+    steps = sorted(rows)
+    every = math.ceil(len(steps) / limit)
+    kept = steps if every == 1 else sorted({*steps[::every], steps[-1]})
+    return [(step, rows[step]) for step in kept]
+
+
+def _text(chart: Chart, point: Point) -> str:
+    if point.low is None or point.high is None:
+        return chart.form(point.y)
+    return f"{chart.form(point.y)} [{chart.form(point.low)}, {chart.form(point.high)}]"
+
+
+def description(chart: Chart) -> str:
+    """Describe the chart in words: each curve's first, last, least and greatest value."""
+    texts = []
+    for series in chart.series:
+        if not series.points:
+            continue
+        ys = [point.y for point in series.points]
+        first, last = (
+            f"{_text(chart, point)} at step {point.x:,.0f}"
+            for point in (series.points[0], series.points[-1])
+        )
+        if len(ys) == 1:
+            texts.append(f"{series.label}: {first}")
+        else:
+            ends = f"least {chart.form(min(ys))}, greatest {chart.form(max(ys))}"
+            texts.append(f"{series.label}: from {first} to {last}, {ends}")
+    texts += [f"{line.label}: {chart.form(line.y)} (line)" for line in chart.baselines]
+    return ". ".join(texts) + "."

@@ -1,0 +1,175 @@
+"""Charts over the training steps, drawn with matplotlib: the report's, the live view's."""
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+# The report's style sheet has a dark variant of each under the same name.
+COLOURS = {
+    "grey": "#6b7280", "blue": "#1f6fb2", "orange": "#c2410c", "green": "#1a7f4b",
+    "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
+}  # fmt: skip
+PANEL_INCHES = (6.4, 4.2)
+
+Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
+_LOOKS: dict[Kind, dict[str, Any]] = {
+    "line": {"lw": 2.2},
+    "faint": {"lw": 1, "alpha": 0.4},
+    "marked": {"lw": 2, "marker": "o", "ms": 5},
+    "dashed": {"lw": 1.5, "ls": (0, (4, 3)), "marker": "o", "ms": 5},
+    "diamonds": {"ls": "", "marker": "D", "ms": 7},
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value at a step, with the ends of its interval or range where it has one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve or a set of markers. `colour` is a name in `COLOURS`."""
+
+    label: str
+    points: Sequence[Point]
+    colour: str
+    kind: Kind = "line"
+    band: bool = False  # draw low and high as an area along the curve, not as whiskers
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A horizontal line: a value that does not depend on the step, and its 95 % interval."""
+
+    label: str
+    y: float
+    colour: str = "grey"
+    interval: tuple[float, float] | None = None
+
+
+def number(value: float) -> str:
+    """Format with three significant digits: 1,234, 0.25, 3e-4."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "-"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-3:
+        digits, _, exponent = f"{value:.2e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Format a share as a percentage: 0.7396 -> 74.0 %."""
+    return f"{100 * value:.1f} %"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture over the training steps. `note` says what was smoothed or left out."""
+
+    key: str  # unique among the charts of a page
+    title: str
+    series: Sequence[Series] = ()
+    baselines: Sequence[Baseline] = ()
+    bounds: tuple[float | None, float | None] = (None, None)  # of the y axis; None: from the values
+    form: Callable[[float], str] = number
+    stacked: bool = False  # stacked columns: the series are shares of a whole
+    steps: int | None = None  # the x axis ends here; None: at the last point
+    note: str = ""
+    absent: str = "The run logged no value."  # shown in place of an empty chart
+
+    @property
+    def empty(self) -> bool:
+        return not any(series.points for series in self.series)
+
+
+def plot(axes: Axes, chart: Chart) -> None:
+    """Draw the chart on `axes`, without title and legend."""
+    for baseline in chart.baselines:
+        colour = COLOURS[baseline.colour]
+        axes.axhline(baseline.y, color=colour, ls=":", lw=1.4, label=baseline.label)
+        if baseline.interval is not None:
+            axes.axhspan(*baseline.interval, color=colour, alpha=0.08, lw=0)
+    if chart.stacked:
+        _plot_columns(axes, chart.series)
+    else:
+        for series in chart.series:
+            if series.points:
+                _plot_series(axes, series)
+    if chart.steps is not None:
+        axes.set_xlim(-0.02 * max(1, chart.steps), 1.02 * max(1, chart.steps))
+    axes.set_ylim(*chart.bounds)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda value, _: chart.form(value).replace(".0 %", " %"))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("GRPO step", color=COLOURS["soft"], loc="right")
+    axes.tick_params(colors=COLOURS["soft"], length=0)
+    axes.grid(axis="y", color=COLOURS["line"], lw=1)
+    axes.set_axisbelow(True)
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(COLOURS["soft"])
+
+
+def _plot_series(axes: Axes, series: Series) -> None:
+    colour, kind = COLOURS[series.colour], series.kind
+    if kind == "line" and len(series.points) == 1:
+        kind = "marked"
+    look = _LOOKS[kind]
+    xs, ys = [point.x for point in series.points], [point.y for point in series.points]
+    marked = "marker" in look
+    axes.plot(xs, ys, color=colour, label=series.label, clip_on=not marked, zorder=3, **look)
+    ranged = [(p.x, p.y, p.low, p.high) for p in series.points if None not in (p.low, p.high)]
+    if not ranged:
+        return
+    xs, ys, lows, highs = map(list, zip(*ranged, strict=True))
+    if series.band and len(ranged) > 1:  # one point has no area
+        axes.fill_between(xs, lows, highs, color=colour, alpha=0.16, lw=0)
+    else:
+        ends = [[y - low for y, low in zip(ys, lows, strict=True)],
+                [high - y for y, high in zip(ys, highs, strict=True)]]  # fmt: skip
+        axes.errorbar(xs, ys, ends, color=colour, alpha=0.75, capsize=4, fmt="none", clip_on=False)
+
+
+def _plot_columns(axes: Axes, parts: Sequence[Series]) -> None:
+    steps = sorted({point.x for series in parts for point in series.points})
+    width = 0.85 * ((steps[-1] - steps[0]) / (len(steps) - 1) if len(steps) > 1 else 1)
+    tops = dict.fromkeys(steps, 0.0)
+    for series in parts:
+        xs, ys = [point.x for point in series.points], [point.y for point in series.points]
+        axes.bar(xs, ys, width, [tops[x] for x in xs], color=COLOURS[series.colour])
+        for x, y in zip(xs, ys, strict=True):
+            tops[x] += y
+
+
+def png(charts: Sequence[Chart], title: str) -> bytes:
+    """Draw the charts side by side as a PNG, each with its title above and its legend below."""
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(charts), height), dpi=90, layout="constrained")
+    figure.suptitle(title, fontsize=11)
+    for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
+        plot(axes, chart)
+        axes.set_title(chart.title, fontsize=10)
+        axes.tick_params(labelsize=8)
+        axes.xaxis.label.set_fontsize(9)
+        if chart.empty:
+            axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
+        if axes.get_legend_handles_labels()[0]:
+            where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
+            axes.legend(**where, fontsize=7.5, frameon=False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

@@ -96,7 +96,8 @@ def test_it_opens_without_a_word_and_without_a_request(
     body = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (body == "rgb(255, 255, 255)") == (scheme == "light")
     window.page.evaluate(
-        "for (const one of document.querySelectorAll('details')) { one.open = true; one.hidden = false; }"
+        "for (const one of document.querySelectorAll('details'))"
+        " { one.open = true; one.hidden = false; }"
     )
     assert window.overflow() <= 0
 
@@ -105,7 +106,8 @@ def test_the_charts_are_drawn_and_are_read_with_pointer_and_keys(opened: Any) ->
     page = opened().page
     boxes = page.eval_on_selector_all(
         ".plot > svg",
-        "all => all.map((one) => [one.getBoundingClientRect().width, one.querySelectorAll('.hit').length])",
+        "all => all.map((one) => [one.getBoundingClientRect().width,"
+        " one.querySelectorAll('.hit').length])",
     )
     assert len(boxes) >= 12
     assert all(width > 300 and hits >= 1 for width, hits in boxes)

@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 560, 300  # user units; the picture scales to its column
 # Margins for the tick labels, which are larger on a narrow screen.
 LEFT, RIGHT, TOP, BOTTOM = 70, 14, 12, 50
 MAX_POINTS = 300  # of a curve: a longer one is drawn as means of neighbouring steps
-MAX_TABLE_ROWS = 120
+MAX_ROWS = 120  # of the table, and columns for the pointer
 
 
 def draw(chart: Chart) -> Markup:
@@ -92,7 +92,7 @@ def _mean(points: Sequence[Point]) -> Point:
 
 def _hits(chart: Chart, axes: Axes) -> Iterable[Markup]:
     """Yield an invisible column for each step, with the step's values as its title."""
-    rows = values(chart, MAX_POINTS)
+    rows = values(chart)
     xs = [float(axes.transData.transform((x, 0))[0]) for x, _ in rows]
     edges = [LEFT, *((a + b) / 2 for a, b in pairwise(xs)), WIDTH - RIGHT]
     rect = '<rect class="hit" x="{:.1f}" y="{}" width="{:.1f}" height="{}" data-x="{:.1f}">'
@@ -105,14 +105,14 @@ def _hits(chart: Chart, axes: Axes) -> Iterable[Markup]:
         )
 
 
-def values(chart: Chart, limit: int = MAX_TABLE_ROWS) -> list[tuple[float, list[str]]]:
-    """Return (step, one text per series) rows, evenly thinned out to about `limit` steps."""
+def values(chart: Chart) -> list[tuple[float, list[str]]]:
+    """Return (step, one text per series) rows, thinned out to about `MAX_ROWS` steps."""
     rows: dict[float, list[str]] = {}
     for index, series in enumerate(chart.series):
         for point in series.points:
             rows.setdefault(point.x, [""] * len(chart.series))[index] = _text(chart, point)
     steps = sorted(rows)
-    every = math.ceil(len(steps) / limit)
+    every = math.ceil(len(steps) / MAX_ROWS)
     kept = steps if every == 1 else sorted({*steps[::every], steps[-1]})
     return [(step, rows[step]) for step in kept]
 

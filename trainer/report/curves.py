@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.run_stats import MODES, Rate
+from shared.run_stats import MODES, Mode, Rate
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.ledger import LAYERS
 from trainer.report.run_reader import LoadedRun, Row
@@ -83,7 +83,7 @@ def _logged(
     return Chart(key, title, lines, bounds=(floor, None), note=SMOOTHED)
 
 
-def _whole_evaluations(run: LoadedRun) -> list[tuple[str, list[tuple[int, Mapping[str, Any]]]]]:
+def _whole_evaluations(run: LoadedRun) -> list[tuple[Mode, list[tuple[int, Mapping[str, Any]]]]]:
     """Return (mode, [(step, summary)]) of the evaluations before and after training."""
     steps = {"before": 0, "after": run.last_step}
     return [

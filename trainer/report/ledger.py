@@ -9,7 +9,6 @@ from trainer.config import REWARD_WEIGHTS
 from trainer.run.records import EpisodeRecord
 
 LAYERS = ("correctness", "progress", "operational")
-CLAMP = "clamp"  # the part that corrects a step by the layer's bounds
 
 
 @dataclass(frozen=True)
@@ -39,5 +38,5 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> MeanLedger | None:
     if all(len(one.parts) == len(one.rewards) for one in played):
         for step in (step for one in played for step in one.parts):
             parts.update({name: paid for name, paid in step.items() if name not in LAYERS})
-    means = {name: parts[name] / n for name in sorted(parts, key=lambda name: name == CLAMP)}
+    means = {name: paid / n for name, paid in parts.items()}
     return MeanLedger(n, layers, sum(one.reward or 0.0 for one in played) / n, means)

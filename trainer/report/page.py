@@ -18,7 +18,7 @@ from trainer.config import REWARD_WEIGHTS
 from trainer.report import formats, svg, tables
 from trainer.report.curves import curves, time_split
 from trainer.report.groups import MAX_GROUPS, Group, agrees, chosen_steps, groups
-from trainer.report.ledger import CLAMP, LAYERS
+from trainer.report.ledger import LAYERS
 from trainer.report.markup import action_markup, cut, is_number, short, sql
 from trainer.report.pairs import PER_KIND, kinds_and_pairs
 from trainer.report.run_reader import LoadedRun, read_run, training_lines
@@ -78,7 +78,6 @@ def render(run: LoadedRun) -> str:
         curves=curves(run),
         ledgers=tables.ledgers(run),
         layers=dict(zip(LAYERS, REWARD_WEIGHTS, strict=True)),
-        clamp=CLAMP,
         kinds=kinds,
         pairs=pairs,
         per_kind=PER_KIND,

@@ -115,28 +115,27 @@ def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
 def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any]:
     """Return headings, (label, n, whether it is a change), and rows, (label, kind, one number per
     heading). `columns` is by phase and mode; a mode's change follows its before and after."""
+    parts: list[str] = []
+    if all(ledger.parts for ledger in columns.values()):
+        parts = sorted(dict.fromkeys(name for ledger in columns.values() for name in ledger.parts))
+    names = [*LAYERS, *parts, TOTAL]  # the parts belong to the last layer
     heads: list[tuple[str, int, bool]] = []
-    filled: list[Mapping[str, float]] = []
+    filled: list[list[float]] = []
     for (phase, mode), ledger in columns.items():
         heads.append((f"{phase}, {mode}", ledger.n, False))
-        filled.append(numbers := _flat(ledger))
-        before = columns.get(("before", mode))
-        if phase == "after" and before is not None:
-            start = _flat(before)
+        numbers = {**ledger.layers, **ledger.parts, TOTAL: ledger.total}
+        filled.append([numbers.get(name, 0.0) for name in names])
+        if phase == "after" and ("before", mode) in columns:
+            start = filled[heads.index((f"before, {mode}", columns["before", mode].n, False))]
             heads.append((f"change, {mode}", ledger.n, True))
-            filled.append({name: value - start[name] for name, value in numbers.items()})
+            filled.append([now - then for now, then in zip(filled[-1], start, strict=True)])
     weights = dict(zip(LAYERS, REWARD_WEIGHTS, strict=True))
     rows = []
-    for name in filled[0]:
+    for name, cells in zip(names, zip(*filled, strict=True), strict=True):
         kind = "layer" if name in weights else "sum" if name == TOTAL else "part"
         label = name if weights.get(name, 1) == 1 else f"{weights[name]:g} × {name}"
-        rows.append((label, kind, [numbers[name] for numbers in filled]))
-    return {"heads": heads, "rows": rows, "parts": all(ledger.parts for ledger in columns.values())}
-
-
-def _flat(ledger: MeanLedger) -> dict[str, float]:
-    """Return a ledger's numbers in the table's order: the parts belong to the last layer."""
-    return {**ledger.layers, **ledger.parts, TOTAL: ledger.total}
+        rows.append((label, kind, cells))
+    return {"heads": heads, "rows": rows, "parts": bool(parts)}
 
 
 def controls(run: LoadedRun) -> dict[str, Any]:

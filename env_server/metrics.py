@@ -1,13 +1,13 @@
-"""What a server counts, as Prometheus reads it at `/metrics`.
+"""What a server counts, in Prometheus's format at `/metrics`.
 
-Latencies are observed as they happen; all else is read where it is counted anyway, when Prometheus
-asks. Every metric begins with `sqlenv_`, but for `process_*` (memory, CPU and open files of the
-server's process, its SQL workers aside). `docs/scaling-ops.md` says which to watch.
+Latencies are observed as they happen; everything else is read, when Prometheus asks, where it is
+counted anyway. Every metric's name starts with `sqlenv_`, except `process_*` (memory, CPU and open
+files of the server's process without its SQL workers). `docs/scaling-ops.md` says what to watch.
 """
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,53 +19,65 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from env_server.verifier import STANDARDS, TRAINING_STANDARD
 from shared.actions import ActionType
-from shared.models import Outcome
+from shared.models import AnswerForm, FormTotals, Outcome, VerdictTotals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Upper bounds of the buckets, in seconds. A look-up takes 50 us, a step of a busy server
-# milliseconds, a query at the limit on VM steps 1 s, a request at most `request_timeout_s`.
-STEP_BUCKETS_S = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-)
-REQUEST_BUCKETS_S = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-)
-# the path of requests that name no endpoint; a label must not take any text that is sent
-OTHER = "other"
+# Upper bounds in seconds. A look-up takes 50 us, a step of a busy server milliseconds, a query at
+# the limit on VM steps 1 s, a request at most `request_timeout_s`.
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+STEP_BUCKETS_S = (0.0005, *BUCKETS_S)
+REQUEST_BUCKETS_S = (*BUCKETS_S, 60.0)
+OTHER = "other"  # the path label of requests to no endpoint: clients must not create labels
+
+# metric -> its key in `SqlPool.counts`, and its help
+SQL_COUNTERS = {
+    "jobs": ("jobs", "SQL jobs requested."),
+    "kills": ("kills", "SQL workers killed because a job exceeded its time limit."),
+    "workers_lost": ("losses", "SQL workers that died, including killed ones."),
+    "jobs_retried": ("retries", "SQL jobs sent again after their worker died."),
+    "jobs_moved": ("moved", "SQL jobs moved to another worker from behind a slow one."),
+    "queries_killed": ("killed_jobs", "Queries given up after they had killed their workers."),
+}
+# metric -> its key in `EpisodePool.counts`, and its help
+EPISODE_COUNTERS = {
+    "episodes_started": ("started", "Episodes started, including rebuilt ones."),
+    "episodes_rebuilt": ("rebuilt", "Episodes rebuilt from their actions."),
+    "steps_replayed": ("replayed", "Steps played to rebuild episodes."),
+    "steps_repeated": ("repeated", "Steps whose reply was sent again; the budget is charged once."),
+    "leases_expired": ("expired", "Episodes abandoned because they were idle."),
+    "finished_evicted": ("evicted", "Finished episodes removed before their lease ended."),
+}
+
+
+class AnswerCounts:
+    """The answers since the server started; replaying an ended episode counts it again."""
+
+    def __init__(self) -> None:
+        self.answered: Counts[AnswerForm] = Counts()
+        self.right: Counts[tuple[AnswerForm, str]] = Counts()  # by the standard that says so
+
+    def add(self, form: AnswerForm, verdicts: Mapping[str, bool]) -> None:
+        """Count one answer. `verdicts` says which standards call it right."""
+        self.answered[form] += 1
+        self.right.update((form, name) for name, right in verdicts.items() if right)
+
+    def totals(self) -> VerdictTotals:
+        """Return the counts by form and by the standards that call answers right."""
+        forms = {
+            form: FormTotals(
+                answered=self.answered[form],
+                right={name: self.right[form, name] for name in STANDARDS},
+            )
+            for form in get_args(AnswerForm)
+        }
+        return VerdictTotals(training_standard=TRAINING_STANDARD, forms=forms)
 
 
 class Episodes(Protocol):
-    """What is read of the episodes' pool. `counts`: see `EpisodePool`."""
+    """What is read of the pool of episodes."""
 
     counts: Counts[str]
     steps: Counts[ActionType]
@@ -79,7 +91,7 @@ class Episodes(Protocol):
 
 
 class Sql(Protocol):
-    """What is read of the SQL workers' pool. `counts`: see `SqlPool`."""
+    """What is read of the pool of SQL workers."""
 
     counts: Counts[str]
 
@@ -90,15 +102,14 @@ class Sql(Protocol):
 
 
 class Metrics:
-    """The metrics of one server. `observe` names what to read; before that only latencies and
-    errors are there."""
+    """The metrics of one server. Before `observe` there are only latencies and errors."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._readings: _Readings | None = None
         step = Histogram(
             "sqlenv_step_seconds",
-            "From a step's turn to its reply, SQL and its queue with it; repeats aside.",
+            "Time from a step's turn to its reply, with SQL and its queue; repeats excluded.",
             ["action"],
             buckets=STEP_BUCKETS_S,
             registry=self.registry,
@@ -106,14 +117,14 @@ class Metrics:
         self.step_seconds = {action: step.labels(action.value.lower()) for action in ActionType}
         self.request_seconds = Histogram(
             "sqlenv_request_seconds",
-            "From a request's head to its reply's end.",
+            "Time from a request's head to the end of its reply.",
             ["path"],
             buckets=REQUEST_BUCKETS_S,
             registry=self.registry,
         )
         self.errors = Counter(
             "sqlenv_errors",
-            "Errors sent, by code; items of batches count.",
+            "Errors sent, by code; each item of a batch counts.",
             ["code"],
             registry=self.registry,
         )
@@ -122,15 +133,14 @@ class Metrics:
     def observe(
         self, episodes: Episodes, sql: Sql, capacity: int, about: Mapping[str, str]
     ) -> None:
-        """Read these from now on, and no others. `about`: labels of the one metric that says what
-        this server is."""
-        if self._readings is not None:  # of an earlier life of the same application
+        """Read these pools from now on. `about` are the labels of `sqlenv_server`."""
+        if self._readings is not None:  # of an earlier lifespan of the same application
             self.registry.unregister(self._readings)
         self._readings = _Readings(episodes, sql, capacity, about)
         self.registry.register(self._readings)
 
     def text(self) -> bytes:
-        """All of it in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)
 
 
@@ -143,83 +153,33 @@ class _Readings(Collector):
     def collect(self) -> Iterable[Metric]:
         episodes, sql = self._episodes, self._sql
         yield InfoMetricFamily("sqlenv_server", "What this server is.", value=dict(self._about))
-        yield _gauge("sqlenv_draining", "1 while the server shuts down.", float(episodes.draining))
-
-        ended = {
-            outcome.value: episodes.ended[outcome]
-            for outcome in Outcome
-            if outcome != Outcome.INFRA_FAILED
-        }
-        yield _counters(
-            "sqlenv_episodes_ended",
-            "Episodes ended here; a replay of an ended one counts.",
-            "outcome",
-            ended,
-        )
-        count = episodes.counts
-        yield _counter(
-            "sqlenv_episodes_started", "Episodes begun, rebuilt ones among them.", count["started"]
-        )
-        yield _counter(
-            "sqlenv_episodes_rebuilt", "Episodes rebuilt from their actions.", count["rebuilt"]
-        )
-        yield _counter(
-            "sqlenv_steps_replayed", "Steps played to rebuild episodes.", count["replayed"]
-        )
-        yield _counter(
-            "sqlenv_steps_repeated", "Steps answered again, charged once.", count["repeated"]
-        )
-        steps = {action.value.lower(): episodes.steps[action] for action in ActionType}
-        yield _counters("sqlenv_steps", "Steps taken, replayed ones aside.", "action", steps)
-
-        yield _gauge("sqlenv_leases", "Unfinished episodes held.", len(episodes))
-        yield _gauge("sqlenv_capacity", "Unfinished episodes that may be held.", self._capacity)
-        yield _gauge(
-            "sqlenv_finished_held", "Finished episodes held for repeats.", episodes.finished
-        )
-        yield _counter(
-            "sqlenv_leases_expired", "Episodes abandoned because they were idle.", count["expired"]
-        )
-        yield _counter(
-            "sqlenv_finished_evicted",
-            "Finished ones forgotten before their lease.",
-            count["evicted"],
-        )
-        yield _gauge(
-            "sqlenv_in_flight",
-            "Requests for episodes, items of batches each, under way.",
-            episodes.in_flight,
-        )
-
-        yield _gauge(
-            "sqlenv_sql_queue_depth", "SQL jobs sent and unanswered, or waiting.", sql.queue_depth
-        )
-        yield _gauge("sqlenv_sql_workers_up", "SQL workers that take jobs.", sql.workers_up)
-        for name, key, text in (
-            ("jobs", "jobs", "SQL jobs asked for."),
-            ("kills", "kills", "SQL workers killed because a job ran past its time."),
-            ("workers_lost", "losses", "SQL workers that died, killed ones among them."),
-            ("jobs_retried", "retries", "SQL jobs sent again after their worker died."),
-            ("jobs_moved", "moved", "SQL jobs taken from behind a slow one to another worker."),
-            (
-                "queries_killed",
-                "killed_jobs",
-                "Queries given up after they had killed their workers.",
+        gauges = {
+            "draining": ("1 while the server shuts down.", episodes.draining),
+            "leases": ("Unfinished episodes in the pool.", len(episodes)),
+            "capacity": ("The most unfinished episodes that the pool takes.", self._capacity),
+            "finished_held": ("Finished episodes kept for repeats.", episodes.finished),
+            "in_flight": (
+                "Requests for episodes under way; each item of a batch counts.",
+                episodes.in_flight,
             ),
-        ):
-            yield _counter(f"sqlenv_sql_{name}", text, sql.counts[key])
+            "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
+            "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"sqlenv_{name}", text, value=float(value))
+        for name, (key, text) in EPISODE_COUNTERS.items():
+            yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
+        for name, (key, text) in SQL_COUNTERS.items():
+            yield CounterMetricFamily(f"sqlenv_sql_{name}", text, value=sql.counts[key])
 
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
+        text = "Episodes ended here; replaying an ended one counts it again."
+        ended = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
+        for outcome in Outcome:
+            if outcome != Outcome.INFRA_FAILED:  # known to clients only
+                ended.add_metric([outcome.value], episodes.ended[outcome])
+        yield ended
+        text = "Steps taken, replayed ones excluded."
+        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action"])
+        for action in ActionType:
+            steps.add_metric([action.value.lower()], episodes.steps[action])
+        yield steps

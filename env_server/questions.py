@@ -1,14 +1,15 @@
-"""`QuestionBank`: a data directory as the server uses it. Loads fast: what needs SQLite waits until
-it is needed."""
+"""`QuestionBank`: a data directory as the server uses it. Loading runs no SQL."""
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 import apsw
 
-from env_server.sql import SqlJob, SqlLimits, SqlResult
+from env_server.drive import Jobs
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import Row
 from env_server.verifier import Gold, is_ordered
 from shared.dataset import (
@@ -24,15 +25,16 @@ from shared.dataset import (
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
 from shared.models import Difficulty, ResetRequest
 
+log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
 
 
 class QuestionBank:
-    """Every question of a data directory, with its database's path and its gold. Read-only after
-    `load`.
+    """Every question of a data directory, with its database's path and its gold.
 
-    `splits`: split -> its questions in the files' order; `open`: those without gold, which are got
-    by their id alone. `memo` holds results of trusted jobs, which never change.
+    `splits` maps a split to its questions in the files' order; `open` holds the questions without
+    gold, which a reset can only name by id. Results that never change are remembered: golds, and
+    those of `trusted_jobs`.
     """
 
     def __init__(
@@ -42,22 +44,19 @@ class QuestionBank:
         limits: SqlLimits | None = None,
         open_questions: Sequence[OpenQuestion] = (),
     ) -> None:
-        """`load` is the usual way. `QuestionLoadError` where a question_id is there twice."""
+        """Use `load` to read a directory. `QuestionLoadError` if a question_id occurs twice."""
         self.data_dir = data_directory(data_dir).absolute()
         self.splits = splits
         self.open = list(open_questions)
         self.limits = limits or SqlLimits()
-        self.memo: dict[SqlJob, SqlResult] = {}
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
         self._by_id: dict[str, Question | OpenQuestion] = {}
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
-        self._picks: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
-        every: list[Question | OpenQuestion] = [
-            question for questions in splits.values() for question in questions
-        ]
-        for question in [*every, *self.open]:
+        self._trusted: dict[SqlJob, SqlResult] = {}
+        self._matches: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
+        for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(
                     f"two questions of {data_dir} have the id {question.question_id!r}"
@@ -65,20 +64,18 @@ class QuestionBank:
 
     @classmethod
     def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
-        """The bank of a data directory, or a `QuestionLoadError` or `DatabaseLoadError` that names
-        what is wrong."""
+        """Read a data directory.
+
+        Raises `QuestionLoadError` or `DatabaseLoadError`, which name the file and the remedy.
+        """
         data_dir = data_directory(data_dir)
         splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
-        every: list[Question | OpenQuestion] = [
-            question for questions in splits.values() for question in questions
-        ]
-        every += open_questions
+        every = _every(splits, open_questions)
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
         if splits:
-            # imports the parser now, rather than in somebody's first reset
-            is_ordered("SELECT 1 ORDER BY 1")
+            is_ordered("SELECT 1 ORDER BY 1")  # imports the parser before the first reset needs it
         return cls(data_dir, splits, limits, open_questions)
 
     def __len__(self) -> int:
@@ -91,30 +88,32 @@ class QuestionBank:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Split -> how many questions; those without gold, where there are any, as "open"."""
+        """Split -> number of questions; "open" counts those without gold, if there are any."""
         counts = {split: len(questions) for split, questions in self.splits.items()}
         return {**counts, "open": len(self.open)} if self.open else counts
 
     def database(self, db_id: str) -> str:
-        """The path of a database."""
+        """Return the path of a database."""
         path = self._paths.get(db_id)
         if path is None:
             path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
         return path
 
+    # -- questions
+
     def get(self, question_id: str) -> Question | OpenQuestion:
-        """The question of an id, or `UnknownQuestion`."""
+        """Return the question with an id, or raise `UnknownQuestion`."""
         question = self._by_id.get(question_id)
         if question is None:
             raise UnknownQuestion(f"no question {question_id[:80]!r} on this server")
         return question
 
     def with_gold(self, question_id: str) -> Question:
-        """The same, or `UnknownQuestion` where it is an open one."""
+        """Return the question with an id; raise `UnknownQuestion` for an open one too."""
         question = self.get(question_id)
         if isinstance(question, OpenQuestion):
             raise UnknownQuestion(
-                f"question {question_id[:80]!r} is an open one, which has no gold to compare with"
+                f"question {question_id[:80]!r} is open: it has no gold to compare with"
             )
         return question
 
@@ -125,38 +124,62 @@ class QuestionBank:
         db_id: str | None = None,
         seed: int = 0,
     ) -> Question:
-        """One of the questions that fit, or `UnknownQuestion`. The same arguments pick the same on
-        every replica."""
+        """Draw one of the questions that match; the same on every replica for the same arguments.
+
+        Raises `UnknownQuestion` if none matches.
+        """
         levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
-        fitting = self._fitting(split, levels, db_id)
-        if not fitting:
-            wanted = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
-            filters = ", ".join(
-                f"{name} {repr(value)[:80]}" for name, value in wanted.items() if value is not None
-            )
+        matches = self._matching(split, levels, db_id)
+        if not matches:
+            filters = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
+            used = [
+                f"{name} {repr(value)[:80]}" for name, value in filters.items() if value is not None
+            ]
             raise UnknownQuestion(
-                f"no question fits {filters or 'a reset without question_id'}; the splits are "
-                f"{', '.join(self.splits) or 'none'}, "
-                f"the difficulties {', '.join(get_args(Difficulty))}"
+                f"no question matches {', '.join(used) or 'a reset without question_id'}; "
+                f"splits: {', '.join(self.splits) or 'none'}; "
+                f"difficulties: {', '.join(get_args(Difficulty))}"
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
-        return fitting[int.from_bytes(drawn[:8], "big") % len(fitting)]
+        return matches[int.from_bytes(drawn[:8], "big") % len(matches)]
 
     def wanted(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
-        """The question that a reset asks for. Without a seed the id is one: a repeated reset picks
-        the same again."""
+        """Return the question that a reset asks for.
+
+        Without a seed the episode's id is the seed, so that a repeated reset draws the same.
+        """
         if request.question_id is not None:
             return self.get(request.question_id)
         seed = request.seed
         if seed is None:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
-        return self.pick(
-            split=request.split, difficulty=request.difficulty, db_id=request.db_id, seed=seed
-        )
+        return self.pick(request.split, request.difficulty, request.db_id, seed)
+
+    def _matching(
+        self, split: str | None, levels: tuple[str, ...], db_id: str | None
+    ) -> list[Question]:
+        key = (split, tuple(sorted(levels)), db_id)
+        matches = self._matches.get(key)
+        if matches is None:
+            matches = [
+                question
+                for name in sorted(self.splits)
+                if split in (None, name)
+                for question in sorted(self.splits[name], key=lambda question: question.question_id)
+                if (not levels or question.difficulty in levels)
+                and db_id in (None, question.database_name)
+            ]
+            if matches:  # filters that match nothing must not fill the memory
+                self._matches[key] = matches
+        return matches
+
+    # -- golds, and SQL that no agent wrote
 
     def gold(self, question: Question) -> Gold:
-        """A question's gold answer, ready to verify against. `QuestionLoadError` where answer and
-        type disagree."""
+        """Return a question's gold, with its ties known once `gold_jobs` ran.
+
+        Raises `QuestionLoadError` if answer and type disagree.
+        """
         gold = self._golds.get(question.question_id)
         if gold is None:
             try:
@@ -173,28 +196,50 @@ class QuestionBank:
             self._golds[question.question_id] = gold
         return gold
 
-    def settle_ties(self, question: Question, rows: Sequence[Row]) -> Gold:
-        """The question's gold, from now on with the ties that the rows of its `ties.sql` show."""
-        gold = self._golds[question.question_id] = self.gold(question).with_ties(rows)
-        return gold
+    def gold_jobs(self, question: Question) -> Jobs[tuple[Gold, list[Row]]]:
+        """Return the question's gold, its ties known, and the rows of its SQL."""
+        gold = self.gold(question)  # first: malformed data must be refused before its SQL runs
+        path = self.database(question.database_name)
+        job = SqlJob(JobKind.GOLD, path, question.gold_sql)
+        rows = (yield from self.trusted_jobs(question, job)).rows
+        if gold.ties is not None:
+            result = yield SqlJob(JobKind.GOLD, path, gold.ties.sql)
+            # where this fails it fails on every replica, and the gold's own order counts
+            if result.error is not None and result.error_code not in ("sql_budget", "sql_error"):
+                raise self.unreadable(question, result)
+            gold = self._golds[question.question_id] = gold.with_ties(result.rows)
+        return gold, rows
 
-    def _fitting(
-        self, split: str | None, levels: tuple[str, ...], db_id: str | None
-    ) -> list[Question]:
-        key = (split, tuple(sorted(levels)), db_id)
-        found = self._picks.get(key)
-        if found is None:
-            found = [
-                question
-                for name in sorted(self.splits)
-                if split in (None, name)
-                for question in sorted(self.splits[name], key=lambda question: question.question_id)
-                if (not levels or question.difficulty in levels)
-                and db_id in (None, question.database_name)
-            ]
-            if found:  # a client's nonsense takes no memory
-                self._picks[key] = found
-        return found
+    def trusted_jobs(self, question: Question | OpenQuestion, job: SqlJob) -> Jobs[SqlResult]:
+        """Return the result of a job that no agent wrote, run once for all episodes.
+
+        Raises `DatabaseLoadError` if the data is broken. A table beyond the SQL limits can't be
+        described or sampled; that result holds an error that an agent can act on.
+        """
+        result = self._trusted.get(job)
+        if result is None:
+            result = yield job
+            recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
+            if result.error is not None and not (recoverable and result.error_code != "db_error"):
+                raise self.unreadable(question, result)
+            if result.error_code != "sql_killed":
+                self._trusted[job] = result
+        return result
+
+    def unreadable(self, question: Question | OpenQuestion, result: SqlResult) -> DatabaseLoadError:
+        """Log the path of a database that fails, and return the error for the wire, without it."""
+        name, asked = question.database_name, question.question_id
+        log.error("database %s, question %s: %s", self.database(name), asked, result.error)
+        return DatabaseLoadError(
+            f"database {name} fails for question {asked}: {result.error}; "
+            "build or import the data again"
+        )
+
+
+def _every(
+    splits: dict[str, list[Question]], open_questions: Sequence[OpenQuestion]
+) -> list[Question | OpenQuestion]:
+    return [*(question for split in splits.values() for question in split), *open_questions]
 
 
 def _check_header(path: Path) -> None:

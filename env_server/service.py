@@ -1,5 +1,4 @@
-"""What a running server holds: the question bank, the SQL workers, the episodes. Knows nothing of
-HTTP."""
+"""What a running server consists of: the questions, the SQL workers, the episodes. No HTTP."""
 
 import asyncio
 import hashlib
@@ -26,9 +25,12 @@ from shared.models import ServerMetadata
 log = logging.getLogger(__name__)
 
 NAME = "sqlenv"
-DESCRIPTION = "Episodes in which an agent explores a read-only SQL database to answer a question in plain language"
-# What decides a reply beside data, limits and SQLite. tests/env_server/test_rules_version.py fails if
-# the outputs that a version stands for change without it.
+DESCRIPTION = (
+    "Episodes in which an agent explores a read-only SQL database to answer a question in plain "
+    "language"
+)
+# What decides a reply, beside data, limits and SQLite. tests/env_server/test_rules_version.py fails
+# if outputs change and their version does not.
 VERSIONS = {
     "environment": ENVIRONMENT_VERSION,
     "render": RENDER_VERSION,
@@ -38,7 +40,7 @@ VERSIONS = {
 
 
 def package_version() -> str:
-    """The installed version; a source tree that is not installed has none."""
+    """Return the installed version, or 0.0.0 for a source tree that is not installed."""
     try:
         return version(NAME)
     except PackageNotFoundError:
@@ -46,12 +48,12 @@ def package_version() -> str:
 
 
 def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
-    """Return what `GET /metadata` answers.
+    """Return the reply to `GET /metadata`.
 
-    `digest` covers all that a reply depends on: data, `VERSIONS`, SQL limits, the version of SQLite
-    and the default step budget. Servers of equal digest answer the same actions with the same bytes.
+    `digest` covers everything that a reply depends on: data, `VERSIONS`, SQL limits, SQLite's
+    version and the default step budget. Servers with equal digests give equal replies, to the byte.
     """
-    parts = {
+    rules = {
         "data": bank.data_digest,
         "versions": VERSIONS,
         "limits": bank.limits.digest(),
@@ -64,7 +66,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
         version=package_version(),
         reward_version=REWARD_VERSION,
         sqlite_version=bank.sqlite_version,
-        digest=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(),
+        digest=hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest(),
         data_digest=bank.data_digest,
         questions=bank.counts,
         databases=len(bank.databases),
@@ -75,6 +77,8 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
 
 @dataclass
 class Service:
+    """The parts of a running server."""
+
     settings: Settings
     metadata: ServerMetadata
     sql: SqlPool
@@ -83,69 +87,69 @@ class Service:
     _tasks: set["asyncio.Task[bytes]"] = field(default_factory=set, repr=False)
 
     def start(self, work: Coroutine[Any, Any, bytes]) -> "asyncio.Task[bytes]":
-        """Run it to its end, also where nobody waits for it any more."""
+        """Run work to its end, even if nobody awaits it any more."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def check_ready(self) -> None:
-        """`NotReady` unless episodes can start."""
+        """Raise `NotReady` unless episodes can start."""
         if self.pool.draining:
             raise NotReady("the server is shutting down", retry_after_s=1)
         if not self.sql.ready:
             raise NotReady("no SQL worker is up", retry_after_s=1)
 
     def drain(self) -> None:
-        """Start no further episode; those held go on. Safe in a signal handler."""
+        """Start no further episode; those in the pool continue. Safe in a signal handler."""
         self.pool.draining = True
 
     def refuse(self) -> None:
-        """Finish what is in flight and take nothing on. Safe in a signal handler."""
+        """Finish the requests in flight and refuse all others. Safe in a signal handler."""
         self.pool.draining = self.pool.closing = True
 
     @property
     def idle(self) -> bool:
-        """Whether no request for an episode is under way."""
+        """Whether no request for an episode is in flight."""
         return self.pool.in_flight == 0
 
     async def sweep_forever(self) -> None:
+        """Abandon idle episodes periodically."""
         while True:
             await asyncio.sleep(self.settings.sweep_interval_s)
             self.pool.sweep()
+
+    def log_totals(self) -> None:
+        """Log how episodes ended and how their answers were judged."""
+        for form, totals in self.pool.answers.totals().forms.items():
+            if totals.answered:
+                right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
+                log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
+        ended = ", ".join(
+            f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())
+        )
+        evicted = self.pool.counts["evicted"]
+        unfinished = len(self.pool)
+        log.info(
+            "episodes ended: %s; unfinished: %d, evicted: %d", ended or "none", unfinished, evicted
+        )
 
 
 @asynccontextmanager
 async def running(
     settings: Settings, bank: QuestionBank, metrics: Metrics | None = None
 ) -> AsyncIterator[Service]:
-    """A service with its SQL workers up and its leases watched, until the block ends. `metrics`
-    observes it."""
+    """Run a service, with its SQL workers and the sweeping of leases, until the block ends."""
     metadata = describe(bank, settings)
     metrics = metrics or Metrics()
     async with SqlPool(settings.sql_workers, bank.limits) as sql:
         pool = EpisodePool(bank, sql, settings, metadata.digest, metrics=metrics)
         service = Service(settings, metadata, sql, pool, metrics)
-        about = {
-            name: getattr(metadata, name)
-            for name in ("version", "reward_version", "sqlite_version", "digest")
-        }
-        metrics.observe(pool, sql, settings.capacity, about)
+        labels = {"version", "reward_version", "sqlite_version", "digest"}
+        metrics.observe(pool, sql, settings.capacity, metadata.model_dump(include=labels))
         sweeper = asyncio.create_task(service.sweep_forever())
         try:
             yield service
         finally:
             sweeper.cancel()
-            counts = ", ".join(
-                f"{count} {outcome}" for outcome, count in sorted(service.pool.ended.items())
-            )
-            for form, totals in service.pool.verdict_totals().forms.items():
-                if totals.answered:
-                    right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
-                    log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
-            log.info(
-                "episodes ended: %s; unfinished: %d, evicted: %d",
-                counts or "none",
-                len(service.pool),
-                service.pool.counts["evicted"],
-            )
+            service.log_totals()

@@ -22,7 +22,8 @@ from benchmarks.reward_hacking.policies import (
     most_common_answer,
     oracle,
 )
-from env_server.audit.replay import IN_FLIGHT, Sql, drive
+from env_server.audit.replay import IN_FLIGHT, Sql
+from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
@@ -67,13 +68,13 @@ async def play(
 ) -> StepResult:
     """The last reply of one episode."""
     env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
-    reply: StepResult = await drive(sql, env.reset_jobs(question_id=question.question_id))
+    reply: StepResult = await drive_async(env.reset_jobs(question_id=question.question_id), sql.run)
     rng = np.random.default_rng((SEED, *question.question_id.encode()))
     actions = policy(Scene(reply.observation, rng, question, constant))
     try:
         action = next(actions)
         while not reply.done:
-            reply = await drive(sql, env.step_jobs(action))
+            reply = await drive_async(env.step_jobs(action), sql.run)
             action = actions.send(reply.observation)
     except StopIteration:
         pass

@@ -8,15 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from env_server.environment import Jobs, SQLEnvironment
+from env_server.drive import drive_async
+from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import SqlJob, SqlResult
 from shared.errors import SQLEnvError
 from shared.models import StepResult
-
-T = TypeVar("T")
 
 IN_FLIGHT = 128  # episodes played side by side
 
@@ -41,17 +40,17 @@ async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[St
     (`SQLEnvError`)."""
     env = SQLEnvironment(bank)
     replies: list[StepResult] = [
-        await drive(
-            sql,
+        await drive_async(
             env.reset_jobs(
                 question_id=episode.question_id,
                 step_budget=episode.step_budget,
                 episode_id="replay",
             ),
+            sql.run,
         )
     ]
     for action in episode.actions:
-        replies.append(await drive(sql, env.step_jobs(action)))
+        replies.append(await drive_async(env.step_jobs(action), sql.run))
     return replies
 
 
@@ -70,13 +69,3 @@ async def replay(
     while group := list(islice(waiting, in_flight)):
         for replies in await asyncio.gather(*map(attempt, group)):
             yield replies
-
-
-async def drive(sql: Sql, jobs: Jobs[T]) -> T:
-    """Run a generator of jobs to its end, sending each job to `sql`."""
-    try:
-        job = next(jobs)
-        while True:
-            job = jobs.send(await sql.run(job))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

@@ -33,7 +33,7 @@ async def metrics(request: Request) -> Response:
 async def verdict_totals(request: Request) -> Response:
     """How many answers each standard calls right, those given as SQL apart. Training uses
     `training_standard`."""
-    return json_reply(to_json(service_of(request).pool.verdict_totals()))
+    return json_reply(to_json(service_of(request).pool.answers.totals()))
 
 
 @operator.get(

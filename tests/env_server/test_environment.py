@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from env_server.environment import SQLEnvironment, drive, find_table
+from env_server.drive import drive, drive_async
+from env_server.environment import SQLEnvironment, find_table
 from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlPool, SqlResult, SqlRunner
 from shared.actions import ActionType, SQLAction
@@ -235,19 +236,10 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
         async with SqlPool(2) as pool:
             env = SQLEnvironment(QuestionBank.load(tiny_data))
 
-            async def play(jobs: Any) -> Any:
-                try:
-                    job = next(jobs)
-                    while True:
-                        job = jobs.send(await pool.run(job))
-                except StopIteration as end:
-                    return end.value
-
-            found = [
-                (await play(env.reset_jobs(question_id="shop-5", episode_id="e"))).model_dump_json()
-            ]
+            jobs = env.reset_jobs(question_id="shop-5", episode_id="e")
+            found = [(await drive_async(jobs, pool.run)).model_dump_json()]
             for action in EPISODE:
-                found.append((await play(env.step_jobs(action))).model_dump_json())
+                found.append((await drive_async(env.step_jobs(action), pool.run)).model_dump_json())
             return found
 
     assert asyncio.run(in_workers()) == replies
@@ -330,7 +322,7 @@ def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy",
+    "actions",
     [
         ["QUERY: SELECT 1"] * 15,
         [f"QUERY: SELECT {i}" for i in range(15)],
@@ -342,10 +334,10 @@ def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
         ["ANSWER: 0"],
     ],
 )
-def test_farming_does_not_pay(env: SQLEnvironment, policy: list[str]) -> None:
+def test_reward_hacking_does_not_pay(env: SQLEnvironment, actions: list[str]) -> None:
     for question in ("shop-3", "shop-4", "shop-5", "zoo-2"):
         env.reset(question_id=question)
-        for action in policy:
+        for action in actions:
             result = env.step(action)
         assert result.info.ledger.operational <= 0.05
         assert result.info.ledger.total <= 0.15

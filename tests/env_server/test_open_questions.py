@@ -84,7 +84,7 @@ def test_it_is_got_by_its_id_alone(tmp_path: Path) -> None:
     }
     with pytest.raises(UnknownQuestion):
         bank.pick(split="open")
-    with pytest.raises(UnknownQuestion, match=r"'open-1' is an open one"):
+    with pytest.raises(UnknownQuestion, match=r"'open-1' is open"):
         bank.with_gold("open-1")
     assert bank.with_gold("shop-1").gold_answer == 5
 
@@ -166,7 +166,7 @@ def test_over_http_it_is_rebuilt_repeated_and_reported(data: Path) -> None:
         assert 'outcome="answered"} 2.0' in client.get("/metrics").text
         refused = client.post("/reset", json={"db_id": "shop"})
         assert refused.status_code == 404
-        assert "the splits are none" in refused.json()["error"]["message"]
+        assert "splits: none" in refused.json()["error"]["message"]
         assert begun["reward"] is None
         assert client.get("/metadata").json()["questions"] == {"open": 1}
 

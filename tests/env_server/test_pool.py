@@ -254,7 +254,7 @@ async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
         await driver.reset(name)
         await driver.step("ANSWER: x", 0, name)
     assert driver.pool.counts["evicted"] == 2
-    assert [driver.pool._held(name) is None for name in "abcd"] == [True, True, False, False]
+    assert [driver.pool._find(name) is None for name in "abcd"] == [True, True, False, False]
 
 
 async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:

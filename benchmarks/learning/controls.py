@@ -25,9 +25,9 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult, PromptRow
 from trainer.evaluation.inputs import check_resumed_data, load_inputs
 from trainer.evaluation.measure import connected
-from trainer.grpo.train import limit_threads
 from trainer.run.folder import Run
 from trainer.run.summary import model_digest
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 from trainer.runtime.models import load_model_and_tokenizer
 

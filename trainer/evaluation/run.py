@@ -19,10 +19,10 @@ from trainer.evaluation.play import play_missing, player, questions_of, tasks
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
-from trainer.grpo.train import limit_threads
 from trainer.run.console import bar, number
 from trainer.run.folder import check_writable, write_json
 from trainer.run.summary import versions
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 
 

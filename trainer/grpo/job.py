@@ -48,13 +48,7 @@ from trainer.grpo.callbacks import (
     spent_at,
 )
 from trainer.grpo.live.callback import recorded_failures
-from trainer.grpo.train import (
-    build_trainer,
-    finished,
-    limit_threads,
-    run_training_with_metrics,
-    save_trained,
-)
+from trainer.grpo.train import build_trainer, finished, run_training_with_metrics, save_trained
 from trainer.report.page import report
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import (
@@ -90,6 +84,7 @@ from trainer.run.summary import (
     waited_s,
 )
 from trainer.run.transcripts import transcripts
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks, check_same_settings, joined
 

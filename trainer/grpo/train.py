@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
@@ -21,7 +19,6 @@ from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.loop import EpisodeClient, RolloutStats, rollout_func
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
-from trainer.runtime.cpu_budget import usable_threads
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
@@ -29,13 +26,6 @@ from trainer.runtime.ranks import Ranks, rank_lost
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
 CHECKPOINTS_KEPT = 2
-
-
-def limit_threads(processes: int = 1) -> int:
-    """Keep torch at the cores that there are, shared by this machine's `processes`. The number of
-    its threads."""
-    torch.set_num_threads(usable_threads(torch.get_num_threads(), processes))
-    return torch.get_num_threads()
 
 
 def build_trainer(

@@ -100,7 +100,7 @@ def local_agent(
     """A model of this machine. `ModelLoadError` names what is missing."""
     from transformers.utils import logging
 
-    from trainer.grpo.train import limit_threads
+    from trainer.runtime.cpu_budget import limit_threads
 
     logging.disable_progress_bar()
     limit_threads()

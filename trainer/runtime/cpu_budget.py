@@ -29,3 +29,11 @@ def usable_threads(threads: int, processes: int = 1) -> int:
     if "OMP_NUM_THREADS" in os.environ:
         return threads
     return max(1, min(threads, usable_cores() // processes))
+
+
+def limit_threads(processes: int = 1) -> int:
+    """Limit torch to this process's share of the cores; return the number of its threads."""
+    import torch
+
+    torch.set_num_threads(usable_threads(torch.get_num_threads(), processes))
+    return torch.get_num_threads()

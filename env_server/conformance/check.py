@@ -1,5 +1,4 @@
-"""A check: a named coroutine over a `Wire` that raises `Failed` or `Skipped`. `run` makes findings
-of them."""
+"""A check: a named coroutine over a `Wire` that raises `Failed` or `Skipped`."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +16,7 @@ Body = Callable[[Wire], Awaitable[str | None]]
 
 @dataclass(frozen=True)
 class Check:
-    """`body` may return a remark for the table."""
+    """One check. `body` may return a remark for the table."""
 
     group: str
     name: str
@@ -25,15 +24,14 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a check found. `detail`: why it failed or was left out, or a remark; `seconds` of wall
-    time."""
+class CheckResult:
+    """The result of a check. `detail`: why it failed or was skipped, or a remark."""
 
     group: str
     name: str
     status: Status
     detail: str
-    seconds: float
+    seconds: float  # wall time
 
 
 class Registry:
@@ -52,16 +50,13 @@ class Registry:
 
 
 async def run(
-    wire: Wire, checks: Iterable[Check], tell: Callable[[Finding], None] = lambda _: None
-) -> list[Finding]:
-    """Make each check, one after the other; `tell` hears of each finding at once.
-
-    A server that stops answering fails the check and leaves out the rest.
-    """
-    findings: list[Finding] = []
+    wire: Wire, checks: Iterable[Check], on_result: Callable[[CheckResult], None] = lambda _: None
+) -> list[CheckResult]:
+    """Run the checks in order. A server that stops answering fails one check and skips the rest."""
+    results: list[CheckResult] = []
     gone = False
     for check in checks:
-        began = time.monotonic()
+        start = time.monotonic()
         status: Status = "ok"
         try:
             if gone:
@@ -71,29 +66,23 @@ async def run(
             status, detail = "skip", str(reason)
         except ServerUnreachable as error:
             status, detail = "FAIL", error.message
-            gone = not await answers(wire)
+            gone = not await _answers(wire)
         except Failed as error:
             status, detail = "FAIL", str(error)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            status, detail = (
-                "FAIL",
-                f"a {error.title} with a wrong {where}: {first['msg']}, not {brief(first['input'])}",
-            )
+            field, value = ".".join(map(str, first["loc"])), brief(first["input"])
+            status = "FAIL"
+            detail = f"invalid field {field} of a {error.title}: {first['msg']}, got {value}"
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            status, detail = (
-                "FAIL",
-                f"a reply lacks what was to be read of it: {type(error).__name__} {error}",
-            )
-        finding = Finding(check.group, check.name, status, detail, time.monotonic() - began)
-        findings.append(finding)
-        tell(finding)
-    return findings
+            status, detail = "FAIL", f"malformed reply: {type(error).__name__} {error}"
+        result = CheckResult(check.group, check.name, status, detail, time.monotonic() - start)
+        results.append(result)
+        on_result(result)
+    return results
 
 
-async def answers(wire: Wire) -> bool:
-    """Whether the server can still be reached."""
+async def _answers(wire: Wire) -> bool:
     try:
         await wire.send("GET", "/health")
     except ServerUnreachable:

@@ -1,122 +1,153 @@
 """`python -m env_server conformance`."""
 
 import asyncio
-import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
+from rich.table import Table
 
 from env_server.conformance import corpus
-from env_server.conformance.check import Check, Finding, run
+from env_server.conformance.check import Check, CheckResult, run
+from env_server.conformance.determinism import determinism
 from env_server.conformance.episodes import plays, replays, steps
 from env_server.conformance.errors import errors
 from env_server.conformance.gold import gold, with_data
 from env_server.conformance.jail import checks as jail_checks
-from env_server.conformance.report import as_json, line, passed, summary
-from env_server.conformance.same import determinism
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
+from shared.console import failure, print_line, progress_bar, table_console, write_json
 from shared.errors import DataError, ServerUnreachable, Unauthorized, from_wire
 
 GROUPS = ("play", "steps", "replay", "determinism", "errors", "gold", "hostile")
 
+_console = table_console()
 
-def all_checks(queries: list[corpus.Hostile], data_dir: Path | None = None) -> list[Check]:
-    """Every check, in the order of `GROUPS`. Raises a `DataError` for a data directory that is
-    none."""
-    found = [
-        check
-        for registry in (plays, steps, replays, determinism, errors, gold)
-        for check in registry.checks
-    ]
-    return [*found, *([with_data(data_dir)] if data_dir is not None else []), *jail_checks(queries)]
+
+def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None) -> list[Check]:
+    """Return every check, in the order of `GROUPS`. Raises `DataError` for a bad data directory."""
+    registries = (plays, steps, replays, determinism, errors, gold)
+    checks = [check for registry in registries for check in registry.checks]
+    if data_dir is not None:
+        checks.append(with_data(data_dir))
+    return [*checks, *jail_checks(queries)]
 
 
 def conformance(
-    url: Annotated[str, typer.Option(help="The server's base URL.")],
+    url: Annotated[str, typer.Option(help="Base URL of the server.")],
     only: Annotated[
-        list[str] | None, typer.Option(help=f"A group of checks: {', '.join(GROUPS)}. Repeatable.")
+        list[str] | None, typer.Option(help=f"Group of checks: {', '.join(GROUPS)}. Repeatable.")
     ] = None,
     hostile_dir: Annotated[
         Path | None,
         typer.Option(
-            "--hostile", help="A directory of hostile queries [default: the project's own]."
+            "--hostile", help="Directory of hostile queries.", show_default="the ones included"
         ),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--data", help="The data that the server plays, to look for their gold in replies."
-        ),
+        typer.Option("--data", help="The server's data directory: search replies for its gold."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the findings to this file too.")
+    report: Annotated[
+        Path | None, typer.Option("--json", "--out", help="Write the results to this JSON file.")
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds to wait for a reply.")
+        float, typer.Option("--timeout-s", "--timeout", min=1, help="Seconds to wait for a reply.")
     ] = 60.0,
     api_key: Annotated[
-        str | None,
-        typer.Option(help="The server's key, where it has one.", show_default="SQLENV_API_KEY"),
+        str | None, typer.Option(help="The server's API key.", show_default="SQLENV_API_KEY")
     ] = None,
 ) -> None:
-    """Check a running server, of any make, over HTTP alone: whether it speaks the wire, and whether
-    its verdicts can be trusted. Prints a line a check. Exit status 1 where one fails.
+    """Check a running server, any implementation, over HTTP.
+
+    Exit status: 0 if all checks pass, 1 if one fails or the checks cannot run.
     """
     try:
         queries = corpus.load(hostile_dir or corpus.DIRECTORY)
         checks = all_checks(queries, data_dir)
     except (corpus.CorpusError, DataError) as error:
-        raise _failure(str(error)) from None
+        raise failure(error) from None
     if unknown := sorted(set(only or ()) - set(GROUPS)):
-        raise _failure(
-            f"no group of checks is called {unknown[0]!r}; the groups are {', '.join(GROUPS)}"
-        )
+        raise failure(f"no group of checks {unknown[0]!r}; the groups are {', '.join(GROUPS)}")
     checks = [check for check in checks if not only or check.group in only]
     try:
-        findings = asyncio.run(_run(url, checks, timeout_s, bearer(api_key)))
+        with progress_bar("checking") as bar:
+            results = asyncio.run(_run(url, checks, timeout_s, bearer(api_key), bar))
     except Unauthorized as error:
-        raise _failure(error.message) from None
+        raise failure(error.message) from None
     except ServerUnreachable as error:
-        raise _failure(f"{error.message}; is a server running there?") from None
+        raise failure(f"{error.message}; is a server running?") from None
     except httpx.InvalidURL as error:
-        raise _failure(
-            f"{url!r} is no URL ({error}); expected one like http://127.0.0.1:8000"
-        ) from None
-    typer.echo(summary(findings))
-    if json_file is not None:
-        try:
-            json_file.write_text(
-                json.dumps(as_json(url, findings), indent=1) + "\n", encoding="utf-8"
-            )
-        except OSError as error:
-            raise _failure(f"can't write {json_file}: {error.strerror}") from None
-    if not passed(findings):
+        example = "expected one like http://127.0.0.1:8000"
+        raise failure(f"{url!r} is no URL ({error}); {example}") from None
+    ok = passed(results)
+    _print_results(results, ok)
+    rows = [asdict(result) for result in results]
+    write_json(report, {"url": url, "ok": ok, "findings": rows})
+    if not ok:
         raise typer.Exit(1)
 
 
 async def _run(
-    url: str, checks: list[Check], timeout_s: float, headers: dict[str, str]
-) -> list[Finding]:
+    url: str,
+    checks: Sequence[Check],
+    timeout_s: float,
+    headers: dict[str, str],
+    progress: Callable[[int, int], None],
+) -> list[CheckResult]:
     async with httpx.AsyncClient(
         base_url=url.rstrip("/"), timeout=timeout_s, headers=headers
     ) as client:
         wire = Wire(client)
-        # None of these is a finding: unreachable from the start, another program's server or path,
-        # a wrong key.
-        health, reply = await wire.send("GET", "/health"), await wire.send("GET", "/metadata")
-        if health.status == reply.status == HTTPStatus.NOT_FOUND:
-            raise _failure(
-                f"{url} has neither /health nor /metadata: it is the base URL of no such server"
+        # Not results of a check: unreachable from the start, another program's server, a wrong key.
+        health, metadata = await wire.send("GET", "/health"), await wire.send("GET", "/metadata")
+        if health.status == metadata.status == HTTPStatus.NOT_FOUND:
+            raise failure(
+                f"{url} has neither /health nor /metadata: it is not a SQLEnv server's base URL"
             )
-        if reply.status == Unauthorized.status:
-            raise from_wire(reply.body, reply.status, url)
-        return await run(wire, checks, lambda finding: typer.echo(line(finding)))
+        if metadata.status == Unauthorized.status:
+            raise from_wire(metadata.body, metadata.status, url)
+        done = 0
+
+        def count(_: CheckResult) -> None:
+            nonlocal done
+            done += 1
+            progress(done, len(checks))
+
+        return await run(wire, checks, count)
 
 
-def _failure(message: str) -> typer.Exit:
-    typer.echo(f"error: {message}", err=True)
-    return typer.Exit(1)
+def passed(results: Sequence[CheckResult]) -> bool:
+    """Return whether something was checked and nothing failed."""
+    statuses = {result.status for result in results}
+    return "ok" in statuses and "FAIL" not in statuses
+
+
+def _print_results(results: Sequence[CheckResult], ok: bool) -> None:
+    table = Table(title="Checks", title_justify="left")
+    table.add_column("")
+    table.add_column("group")
+    table.add_column("check", max_width=64, no_wrap=True)
+    table.add_column("ms", justify="right")
+    table.add_column("remark", overflow="fold")
+    for result in results:
+        remark = "see below" if result.status == "FAIL" else result.detail
+        milliseconds = f"{1000 * result.seconds:,.0f}"
+        table.add_row(result.status, result.group, result.name, milliseconds, remark)
+    _console.print(table)
+    for result in results:
+        if result.status == "FAIL":
+            print_line(_console, f"FAIL {result.group}: {result.name}\n     {result.detail}")
+    counts = {
+        status: sum(result.status == status for result in results)
+        for status in ("ok", "FAIL", "skip")
+    }
+    seconds = sum(result.seconds for result in results)
+    line = (
+        f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {seconds:.1f} s"
+    )
+    print_line(_console, f"{'passed' if ok else 'FAILED'}: {line}")

@@ -1,5 +1,4 @@
-"""No gold in replies: by their fields and by what they give away; where the data are known, by the
-gold's own text."""
+"""No gold in replies: neither in field names nor in behaviour nor, with the data, as text."""
 
 import json
 import re
@@ -8,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from env_server.conformance.check import Check, Registry
+from env_server.conformance.episodes import WRONG
 from env_server.conformance.wire import Skipped, Wire, brief, expect, tables_of
 from shared.dataset import Question, load_splits
 
 gold = Registry("gold")
 
-_TELLING = re.compile(r"gold|solution|expected|correct_answer|reference", re.IGNORECASE)
-_SHORT = 4  # a shorter answer is found in a reply by chance
-QUESTIONS = 25  # of the data, whose gold is looked for
+_REVEALING = re.compile(r"gold|solution|expected|correct_answer|reference", re.IGNORECASE)
+_ABOUT_REWARDS = re.compile(r"potential|progress|correctness|reward", re.IGNORECASE)
+_MIN_CHARS = 4  # a shorter answer occurs in replies by chance
+QUESTIONS = 25  # of the data, whose gold is searched for
 
 
 def field_names(value: Any) -> Iterator[str]:
-    """The names of all fields of a JSON value, at any depth."""
+    """Yield the names of all fields of a JSON value, at any depth."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield str(name)
@@ -30,102 +31,82 @@ def field_names(value: Any) -> Iterator[str]:
 
 
 async def every_reply(wire: Wire, **fields: Any) -> list[tuple[str, bytes]]:
-    """What an agent that knows nothing gets to see of a question, from the reset to a wrong answer:
-    (what, bytes)."""
-    episode = await wire.begin(step_budget=9, **fields)
-    tables = tables_of(episode.reset.observation.schema_info)
-    wrong = "ANSWER: surely not this, 31337"
-    actions = [
-        f"DESCRIBE: {tables[0]}",
-        "QUERY: SELECT 1",
-        "QUERY: SELECT",
-        "DESCRIBE: nothing",
-        wrong,
-    ]
+    """Play a question without knowledge up to a wrong answer. Returns (request, reply) pairs."""
+    episode = await wire.start(step_budget=9, **fields)
+    table = tables_of(episode.reset.observation.schema_info)[0]
+    queries = ["QUERY: SELECT 1", "QUERY: SELECT"]
+    actions = [f"DESCRIBE: {table}", *queries, "DESCRIBE: nothing", WRONG]
     seen = [("the reset", episode.reset.model_dump_json().encode())]
     for action in actions:
         seen.append((action, wire.ok(await wire.step(episode, action), action).content))
-    for what, path in (
-        ("the state", "/state"),
-        ("the metadata", "/metadata"),
-        ("the schema", "/schema"),
-    ):
-        reply = await wire.send(
-            "GET", path, params={"episode_id": episode.episode_id} if path == "/state" else None
-        )
-        seen.append((what, reply.content))
-    seen.append(
-        (
-            "a step after the end",
-            (await wire.step(episode, "QUERY: SELECT 1", len(actions))).content,
-        )
-    )
+    state = {"episode_id": episode.episode_id}
+    for path, params in (("/state", state), ("/metadata", None), ("/schema", None)):
+        seen.append((f"GET {path}", (await wire.send("GET", path, params=params)).content))
+    late = await wire.step(episode, "QUERY: SELECT 1", len(actions))
+    seen.append(("a step after the end", late.content))
     await wire.end(episode)
     return seen
 
 
 @gold("no field of any reply is named after gold")
 async def _names(wire: Wire) -> None:
-    for what, content in await every_reply(wire):
-        telling = sorted(name for name in field_names(json.loads(content)) if _TELLING.search(name))
-        expect(not telling, f"{what} has the fields {', '.join(telling)}")
+    for request, content in await every_reply(wire):
+        names = sorted(filter(_REVEALING.search, field_names(json.loads(content))))
+        expect(not names, f"{request} has the fields {', '.join(names)}")
 
 
-@gold("wrong answers are told apart by nothing but themselves")
+@gold("replies to different wrong answers are equal")
 async def _wrong(wire: Wire) -> None:
     replies = []
     for answer in ("surely not this, 31337", '["a", "b"]', "1234567.891"):
-        episode = await wire.begin()
+        episode = await wire.start()
         reply = wire.ok(await wire.step(episode, f"ANSWER: {answer}", 0), "an answer").body
         if reply["info"]["outcome"] == "correct":
             raise Skipped(f"the answer of question {episode.question_id} happens to be {answer!r}")
         reply["observation"]["action_history"] = []
         replies.append(reply)
         await wire.end(episode)
-    expect(
-        all(reply == replies[0] for reply in replies), "two wrong answers were answered differently"
-    )
+    equal = all(reply == replies[0] for reply in replies)
+    expect(equal, "two wrong answers were answered differently")
 
 
-@gold("before the end the agent's part says nothing of how near it is")
+@gold("before the end, observations do not reveal rewards")
 async def _observation(wire: Wire) -> None:
-    episode = await wire.begin(step_budget=5)
+    episode = await wire.start(step_budget=5)
     reply = wire.ok(await wire.step(episode, "QUERY: SELECT 1 AS one", 0), "a step").body
     texts = [value for value in reply["observation"].values() if isinstance(value, str)]
-    leaks = [
-        text
-        for text in texts
-        if re.search(r"potential|progress|correctness|reward", text, re.IGNORECASE)
-    ]
-    expect(not leaks, f"an observation's text speaks of rewards: {brief(leaks)}")
+    leaks = list(filter(_ABOUT_REWARDS.search, texts))
+    expect(not leaks, f"an observation's text mentions rewards: {brief(leaks)}")
     await wire.end(episode)
 
 
 def with_data(data_dir: Path) -> Check:
-    """The check that looks for the gold of a data directory. `DataError` where there is none."""
+    """Return the check that searches for a data directory's gold. `DataError` if it has no data."""
     questions = [question for split in load_splits(data_dir).values() for question in split]
 
     async def body(wire: Wire) -> str:
         chosen = questions[:: max(1, len(questions) // QUESTIONS)]
-        seen = [[(what, text_of(reply)) for what, reply in await every_reply(wire, question_id=question.question_id)]
-                for question in chosen]  # fmt: skip
+        seen = [
+            [
+                (request, searchable(reply))
+                for request, reply in await every_reply(wire, question_id=question.question_id)
+            ]
+            for question in chosen
+        ]
         for number, (question, replies) in enumerate(zip(chosen, seen, strict=True)):
-            others = " ".join(text for _, text in seen[number - 1])  # what replies hold anyway
+            others = " ".join(text for _, text in seen[number - 1])  # in replies anyway
             for name, secret in secrets(question):
-                for what, text in replies:
-                    found = secret in text and secret not in others
-                    expect(
-                        not found,
-                        f"question {question.question_id}: {what} holds the {name}, {brief(secret, 60)}",
-                    )
+                for request, text in replies:
+                    leaked = secret in text and secret not in others
+                    where = f"question {question.question_id}: {request}"
+                    expect(not leaked, f"{where} holds the {name}, {brief(secret, 60)}")
         return f"{len(chosen)} questions"
 
-    return Check("gold", "no reply holds a question's gold SQL or answer before it was found", body)
+    return Check("gold", "no reply holds a question's gold SQL or answer", body)
 
 
-def text_of(reply: bytes) -> str:
-    """A reply for a search: lower-case, on one line, without the names of tables and columns that
-    it shows."""
+def searchable(reply: bytes) -> str:
+    """Return a reply in lower case on one line, without the names of tables and columns."""
     body = json.loads(reply)
     seen = body.get("observation") if isinstance(body, dict) else None
     if isinstance(seen, dict) and isinstance(seen.get("result"), str):
@@ -134,16 +115,13 @@ def text_of(reply: bytes) -> str:
 
 
 def secrets(question: Question) -> Iterator[tuple[str, str]]:
-    """(name, text as `text_of` would have it) of what no reply may hold.
+    """Yield (name, `searchable` text) of what no reply may hold.
 
-    An answer that is short, a number or part of the question is left out: its text tells nothing.
+    Leaves out an answer that is short, a number or part of the question: it reveals nothing.
     """
     for name, value in (("gold SQL", question.gold_sql), ("gold answer", question.gold_answer)):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         text = " ".join(json.dumps(text, ensure_ascii=False)[1:-1].lower().split())
-        if (
-            len(text) >= _SHORT
-            and not text.isdecimal()
-            and text not in question.question_text.lower()
-        ):
+        known = text.isdecimal() or text in question.question_text.lower()
+        if len(text) >= _MIN_CHARS and not known:
             yield name, text

@@ -1,14 +1,12 @@
-"""The hostile queries against a server: their outcomes, and that another episode is answered all
-the while.
+"""The hostile queries against a server: their outcomes, and that other episodes are answered.
 
-**How long others wait** is measured from here: while a hostile query is in flight, an episode on
-the same database takes one step after the other. The median of their times must be 100 ms or less.
-A query that holds the others up shows in the median, since they step one at a time and so wait most
-of that while; a hiccup of a busy machine does not. Where the median is higher (a query that is
-refused at once leaves time for one step alone) it is sent again, five times at most, and one that
-is low will do: a server that lets others wait does so each time. And on a machine so busy that the
-same step takes long without any such query (the control, measured there and then), three times that
-is allowed.
+While a hostile query is in flight, an episode on the same database takes one step after the other;
+the median of their times must be 100 ms or less. A query that delays others shows in the median,
+since a step waits for most of that time; a hiccup of a busy machine does not. If the median is
+higher (a query that is refused at once leaves time for one step only), the query is sent up to five
+more times, and one low median suffices: a server that delays others does so every time. On a
+machine where the same step is slow without a hostile query (the control, measured at that moment),
+three times the control is allowed.
 """
 
 import asyncio
@@ -22,23 +20,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from env_server.conformance.check import Check
-from env_server.conformance.corpus import SHOWN, Hostile
-from env_server.conformance.wire import Episode, Failed, Reply, Wire, brief, expect, tables_of
+from env_server.conformance.corpus import SHOWN, HostileQuery
+from env_server.conformance.wire import Failed, Reply, Wire, WireEpisode, brief, expect, tables_of
 from shared.sqltext import quote_identifier
 
 MAX_WAIT_S = 0.1  # of another episode's step, the median
 TRIES = 6
 CONTROLS = 5  # steps of a control
-CONTROL_TIMES = 3
+CONTROL_FACTOR = 3
 PROBES = 90  # steps of one probing episode
-TABLES = 12  # looked at for the one with the most rows
+TABLES = 12  # considered in the search for the one with the most rows
 
 _PATH = re.compile(r"(?:^|[\s'\"(=:])(?:/[\w.@+-]+){2,}|\b[A-Za-z]:\\|\.(?:sqlite|db)\b")
-Watch = Callable[[Hostile], Awaitable[None]]
+AfterQuery = Callable[[HostileQuery], Awaitable[None]]
 
 
 @dataclass
-class Place:
+class Target:
     """Where the queries go: a question, and a table of its database."""
 
     question_id: str
@@ -48,48 +46,40 @@ class Place:
 
 @dataclass
 class Bystander:
-    """An episode that goes on stepping. `waits` are seconds, of every step."""
+    """An episode that keeps stepping. `waits`: the seconds of every step."""
 
     wire: Wire
-    place: Place
-    episode: Episode | None = None
+    target: Target
+    episode: WireEpisode | None = None
     taken: int = 0
     shown: str | None = None
     waits: list[float] = field(default_factory=list)
 
     async def step(self) -> float:
-        """One step. -> seconds. `Failed` where it is not answered as the first was."""
+        """Take one step and return its seconds. `Failed` if its reply differs from the first."""
         if self.episode is None or self.taken >= PROBES:
             await self.close()
-            self.episode = await self.wire.begin(
-                step_budget=PROBES + 1, question_id=self.place.question_id
-            )
+            question_id = self.target.question_id
+            self.episode = await self.wire.start(step_budget=PROBES + 1, question_id=question_id)
             self.taken = 0
-        quoted = quote_identifier(self.place.table)
-        began = time.monotonic()
-        reply = await self.wire.step(
-            self.episode, f"QUERY: SELECT count(*) AS rows FROM {quoted}", self.taken
-        )
-        took = time.monotonic() - began
+        action = f"QUERY: SELECT count(*) AS rows FROM {quote_identifier(self.target.table)}"
+        start = time.monotonic()
+        reply = await self.wire.step(self.episode, action, self.taken)
+        wait = time.monotonic() - start
         self.taken += 1
         result = self.wire.ok(reply, "another episode's step").body["observation"]["result"]
         self.shown = self.shown or result
-        expect(
-            result and result == self.shown,
-            f"another episode was shown {brief(result)}, not {brief(self.shown)}",
-        )
-        self.waits.append(took)
-        return took
+        same = result and result == self.shown
+        expect(same, f"another episode was shown {brief(result)}, not {brief(self.shown)}")
+        self.waits.append(wait)
+        return wait
 
     async def allowed_s(self, median: float) -> float:
-        """How high a median may be: `MAX_WAIT_S`, or three times the control's, which is measured
-        if it is needed."""
+        """Return how high a median may be. Measures a control only if it exceeds `MAX_WAIT_S`."""
         if median <= MAX_WAIT_S:
             return MAX_WAIT_S
-        return max(
-            MAX_WAIT_S,
-            CONTROL_TIMES * statistics.median([await self.step() for _ in range(CONTROLS)]),
-        )
+        control = statistics.median([await self.step() for _ in range(CONTROLS)])
+        return max(MAX_WAIT_S, CONTROL_FACTOR * control)
 
     async def close(self) -> None:
         if self.episode is not None:
@@ -97,43 +87,40 @@ class Bystander:
             self.episode = None
 
 
-async def find_place(wire: Wire) -> Place:
-    """The question of seed 0 and the table of its database that has the most rows; `Failed` where
-    none has two."""
-    episode = await wire.begin(step_budget=2 * TABLES)
-    best: tuple[int, str] = (0, "")
+async def find_target(wire: Wire) -> Target:
+    """Return the question of seed 0 and its largest table; `Failed` if none has two rows."""
+    episode = await wire.start(step_budget=2 * TABLES)
+    largest: tuple[int, str] = (0, "")
     tables = tables_of(episode.reset.observation.schema_info)[:TABLES]
     for number, table in enumerate(tables):
-        quoted = quote_identifier(table)
-        reply = wire.ok(
-            await wire.step(episode, f"QUERY: SELECT count(*) FROM {quoted}", number), "a count"
-        )
+        action = f"QUERY: SELECT count(*) FROM {quote_identifier(table)}"
+        reply = wire.ok(await wire.step(episode, action, number), "a count")
         rows = reply.body["observation"]["result"].partition("\n")[2]
-        best = max(best, (int(rows), table)) if rows.isdecimal() else best
+        largest = max(largest, (int(rows), table)) if rows.isdecimal() else largest
+    question = episode.question_id
     expect(
-        best[0] >= 2,
-        f"no table of question {episode.question_id} has two rows; the hostile queries need one",
+        largest[0] >= 2, f"no table of question {question} has two rows, as hostile queries need"
     )
-    quoted = quote_identifier(best[1])
-    reply = wire.ok(
-        await wire.step(episode, f"QUERY: SELECT * FROM {quoted} LIMIT 1", len(tables)), "a row"
-    )
+    action = f"QUERY: SELECT * FROM {quote_identifier(largest[1])} LIMIT 1"
+    reply = wire.ok(await wire.step(episode, action, len(tables)), "a row")
     column = reply.body["observation"]["result"].partition("\n")[0].split(" | ")[0]
     await wire.end(episode)
-    return Place(episode.question_id, best[1], column)
+    return Target(question, largest[1], column)
 
 
-def checks(queries: Iterable[Hostile], after: Watch | None = None) -> list[Check]:
-    """A check a query, and one of how long others waited in all. `after` is awaited after each
-    query's first try."""
-    state: dict[str, Bystander] = {}
+def checks(queries: Iterable[HostileQuery], after: AfterQuery | None = None) -> list[Check]:
+    """Return one check per query, and one of how long others waited in total.
+
+    `after` is awaited after each query's first try.
+    """
+    bystanders: list[Bystander] = []
 
     async def bystander(wire: Wire) -> Bystander:
-        if "it" not in state:
-            state["it"] = Bystander(wire, await find_place(wire))
-        return state["it"]
+        if not bystanders:
+            bystanders.append(Bystander(wire, await find_target(wire)))
+        return bystanders[0]
 
-    def check(query: Hostile) -> Check:
+    def check(query: HostileQuery) -> Check:
         async def body(wire: Wire) -> str:
             return await attack(wire, query, await bystander(wire), after)
 
@@ -143,46 +130,41 @@ def checks(queries: Iterable[Hostile], after: Watch | None = None) -> list[Check
         other = await bystander(wire)
         await other.step()
         waits = sorted(other.waits)
-        at = {
-            share: 1000 * waits[min(len(waits) - 1, int(share * len(waits)))]
-            for share in (0.5, 0.95, 1.0)
-        }
-        allowed_ms = 1000 * await other.allowed_s(at[0.5] / 1000)
-        await other.close()
-        expect(
-            at[0.5] <= allowed_ms,
-            f"half of another episode's steps took more than {at[0.5]:.0f} ms",
+        median, high, longest = (
+            waits[min(len(waits) - 1, int(share * len(waits)))] for share in (0.5, 0.95, 1.0)
         )
-        return f"{len(waits)} steps: median {at[0.5]:.0f} ms, 95 % {at[0.95]:.0f} ms, longest {at[1.0]:.0f} ms"
+        allowed = await other.allowed_s(median)
+        await other.close()
+        slow = f"half of another episode's steps took more than {1000 * median:.0f} ms"
+        expect(median <= allowed, slow)
+        times = (f"{name} {1000 * wait:.0f} ms" for name, wait in
+                 (("median", median), ("95 %", high), ("longest", longest)))  # fmt: skip
+        return f"{len(waits)} steps: {', '.join(times)}"
 
-    return [
-        *map(check, queries),
-        Check("hostile", "other episodes were answered all the while", summary),
-    ]
+    whole = Check("hostile", "other episodes were answered all the time", summary)
+    return [*map(check, queries), whole]
 
 
-async def attack(wire: Wire, query: Hostile, other: Bystander, after: Watch | None) -> str:
-    """Send a query, see that its outcome is right and that `other` is answered. -> a remark."""
+async def attack(
+    wire: Wire, query: HostileQuery, other: Bystander, after: AfterQuery | None
+) -> str:
+    """Send a query; check its outcome and that `other` is answered. Returns a remark."""
     median = 0.0
     for attempt in range(TRIES):
         file = str(Path(tempfile.gettempdir()) / f"conformance-{uuid.uuid4().hex}")
-        episode = await wire.begin(step_budget=3, question_id=other.place.question_id)
-        sql = query.statement(other.place.table, other.place.column, file)
-        reply, waits = await watched(
-            wire.step(episode, {"action_type": "QUERY", "argument": sql}, 0), other
-        )
+        episode = await wire.start(step_budget=3, question_id=other.target.question_id)
+        sql = query.statement(other.target.table, other.target.column, file)
+        action = {"action_type": "QUERY", "argument": sql}
+        reply, waits = await watched(wire.step(episode, action, 0), other)
         if after is not None and attempt == 0:
             await after(query)
         outcome = judge(query, wire.ok(reply, "a hostile query"), file)
-        expect(not Path(file).exists(), f"it made the file {file}")
+        expect(not Path(file).exists(), f"it created the file {file}")
         if not reply.body["done"]:
-            seen = wire.ok(
-                await wire.step(episode, "QUERY: SELECT 1 AS one", 1), "the step after it"
-            ).body["observation"]
-            expect(
-                seen["result"] == "one\n1",
-                f"the step after it was shown {brief(seen['result'] or seen['error'])}",
-            )
+            reply = wire.ok(await wire.step(episode, "QUERY: SELECT 1 AS one", 1), "the next step")
+            seen = reply.body["observation"]
+            shown = brief(seen["result"] or seen["error"])
+            expect(seen["result"] == "one\n1", f"the step after it was shown {shown}")
         await wire.end(episode)
         median = statistics.median(waits)
         if median <= await other.allowed_s(median):
@@ -191,7 +173,7 @@ async def attack(wire: Wire, query: Hostile, other: Bystander, after: Watch | No
 
 
 async def watched(request: Awaitable[Reply], other: Bystander) -> tuple[Reply, list[float]]:
-    """The reply, and how long `other` waited for each of its steps meanwhile, one at least."""
+    """Return the reply, and the wait of each step of `other` meanwhile, at least one."""
     task = asyncio.ensure_future(request)
     waits: list[float] = []
     try:
@@ -202,23 +184,18 @@ async def watched(request: Awaitable[Reply], other: Bystander) -> tuple[Reply, l
         task.cancel()
 
 
-def judge(query: Hostile, reply: Reply, file: str) -> str:
-    """The outcome of a hostile query; `Failed` unless it is one that was expected."""
+def judge(query: HostileQuery, reply: Reply, file: str) -> str:
+    """Return the outcome of a hostile query; `Failed` if it is not one of the expected."""
     seen, code = reply.body["observation"], reply.body["info"]["error_code"]
     outcome = str(code) if seen["error"] is not None else SHOWN
-    wanted = " or ".join(query.expect)
-    expect(
-        outcome in query.expect,
-        f"must be {wanted}, not {outcome}: {brief(seen['error'] or seen['result'])}",
-    )
+    wanted, shown = " or ".join(query.expect), brief(seen["error"] or seen["result"])
+    expect(outcome in query.expect, f"must be {wanted}, not {outcome}: {shown}")
     if outcome == SHOWN:
-        expect(
-            seen["result"] == query.shows,
-            f"must show {brief(repr(query.shows))}, not {brief(repr(seen['result']))}",
-        )
+        expected, shown = brief(repr(query.shows)), brief(repr(seen["result"]))
+        expect(seen["result"] == query.shows, f"must show {expected}, not {shown}")
         return outcome
     expect(seen["result"] == "", f"an error must show nothing, not {brief(seen['result'])}")
     expect("\n" not in seen["error"], f"an error must be one line: {brief(seen['error'])}")
     leaked = _PATH.search(seen["error"].replace(file, ""))
-    expect(leaked is None, f"an error must name no path: {brief(seen['error'])}")
+    expect(leaked is None, f"an error must contain no path: {brief(seen['error'])}")
     return outcome

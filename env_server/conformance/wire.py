@@ -1,5 +1,4 @@
-"""`Wire`: a server as its clients see it. Sends requests as they stand and gives replies as bytes
-and as JSON."""
+"""`Wire`: a server from its clients' side. Sends requests as they are, returns bytes and JSON."""
 
 import json
 import uuid
@@ -13,29 +12,29 @@ from shared.models import ResetResult, ServerMetadata
 
 
 class Failed(Exception):
-    """A check failed; the message says what was expected and what came."""
+    """A check failed; the message reports what was expected and what came."""
 
 
 class Skipped(Exception):
-    """A check can't be made on this server; the message says why."""
+    """A check can't run on this server; the message gives the reason."""
 
 
 def expect(condition: object, message: str) -> None:
-    """`Failed` unless the condition holds."""
+    """Raise `Failed` unless the condition holds."""
     if not condition:
         raise Failed(message)
 
 
-def brief(value: Any, most: int = 160) -> str:
-    """A value for a message, on one line and cut."""
+def brief(value: Any, max_chars: int = 160) -> str:
+    """Return a value for a message, on one line and cut."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 @dataclass(frozen=True)
 class Reply:
-    """`body` is the JSON, or None where it is none."""
+    """`body` is the JSON, or None if the content is not JSON."""
 
     status: int
     content: bytes
@@ -43,24 +42,32 @@ class Reply:
     headers: httpx.Headers
 
     @property
+    def text(self) -> str:
+        """The content, for a message."""
+        return brief(self.content.decode(errors="replace"))
+
+    @property
     def error(self) -> dict[str, Any]:
-        """The error's fields; `Failed` where the reply is no error in the one shape."""
+        """The error's fields. Raises `Failed` if the reply is not an error in the one shape."""
         fields = self.body.get("error") if isinstance(self.body, dict) else None
-        expect(
-            isinstance(fields, dict) and set(self.body) == {"error"},
-            f"HTTP {self.status} without an error object: {brief(self.content.decode(errors='replace'))}",
-        )
+        shaped = isinstance(fields, dict) and set(self.body) == {"error"}
+        expect(shaped, f"HTTP {self.status} without an error object: {self.text}")
         return dict(fields or {})
 
 
 @dataclass(frozen=True)
-class Episode:
-    """An episode of ours: its id, the reply to its reset, and what to reset again for the same."""
+class WireEpisode:
+    """An episode of this suite: its id, the reply to its reset, and what resets the same again."""
 
     episode_id: str
     question_id: str
     step_budget: int
     reset: ResetResult
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of a reset that asks for the same episode under another id."""
+        return {"question_id": self.question_id, "step_budget": self.step_budget}
 
 
 class Wire:
@@ -70,13 +77,12 @@ class Wire:
         self.client = client
 
     async def send(self, method: str, path: str, **options: Any) -> Reply:
-        """A request -> its reply, whatever its status. `options` are httpx's."""
+        """Send a request and return its reply, whatever its status. `options` are httpx's."""
         try:
             reply = await self.client.request(method, path, **options)
         except httpx.HTTPError as error:
-            raise ServerUnreachable(
-                f"{method} {self.client.base_url.join(path)} failed: {type(error).__name__} {error}".strip()
-            ) from error
+            url, reason = self.client.base_url.join(path), f"{type(error).__name__} {error}"
+            raise ServerUnreachable(f"{method} {url} failed: {reason}".strip()) from error
         try:
             body = json.loads(reply.content)
         except ValueError:
@@ -86,55 +92,44 @@ class Wire:
     async def post(self, path: str, body: Any) -> Reply:
         return await self.send("POST", path, json=body)
 
-    async def step(self, episode: Episode | str, action: Any, step: int | None = None) -> Reply:
-        """A step; without `step` as one that is not repeated."""
-        body = {
-            "episode_id": episode if isinstance(episode, str) else episode.episode_id,
-            "action": action,
-        }
+    async def step(self, episode: WireEpisode | str, action: Any, step: int | None = None) -> Reply:
+        """Take a step; `step` None leaves that field out."""
+        episode_id = episode if isinstance(episode, str) else episode.episode_id
+        body = {"episode_id": episode_id, "action": action}
         return await self.post("/step", body if step is None else body | {"step": step})
 
-    async def steps(self, episode: Episode, actions: list[Any], start: int = 0) -> list[Reply]:
-        """Steps in a row, each of which must be answered with 200."""
+    async def steps(self, episode: WireEpisode, actions: list[Any], start: int = 0) -> list[Reply]:
+        """Take steps in a row, each of which must be answered with 200."""
         return [
-            self.ok(await self.step(episode, action, start + i), f"step {start + i}")
-            for i, action in enumerate(actions)
+            self.ok(await self.step(episode, action, number), f"step {number}")
+            for number, action in enumerate(actions, start)
         ]
 
-    async def begin(self, step_budget: int | None = None, **fields: Any) -> Episode:
-        """A reset under a fresh id of ours; without a question, that of seed 0."""
+    async def start(self, step_budget: int | None = None, **fields: Any) -> WireEpisode:
+        """Reset under a fresh id; without a question, that of seed 0."""
         if "question_id" not in fields:
             fields.setdefault("seed", 0)
         if step_budget is not None:
             fields["step_budget"] = step_budget
         reply = self.ok(await self.post("/reset", {"episode_id": fresh_id(), **fields}), "a reset")
         result = ResetResult.model_validate(reply.body)
-        seen = result.observation
-        return Episode(
-            result.episode_id,
-            result.info.question_id,
-            seen.step_count + seen.budget_remaining,
-            result,
-        )
+        budget = result.observation.step_count + result.observation.budget_remaining
+        return WireEpisode(result.episode_id, result.info.question_id, budget, result)
 
-    async def end(self, *episodes: Episode) -> None:
+    async def end(self, *episodes: WireEpisode) -> None:
         """Close episodes, whatever became of them."""
         for episode in episodes:
             await self.send("DELETE", f"/episodes/{episode.episode_id}")
 
     async def metadata(self) -> ServerMetadata:
-        return ServerMetadata.model_validate(
-            self.ok(await self.send("GET", "/metadata"), "GET /metadata").body
-        )
+        reply = self.ok(await self.send("GET", "/metadata"), "GET /metadata")
+        return ServerMetadata.model_validate(reply.body)
 
     @staticmethod
-    def ok(reply: Reply, what: str) -> Reply:
-        """The reply, which must be 200 and JSON."""
-        text = brief(reply.content.decode(errors="replace"))
-        expect(
-            reply.status == 200 and isinstance(reply.body, dict),
-            f"{what} gave HTTP {reply.status}: {text}",
-        )
+    def ok(reply: Reply, request: str) -> Reply:
+        """Return the reply, which must be 200 and JSON."""
+        ok = reply.status == 200 and isinstance(reply.body, dict)
+        expect(ok, f"{request} gave HTTP {reply.status}: {reply.text}")
         return reply
 
 
@@ -143,10 +138,8 @@ def fresh_id() -> str:
 
 
 def tables_of(schema_info: str) -> list[str]:
-    """The tables that the first line of `schema_info` names."""
+    """Return the tables that the first line of `schema_info` lists."""
     first = schema_info.split("\n", 1)[0]
-    expect(
-        first.startswith("Tables: "),
-        f"schema_info must begin with 'Tables: a, b', not {brief(first)!r}",
-    )
+    listed = first.startswith("Tables: ")
+    expect(listed, f"schema_info must start with 'Tables: a, b', not {brief(first)!r}")
     return first.removeprefix("Tables: ").split(", ")

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.conformance.check import Finding, run
+from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import GROUPS, all_checks
 from env_server.conformance.corpus import load
 from env_server.conformance.wire import Wire
@@ -105,7 +105,7 @@ class Dying:
         return await send(request)
 
 
-async def bare_errors(request: httpx.Request, send: Send) -> httpx.Response:
+async def errors_without_shape(request: httpx.Request, send: Send) -> httpx.Response:
     reply = await send(request)
     if reply.status_code == 200:
         return reply
@@ -128,11 +128,12 @@ async def served(data_dir: Path) -> AsyncIterator[httpx.ASGITransport]:
         yield httpx.ASGITransport(app=app, raise_app_exceptions=False)
 
 
-def findings(data_dir: Path, fault: Any, *groups: str, hostile: str | None = None) -> list[Finding]:
-    """What the suite finds of a server with this fault, in these groups; of the hostile queries one
-    alone."""
+def results_of(
+    data_dir: Path, fault: Any, *groups: str, hostile: str | None = None
+) -> list[CheckResult]:
+    """The results of these groups for a server with this fault, with one hostile query."""
 
-    async def main() -> list[Finding]:
+    async def main() -> list[CheckResult]:
         queries = [query for query in load() if query.name == hostile]
         checks = [check for check in all_checks(queries, data_dir) if check.group in groups]
         async with served(data_dir) as app:
@@ -145,14 +146,14 @@ def findings(data_dir: Path, fault: Any, *groups: str, hostile: str | None = Non
     return asyncio.run(main())
 
 
-def failed(found: list[Finding]) -> list[str]:
-    return [finding.name for finding in found if finding.status == "FAIL"]
+def failed(results: list[CheckResult]) -> list[str]:
+    return [result.name for result in results if result.status == "FAIL"]
 
 
 def test_a_sound_server_passes(tiny_data: Path) -> None:
-    found = findings(tiny_data, None, *GROUPS, hostile="duplicates and order")
-    assert [(finding.name, finding.detail) for finding in found if finding.status != "ok"] == []
-    assert {finding.group for finding in found} == set(GROUPS)
+    results = results_of(tiny_data, None, *GROUPS, hostile="duplicates and order")
+    assert [(result.name, result.detail) for result in results if result.status != "ok"] == []
+    assert {result.group for result in results} == set(GROUPS)
 
 
 def set_in(*path: str, to: Any) -> Callable[[Any, Any], None]:
@@ -203,43 +204,43 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
     [
         (OnReply(STEP, set_in("info", "gold_answer", to=5)), "gold", "no field of any reply is named after gold"),
         (OnReply(STEP, set_in("info", "gold_answer", to=5)), "play",
-         "DESCRIBE, SAMPLE, QUERY and ANSWER do what they say"),
-        (OnReply(STEP, hint), "gold", "wrong answers are told apart by nothing but themselves"),
-        (OnReply(STEP, teacher), "gold", "no reply holds a question's gold SQL or answer before it was found"),
+         "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),
+        (OnReply(STEP, hint), "gold", "replies to different wrong answers are equal"),
+        (OnReply(STEP, teacher), "gold", "no reply holds a question's gold SQL or answer"),
         (OnReply(STEP, set_in("observation", "result", to="potential 0.5")), "gold",
-         "before the end the agent's part says nothing of how near it is"),
+         "before the end, observations do not reveal rewards"),
         (OnReply(RESET, set_in("observation", "schema_info", to="Tables: a\na(b)")), "play",
          "a reset shows a question and the tables' names, and nothing else"),
-        (OnReply(STEP, set_in("reward", to=1.0)), "play", "DESCRIBE, SAMPLE, QUERY and ANSWER do what they say"),
+        (OnReply(STEP, set_in("reward", to=1.0)), "play", "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),
         (OnReply(STEP, set_in("info", "outcome", to="correct")), "play", "the budget ends an episode"),
         (OnReply(("/state",), set_in("action_history", to=[])), "play", "state and close"),
         (OnReply(STEP, set_in("observation", "result", to=time.monotonic)), "determinism",
-         "an episode played again gives the same bytes: alone, at once with others, in another order, under load"),
+         "a replayed episode gives the same bytes: concurrently, in any order, under load"),
         (OnReply(STEP, set_in("observation", "result", to=lambda: f"{time.monotonic()}")), "steps",
-         "the same step again gives the same bytes and charges nothing"),
+         "a repeated step gives the same bytes and is not counted again"),
         (OnReply(STEP, set_in("observation", "result", to=lambda: f"{time.monotonic()}")), "replay",
          "an episode rebuilt from its actions is the same, under any id and at any length"),
-        (OnRequest("step"), "steps", "the same step again gives the same bytes and charges nothing"),
-        (OnRequest("step"), "steps", "repeats at the same time give the same bytes and charge once"),
+        (OnRequest("step"), "steps", "a repeated step gives the same bytes and is not counted again"),
+        (OnRequest("step"), "steps", "concurrent repeats give the same bytes and are counted once"),
         (OnRequest("step"), "steps", "another action for an answered step is a conflict, a step ahead is behind"),
         (OnRequest("seed"), "determinism", "a seed picks the same question"),
         (OnRequest("digest"), "replay", "a replay for another server is refused"),
         (OnRequest("actions"), "replay", "a lost episode comes back under its own id"),
-        (bare_errors, "errors", "unknown episodes, questions and paths say so"),
-        (pages_for_errors, "errors", "what is no request is 422 invalid_request"),
+        (errors_without_shape, "errors", "unknown episodes, questions and paths are named"),
+        (pages_for_errors, "errors", "an invalid request is 422 invalid_request"),
         (OnReply(("/step_batch",), backwards), "errors",
-         "a batch answers as single requests do, in order, and a bad item fails alone"),
+         "a batch answers like single requests, in order, and an invalid item fails alone"),
     ],
 )  # fmt: skip
 def test_a_fault_is_found(tiny_data: Path, fault: Any, group: str, name: str) -> None:
-    assert name in failed(findings(tiny_data, fault, group))
+    assert name in failed(results_of(tiny_data, fault, group))
 
 
 @pytest.mark.parametrize(
-    ("fault", "query", "said"),
+    ("fault", "query", "message"),
     [
         (OnReply(STEP, sorted_rows), "duplicates and order", "must show"),
-        (OnReply(STEP, path_in_error), "catalogue", "name no path"),
+        (OnReply(STEP, path_in_error), "catalogue", "contain no path"),
         (OnReply(STEP, rows_beside_error), "catalogue", "show nothing"),
         (
             OnReply(STEP, set_in("observation", "error", to=None)),
@@ -249,17 +250,17 @@ def test_a_fault_is_found(tiny_data: Path, fault: Any, group: str, name: str) ->
         (OneAtATime(), "endless recursion", "other episodes waited"),
     ],
 )
-def test_a_leaking_jail_is_found(tiny_data: Path, fault: Any, query: str, said: str) -> None:
-    found = findings(tiny_data, fault, "hostile", hostile=query)
+def test_a_leaking_jail_is_found(tiny_data: Path, fault: Any, query: str, message: str) -> None:
+    results = results_of(tiny_data, fault, "hostile", hostile=query)
     assert [
-        finding.detail for finding in found if finding.name == query and said in finding.detail
+        result.detail for result in results if result.name == query and message in result.detail
     ] != []
-    assert query in failed(found)
+    assert query in failed(results)
 
 
 def test_a_server_that_goes_away_is_one_failure_and_no_crash(tiny_data: Path) -> None:
-    found = findings(tiny_data, Dying(after=20), "play", "steps", "errors")
-    statuses = [finding.status for finding in found]
+    results = results_of(tiny_data, Dying(after=20), "play", "steps", "errors")
+    statuses = [result.status for result in results]
     assert statuses.count("FAIL") == 1
     assert statuses.index("skip") == statuses.index("FAIL") + 1
     assert set(statuses[statuses.index("skip") :]) == {"skip"}

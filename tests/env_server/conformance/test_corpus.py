@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from env_server.conformance.corpus import DIRECTORY, CorpusError, Hostile, join, load
+from env_server.conformance.corpus import DIRECTORY, CorpusError, HostileQuery, join, load
 
 QUERIES = load()
 
@@ -40,7 +40,7 @@ def test_every_statement_is_complete_and_fits_an_action() -> None:
 
 
 def test_names_and_paths_are_quoted() -> None:
-    query = Hostile(
+    query = HostileQuery(
         "n", "k", "w", "SELECT @column@ FROM @table@ WHERE x = '@file@'", "steps", ("shown",), ""
     )
     assert query.statement('a"b', "c d", "it's") == """SELECT "c d" FROM "a""b" WHERE x = 'it''s'"""

@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from env_server.conformance import corpus
-from env_server.conformance.check import Finding, run
+from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import GROUPS, all_checks, conformance
-from env_server.conformance.corpus import Hostile
+from env_server.conformance.corpus import HostileQuery
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Wire
 from shared.server_process import running_server
@@ -64,8 +64,8 @@ class Workers:
         for pid in self.pids:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
-    async def after(self, query: Hostile) -> None:
-        """The dearest worker's CPU since the last query, which includes that of other episodes'
+    async def after(self, query: HostileQuery) -> None:
+        """The most CPU of a worker since the last query, which includes that of other episodes'
         steps meanwhile."""
         assert self.find() == self.pids, f"{query.name} cost a worker its life"
         now = self.clocks()
@@ -96,7 +96,7 @@ def test_hostile_queries_cost_little_and_hurt_nobody(tmp_path: Path) -> None:
     before = digests(tmp_path)
     queries = corpus.load()
 
-    async def attack(url: str, workers: Workers) -> list[Finding]:
+    async def attack(url: str, workers: Workers) -> list[CheckResult]:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             return await run(Wire(client), jail_checks(queries, workers.after))
 
@@ -172,7 +172,7 @@ def test_a_url_of_something_else_is_one_clear_line(tmp_path: Path, tiny_data: Pa
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--url", "http://127.0.0.1:9"], "is a server running there?"),
+        (["--url", "http://127.0.0.1:9"], "is a server running?"),
         (["--url", "http://127.0.0.1:9", "--only", "nonsense"], "nonsense"),
         (["--url", "http://127.0.0.1:9", "--hostile", "/no/such/place"], "/no/such/place"),
         (["--url", "http://127.0.0.1:9", "--data", "/no/such/place"], "/no/such/place"),

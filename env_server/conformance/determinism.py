@@ -1,25 +1,25 @@
-"""Determinism: the same question, options and actions give the same bytes, whatever else happens."""
+"""Determinism: the same question, options and actions give the same bytes in any situation."""
 
 import asyncio
 
 from env_server.conformance.check import Registry
-from env_server.conformance.wire import Episode, Wire, expect, tables_of
+from env_server.conformance.wire import Wire, WireEpisode, expect, tables_of
 from shared.sqltext import quote_identifier
 
 determinism = Registry("determinism")
 
-EPISODES = 6  # played again, at once
+EPISODES = 6  # played again, concurrently
 BUSY = 4  # episodes that load the server meanwhile
-ENDLESS = (
-    # for one of them
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+NUMBERS = (
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n{}) SELECT {} FROM n"
 )
-LOAD = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT count(*), max(i) FROM n"
+ENDLESS = NUMBERS.format("", "max(i)")
+LOAD = NUMBERS.format(" LIMIT 300000", "count(*), max(i)")
 
 
-async def plan(wire: Wire, seed: int) -> tuple[Episode, list[str]]:
-    """An episode of a seed, and a fixed list of actions for it."""
-    episode = await wire.begin(seed=seed, step_budget=12)
+async def plan(wire: Wire, seed: int) -> tuple[WireEpisode, list[str]]:
+    """Start a seed's episode and return it with a fixed list of actions."""
+    episode = await wire.start(seed=seed, step_budget=12)
     tables = tables_of(episode.reset.observation.schema_info)
     table = tables[seed % len(tables)]
     quoted = quote_identifier(table)
@@ -39,7 +39,7 @@ async def plan(wire: Wire, seed: int) -> tuple[Episode, list[str]]:
 
 
 async def play(wire: Wire, seed: int) -> list[bytes]:
-    """The bytes of every reply of a seed's episode; of the reset all but the id."""
+    """Play a seed's episode and return the bytes of every reply, the reset's without the id."""
     episode, actions = await plan(wire, seed)
     reset = episode.reset.model_dump_json(exclude={"episode_id"}).encode()
     replies = [reply.content for reply in await wire.steps(episode, actions)]
@@ -47,38 +47,33 @@ async def play(wire: Wire, seed: int) -> list[bytes]:
     return [reset, *replies]
 
 
-def compare(first: list[bytes], second: list[bytes], what: str) -> None:
-    for number, (one, other) in enumerate(zip(first, second, strict=True)):
-        at = "the reset" if number == 0 else f"step {number - 1}"
-        expect(one == other, f"{what}: {at} was answered with other bytes")
+def compare(first: list[bytes], second: list[bytes], situation: str) -> None:
+    for number, (left, right) in enumerate(zip(first, second, strict=True)):
+        place = "the reset" if number == 0 else f"step {number - 1}"
+        expect(left == right, f"{situation}: {place} was answered with different bytes")
 
 
 @determinism("a seed picks the same question")
 async def _seed(wire: Wire) -> None:
     for seed in range(5):
-        first, second = await wire.begin(seed=seed), await wire.begin(seed=seed)
+        first, second = await wire.start(seed=seed), await wire.start(seed=seed)
         expect(first.question_id == second.question_id, f"seed {seed} picked two questions")
         await wire.end(first, second)
 
 
-@determinism(
-    "an episode played again gives the same bytes: alone, at once with others, in another order, under load"
-)
+@determinism("a replayed episode gives the same bytes: concurrently, in any order, under load")
 async def _again(wire: Wire) -> str:
     alone = [await play(wire, seed) for seed in range(EPISODES)]
     compare(alone[0], await play(wire, 0), "played again")
     for seed in reversed(range(0, EPISODES, 2)):
         compare(alone[seed], await play(wire, seed), "played in another order")
-    at_once = await asyncio.gather(*(play(wire, seed) for seed in range(EPISODES)))
-    for first, second in zip(alone, at_once, strict=True):
-        compare(first, second, "played at once with others")
-    busy = [await wire.begin(seed=seed) for seed in range(BUSY)]
+    concurrent = await asyncio.gather(*(play(wire, seed) for seed in range(EPISODES)))
+    for first, second in zip(alone, concurrent, strict=True):
+        compare(first, second, "played concurrently")
+    busy = [await wire.start(seed=seed) for seed in range(BUSY)]
     load = [asyncio.create_task(wire.step(episode, LOAD, 0)) for episode in busy]
     compare(alone[1], await play(wire, 1), "played under load")
-    loaded = await asyncio.gather(*load)
-    expect(
-        len({reply.body["observation"]["result"] for reply in loaded}) == 1,
-        "equal queries gave unequal results",
-    )
+    results = {reply.body["observation"]["result"] for reply in await asyncio.gather(*load)}
+    expect(len(results) == 1, "equal queries had different results")
     await wire.end(*busy)
     return f"{sum(map(len, alone))} replies compared"

@@ -1,0 +1,64 @@
+"""What the commands share on a terminal: lines, one-line errors, a progress bar, JSON reports."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from shared.errors import SQLEnvError
+
+TABLE_WIDTH = 120  # a narrower table breaks its cells
+
+errors = Console(stderr=True)
+
+
+def table_console() -> Console:
+    """Return a console for stdout that is wide enough for tables."""
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
+    return console
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print one line as it is: no markup, no highlighting, no line breaks."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def failure(message: object, status: int = 1) -> typer.Exit:
+    """Print one error line to stderr and return the exception that ends the command."""
+    errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(status)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn an error of this project or of the file system into one line and exit status 1."""
+    try:
+        yield
+    except (SQLEnvError, OSError) as error:
+        raise failure(error) from error
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that moves a bar on stderr, if that is a terminal."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    disabled = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=disabled) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def write_json(path: Path | None, value: Any, status: int = 1) -> None:
+    """Write a report; without a path do nothing. Ends the command if the file can't be written."""
+    if path is None:
+        return
+    try:
+        path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise failure(f"can't write {path}: {error.strerror}", status) from error

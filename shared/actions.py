@@ -1,9 +1,9 @@
-"""The action grammar: text to `SQLAction` and back, and the one table of action types.
+"""The action grammar: text to `SQLAction` and back, and the table of action types.
 
 The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case
-and surrounding white space are read too. The argument runs to the end of the text, so a query or an
-answer may span lines. What is neither is an `InvalidAction`; repairing what a model meant to write
-is the trainer's business (`parse_model_output` there).
+and surrounding white space are accepted too. The argument runs to the end of the text, so a query
+or an answer may span lines. Any other text is an `InvalidAction`; the trainer's
+`parse_model_output` is more lenient with models.
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_ARGUMENT_CHARS = 20_000  # the SQL length limit of the server's SQL policy
 
 
 class ActionType(StrEnum):
-    """What an agent can do. `ACTIONS` says what each takes."""
+    """What an agent can do. `ACTIONS` has the argument and the effect of each."""
 
     DESCRIBE = "DESCRIBE"
     SAMPLE = "SAMPLE"
@@ -34,18 +34,16 @@ ACTIONS: dict[ActionType, str] = {
 }
 EXPECTED = "expected 'TYPE: argument' with TYPE one of " + ", ".join(ActionType)
 
-# Linear in the text, which is untrusted. `a`: ASCII alone, else Turkish dotted and dotless i's pass
-# as I's.
+# Takes linear time, as the text is untrusted. `a` (ASCII): else the Turkish i's match I.
 _HEAD = re.compile(rf"\s*((?ai:{'|'.join(ActionType)}))(?:\s*:|\s)")
 
 
 class SQLAction(BaseModel):
-    """One action of an agent. White space around the argument is no part of it."""
+    """One action of an agent. White space around the argument is removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action_type: ActionType
-    # without surrounding white space
     argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_CHARS)
 
     @field_validator("argument", mode="before")
@@ -55,7 +53,7 @@ class SQLAction(BaseModel):
 
 
 def parse_action(text: str) -> SQLAction:
-    """The action that `text` writes, or `InvalidAction` saying what was expected."""
+    """Return the action that `text` is; `InvalidAction` if it is none."""
     match = _HEAD.match(text)
     if match is None:
         raise InvalidAction(f"not an action: {text[:80]!r}; {EXPECTED}")
@@ -68,7 +66,7 @@ def parse_action(text: str) -> SQLAction:
 
 
 def render_action(action: SQLAction) -> str:
-    """The canonical text form; `parse_action` reads it back to the same action."""
+    """Return the canonical text form, which `parse_action` reads back to the same action."""
     return f"{action.action_type}: {action.argument}"
 
 
@@ -81,9 +79,9 @@ _TOKENS = re.compile(
 
 
 def normalise(action: str) -> str:
-    """An action's canonical text so that two that are the same SQL are the same text.
+    """Return an action's text without differences that SQL ignores, for comparison.
 
-    Outside quotes letter case, white space, comments and a final semicolon do not count.
+    Outside quotes, these are letter case, white space, comments and final semicolons.
     """
     words: list[str] = []
     for match in _TOKENS.finditer(action):

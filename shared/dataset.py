@@ -1,21 +1,15 @@
-"""A data directory, as every part of SQLEnv reads it.
+"""The format of a data directory, and how it is read.
 
     DIR/databases/<db_id>/<db_id>.sqlite
     DIR/questions/questions_<split>.json      a JSON array of `Question`
-    DIR/questions/open_questions.json         optional: a JSON array of `OpenQuestion`, which have no gold
+    DIR/questions/open_questions.json         optional: a JSON array of `OpenQuestion`
 
-A directory below `data/` that has no questions/ in the working directory is looked up among the files
-that ship with the packages (`shared.shipped`).
+A directory below `data/` that has no questions/ in the working directory is looked up among the
+files that ship with the packages (`shared.shipped`).
 
-`split` is "train" or "eval". An eval question is `unseen` where no training question touches its
-database, else `seen`.
-
-An importer marks where a question is from in its id. Those that begin with one of `DEV_PREFIXES`
-are of a published development split, on which results are compared: they are for measuring, and
-training on them needs an explicit flag.
-
-An open question is somebody's own, whose answer nobody knows yet: it is of no split, and asked for
-by its id alone.
+`split` is "train" or "eval". An eval question is `unseen` if no training question uses its
+database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong to a published development
+split, on which results are compared: training on them needs an explicit flag.
 """
 
 import hashlib
@@ -26,7 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from shared.errors import DatabaseLoadError, QuestionLoadError
+from shared.errors import DatabaseLoadError, QuestionLoadError, first_problem
 from shared.models import AnswerType, Difficulty
 from shared.shipped import shipped_path
 
@@ -34,8 +28,7 @@ T = TypeVar("T")
 
 
 class Question(BaseModel):
-    """One question with its gold: `gold_answer` is a scalar, a list (one column) or a list of rows
-    (table)."""
+    """A question with its gold answer: a scalar, a list (one column) or a list of rows (table)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -50,9 +43,9 @@ class Question(BaseModel):
 
 
 class OpenQuestion(BaseModel):
-    """A question without gold: an agent's answer to it is neither right nor wrong."""
+    """A user's own question, whose answer is not known. It has no split and is chosen by its id."""
 
-    # a gold that is there must not go unseen
+    # forbids a gold answer, which would otherwise be ignored silently
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     question_id: str
@@ -65,11 +58,11 @@ DEV_PREFIXES = (SPIDER_DEV_PREFIX,)
 
 _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
-_REMEDY = "make the shipped data with 'python -m data build', or name another directory with --data"
+_REMEDY = "make the shipped data with 'python -m data build', or pass another directory as --data"
 
 
 def is_dev_question(question_id: str) -> bool:
-    """Whether a question is of a published development split."""
+    """Return whether a question belongs to a published development split."""
     return question_id.startswith(DEV_PREFIXES)
 
 
@@ -91,21 +84,18 @@ def database_path(data_dir: Path, db_id: str) -> Path:
 
 
 def load_questions(path: Path) -> list[Question]:
-    """Every question of a file, or `QuestionLoadError` naming the path, the first bad row and the
-    remedy."""
+    """Return every question of a file; `QuestionLoadError` names the file and its first bad row."""
     return _load(path, _QUESTIONS)
 
 
 def load_open_questions(data_dir: Path) -> list[OpenQuestion]:
-    """The open questions of a data directory, of which most have none. Errors as of
-    `load_questions`."""
+    """Return the open questions of a data directory, if any. Errors as in `load_questions`."""
     path = open_questions_path(data_directory(data_dir))
     return _load(path, _OPEN_QUESTIONS) if path.exists() else []
 
 
 def load_splits(data_dir: Path) -> dict[str, list[Question]]:
-    """Every questions file of a data directory, by split. There may be none where there are open
-    questions."""
+    """Return the questions of a data directory by split; `QuestionLoadError` if it has no file."""
     folder = data_directory(data_dir) / "questions"
     paths = sorted(folder.glob("questions_*.json"))
     if not paths and not open_questions_path(folder.parent).exists():
@@ -114,8 +104,7 @@ def load_splits(data_dir: Path) -> dict[str, list[Question]]:
 
 
 def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]) -> None:
-    """`DatabaseLoadError` naming the first database file that the questions need and that isn't
-    there."""
+    """Raise `DatabaseLoadError`, naming the file, if a database of the questions is missing."""
     for db_id in sorted({question.database_name for question in questions}):
         path = database_path(data_directory(data_dir), db_id)
         if not path.is_file():
@@ -123,7 +112,8 @@ def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]
 
 
 def data_digest(data_dir: Path) -> str:
-    """SHA-256, in hex, over every questions file and every database, by relative path and content."""
+    """Return the SHA-256, in hex, over the relative path and content of every questions file and
+    database."""
     total = hashlib.sha256()
     data_dir = data_directory(data_dir)
     files = sorted(data_dir.glob("questions/questions_*.json"))
@@ -144,11 +134,9 @@ def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:
             f"can't read the questions file {path}: {error.strerror}; {_REMEDY}"
         ) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         raise QuestionLoadError(
-            f"{path} is not a questions file: {where or 'top level'}: {first['msg']}"
+            f"{path} is not a questions file: {first_problem(error, 'top level')}"
         ) from error
     if not questions:
-        raise QuestionLoadError(f"{path} holds no question; {_REMEDY}")
+        raise QuestionLoadError(f"{path} has no question; {_REMEDY}")
     return questions

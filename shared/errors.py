@@ -5,16 +5,16 @@
     ├── InvalidAction               neither an action object nor an action's text form (400)
     ├── Unauthorized                no key, or one that does not open this path (401)
     ├── UnknownEpisode              no such episode here: reset it, with its actions (404)
-    ├── UnknownQuestion             no question fits the id or the filters (404)
-    ├── Conflict                    the episode's history says otherwise (409)
+    ├── UnknownQuestion             no question matches the id or the filters (404)
+    ├── Conflict                    contradicts the episode's history (409)
     ├── Behind                      the caller has seen more steps than this server (409)
     ├── DigestMismatch              a replay on a server whose data or rules differ (409)
     ├── BodyTooLarge                the body is over the limit (413)
-    ├── CapacityReached             every place in the pool is taken; retryable (429)
-    ├── InternalError               a fault of the server's own; retryable (500)
+    ├── CapacityReached             the server's pool is full; retryable (429)
+    ├── InternalError               a fault of the server; retryable (500)
     ├── NotReady                    starting, draining or without a SQL worker; retryable (503)
-    ├── TimedOut                    not done within the server's time for a request; retryable (503)
-    ├── ServerUnreachable           client side: no reply from the server's URL, retries spent
+    ├── TimedOut                    exceeded the server's time for a request; retryable (503)
+    ├── ServerUnreachable           client side: no reply from the server's URL
     ├── ServerStartError            a server started as a child process did not get ready
     └── DataError                   data on disk: a file is missing, corrupt or malformed
         ├── QuestionLoadError       a questions file
@@ -26,10 +26,11 @@ and becomes the same class again on the client (`from_wire`).
 
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 
 class SQLEnvError(Exception):
-    """Base of the tree. `message` says what is wrong and what to do; `details` are further JSON
-    fields."""
+    """Base of the tree: `message` is what is wrong and what to do, `details` more JSON fields."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -41,15 +42,9 @@ class SQLEnvError(Exception):
         self.details = details
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON body of this error, for every status."""
-        return {
-            "error": {
-                "code": self.code,
-                "message": self.message,
-                "retryable": self.retryable,
-                **self.details,
-            }
-        }
+        """Return the JSON body of this error."""
+        fields = {"code": self.code, "message": self.message, "retryable": self.retryable}
+        return {"error": fields | self.details}
 
 
 class InvalidRequest(SQLEnvError):
@@ -89,7 +84,7 @@ class BodyTooLarge(SQLEnvError):
 
 
 class CapacityReached(SQLEnvError):
-    """`details["retry_after_s"]` is the number of seconds that the Retry-After header states."""
+    """`details["retry_after_s"]` has the seconds of the Retry-After header."""
 
     code, status, retryable = "capacity", 429, True
 
@@ -103,13 +98,13 @@ class NotReady(SQLEnvError):
 
 
 class TimedOut(SQLEnvError):
-    """The work goes on: the same step sent again waits for it, or gets its reply."""
+    """The work continues: the same step sent again waits for it, or gets its reply."""
 
     code, status, retryable = "timeout", 503, True
 
 
 class ServerUnreachable(SQLEnvError):
-    """Raised by the client alone. The message names the URL."""
+    """Raised only by the client. The message names the URL."""
 
     code, status, retryable = "unreachable", 503, True
 
@@ -146,16 +141,16 @@ STATUS: dict[str, int] = {code: error.status for code, error in BY_CODE.items()}
 
 
 def from_wire(body: Any, status: int | None = None, source: str = "the server") -> SQLEnvError:
-    """The error that `body`, the JSON of a reply from `source`, carries, as its class.
+    """Return the error in `body`, the JSON of a reply from `source`, as its class.
 
     A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code`
-    and `retryable` in its details. So does a body that is not of this project (a proxy's page,
-    another server), with the HTTP `status`.
+    and `retryable` in its details. So does a body of another program (a proxy's page), with the
+    HTTP `status`.
     """
     fields = body.get("error") if isinstance(body, dict) else None
     if not isinstance(fields, dict):
         answered = "answered" if status is None else f"answered HTTP {status}"
-        message = f"{source} {answered} with something that is not SQLEnv's; is the address right?"
+        message = f"{source} {answered} with a body that is not SQLEnv's; check the address"
         return SQLEnvError(message, status=status)
     kind = BY_CODE.get(str(fields.get("code")))
     known = ("message",) if kind is None else ("code", "message", "retryable")
@@ -165,9 +160,15 @@ def from_wire(body: Any, status: int | None = None, source: str = "the server") 
     return (kind or SQLEnvError)(str(fields.get("message", "")), **details)
 
 
+def first_problem(error: ValidationError, whole: str) -> str:
+    """Return `field.path: what is wrong` of the first invalid field; `whole` names the root."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
+
+
 def is_retryable(error: SQLEnvError) -> bool:
-    """Whether sending the same request again can help: the class or the sender says so, or a
-    gateway's status does."""
+    """Return whether sending the same request again can help, by its class, its sender or a
+    gateway's status."""
     details = error.details
     return (
         error.retryable

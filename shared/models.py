@@ -1,7 +1,7 @@
-"""The wire: what crosses between an agent's driver and the environment server, as pydantic models.
+"""The wire format between an agent's driver and the environment server, as pydantic models.
 
-A superset of OpenEnv's HTTP shapes. Observations hold no id, no clock and no gold data, so that the
-same question, options and actions give the same bytes on every replica.
+A superset of OpenEnv's HTTP shapes. Observations hold no id, no time and no gold data, so the same
+question, options and actions give the same bytes on every replica.
 """
 
 from enum import StrEnum
@@ -20,20 +20,21 @@ MAX_STEP_BUDGET = 100
 class Outcome(StrEnum):
     """How an episode ended."""
 
-    CORRECT = "correct"  # ANSWER, and it was right
-    WRONG = "wrong"  # ANSWER, and it was not
-    ANSWERED = "answered"  # ANSWER to an open question, which has no gold: neither right nor wrong
+    CORRECT = "correct"  # a right ANSWER
+    WRONG = "wrong"  # a wrong ANSWER
+    ANSWERED = "answered"  # an ANSWER to an open question, which has no gold
     BUDGET = "budget"  # the step budget ran out before an ANSWER
     ABANDONED = "abandoned"  # the driver closed it, or its lease ran out
-    SQL_KILLED = "sql_killed"  # a query killed its worker twice: the agent's own error
+    SQL_KILLED = "sql_killed"  # a query killed its worker twice: the agent's error
     INFRA_FAILED = "infra_failed"  # the driver could not finish it; never a reward
 
 
 class RewardLedger(BaseModel):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
-    # This step's parts, which sum to its reward: exec_ok, new_info, repeat, step_cost and clamp (what
-    # the bounds take back) are operational; progress and correctness. Parts that are 0 are left out.
+    # This step's parts, which sum to its reward: exec_ok, new_info, repeat, step_cost and clamp
+    # (what the bounds take back) are operational; progress and correctness. Parts that are 0 are
+    # left out.
     step: dict[str, float]
     operational: float  # running sum, clamped to [-0.25, 0.05]
     progress: float  # 0.15 x potential
@@ -43,13 +44,12 @@ class RewardLedger(BaseModel):
 
 
 class SQLObservation(BaseModel):
-    """What an agent may see after a reset or a step, `reward` aside (which goes to the driver alone
-    before the end)."""
+    """What an agent may see after a reset or a step, except `reward`, which is for the driver."""
 
     question: str
     schema_info: str  # "Tables: a, b" at first, then one block for each table described
-    result: str  # what the last action showed, as text; empty where it failed
-    error: str | None = None  # what was wrong with the last action
+    result: str  # of the last action, as text; empty if it failed
+    error: str | None = None  # of the last action
     step_count: int
     budget_remaining: int
     action_history: list[str]  # canonical text of every action so far
@@ -58,7 +58,7 @@ class SQLObservation(BaseModel):
 
 
 class StepInfo(BaseModel):
-    """For the driver, never for the agent."""
+    """What the driver gets besides the observation, and the agent never."""
 
     question_id: str
     reward_version: str
@@ -97,27 +97,25 @@ class SQLState(BaseModel):
 
 
 class EpisodeVerdicts(BaseModel):
-    """`GET /operator/verdicts/{episode_id}`: an ended episode by every standard. For people, never
-    for the agent."""
+    """`GET /operator/verdicts/{episode_id}`: an ended episode's answer by every standard."""
 
     episode_id: str
     question_id: str
     answer_form: AnswerForm
     outcome: Outcome
     training_standard: str  # the one of `verdicts` that decided outcome and reward
-    verdicts: dict[str, bool] | None  # standard -> was the ANSWER right? None where there was none
+    verdicts: dict[str, bool] | None  # standard -> was the ANSWER right; None without an ANSWER
 
 
 class FormTotals(BaseModel):
-    """Of the episodes that ended with an ANSWER of one form."""
+    """Counts of the episodes that ended with an ANSWER of one form."""
 
     answered: int
-    right: dict[str, int]  # standard -> how many of them it calls right
+    right: dict[str, int]  # standard -> episodes whose answer is right by it
 
 
 class VerdictTotals(BaseModel):
-    """`GET /operator/verdicts`: all answers since the server started; a replayed episode counts
-    again."""
+    """`GET /operator/verdicts`: all answers since the server's start, replayed ones included."""
 
     training_standard: str
     forms: dict[AnswerForm, FormTotals]
@@ -128,16 +126,15 @@ class _Request(BaseModel):
 
 
 class ResetRequest(_Request):
-    """Start, or rebuild, an episode. `question_id` wins over the filters; a `seed` picks the same
-    question anywhere.
+    """Start an episode, or rebuild it by replaying `actions`.
 
-    `actions` are replayed in order. The request with a `digest` is refused by a server whose own
-    differs. `answer_form` "sql": ANSWER holds a statement, whose result is compared with the
-    gold's. The driver must say so to its agent; such episodes are another task than those of
-    training, and are counted apart.
+    `question_id` wins over the filters; a `seed` picks the same question on every server. With a
+    `digest`, a server whose own differs refuses. With `answer_form` "sql", ANSWER holds a statement
+    whose result is compared with the gold's: another task than training's, counted separately, of
+    which the driver must inform its agent.
     """
 
-    # '..' is no path
+    # can't be '..', as it is part of a URL's path
     episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")
     question_id: str | None = None
     split: str | None = None  # "train" or "eval"
@@ -151,11 +148,11 @@ class ResetRequest(_Request):
     actions: (
         Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None
     ) = None
-    digest: str | None = None  # of the server that the episode began on
+    digest: str | None = None  # of the server that the episode started on
 
 
 class StepRequest(_Request):
-    """`step` is how many steps the caller has seen answered (0 for the first)."""
+    """Play one action. `step` is the number of steps that the caller has seen answered."""
 
     episode_id: str
     action: SQLAction | str
@@ -171,8 +168,7 @@ class StepBatchRequest(_Request):
 
 
 class ServerMetadata(BaseModel):
-    """`GET /metadata`. `digest` names data, rules and limits together: equal digests replay to
-    equal bytes."""
+    """`GET /metadata`. Servers with equal `digest` (data, rules, limits) replay to equal bytes."""
 
     name: str
     description: str
@@ -181,7 +177,7 @@ class ServerMetadata(BaseModel):
     sqlite_version: str
     digest: str
     data_digest: str
-    questions: dict[str, int]  # split -> how many
+    questions: dict[str, int]  # split -> number
     databases: int
     step_budget: int
     capacity: int

@@ -200,7 +200,7 @@ def session_cpu_s(session: int) -> float:
 
 
 def _session_stats(session: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield each process of a session with the fields of its /proc/<pid>/stat, from the third on."""
+    """Yield each process of a session with its /proc/<pid>/stat fields, from the third on."""
     with contextlib.suppress(OSError):  # no /proc on this system
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():

@@ -28,6 +28,7 @@ from shared.errors import (
     NotReady,
     ServerUnreachable,
     SQLEnvError,
+    first_problem,
     from_wire,
 )
 from shared.models import EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
@@ -300,10 +301,9 @@ class Replica:
         try:
             return model.model_validate(reply)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the reply"
+            problem = first_problem(error, "the reply")
             raise SQLEnvError(
-                f"not a {model.__name__}: {where}: {first['msg']}; client/server version mismatch?"
+                f"not a {model.__name__}: {problem}; client/server version mismatch?"
             ) from error
 
     async def _single(

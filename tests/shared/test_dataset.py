@@ -63,7 +63,7 @@ def test_questions_are_read_by_split(tmp_path: Path) -> None:
     [
         ("{", "top level"),
         ({}, "top level"),
-        ([], "holds no question"),
+        ([], "has no question"),
         ([row(), row(question_id="q2", answer_type="date")], "1.answer_type"),
         ([{"question_id": "q1"}], "0.question_text"),
     ],

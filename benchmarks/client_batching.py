@@ -1,21 +1,21 @@
-"""What is gathering worth? Steps a second of 64 concurrent episodes, gathered into batches against
-one request a step.
+"""Measures what batching is worth: steps per second of concurrent episodes, batched and not.
 
 Both ways play the same actions on one server process, in alternating rounds, so that a busy machine
-slows both; the ratio is what to trust. 'Plain' is what one writes first: an httpx client with its
-default limits and a POST /step for each step.
+slows both; trust the ratio. 'Plain' is the obvious client: httpx with its default limits and one
+POST /step per step.
 
     python benchmarks/client_batching.py --data data --out runs/client_batching.json
 """
 
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import httpx
@@ -30,29 +30,42 @@ from shared.errors import SQLEnvError
 from trainer.runtime.server import SupervisedServer
 
 Play = Callable[[str, str, int], Awaitable[Any]]  # (episode_id, action, step)
+ACTIONS = (
+    "DESCRIBE: {}",
+    "QUERY: SELECT count(*) FROM {}",
+    "SAMPLE: {}",
+    "QUERY: SELECT * FROM {} LIMIT 3",
+)
+
+
+@dataclass
+class Round:
+    """The steps of one round, with their wall seconds and CPU-seconds (of this process)."""
+
+    steps: int
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def steps_per_s(self) -> float:
+        return self.steps / self.wall_s
 
 
 def actions_of(schema_info: str, turns: int) -> list[str]:
-    """Cheap and varied actions on the tables of 'Tables: a, b'."""
+    """Return cheap and varied actions on the tables of 'Tables: a, b'."""
     tables = schema_info.splitlines()[0].removeprefix("Tables: ").split(", ")
-    forms = (
-        "DESCRIBE: {}",
-        "QUERY: SELECT count(*) FROM {}",
-        "SAMPLE: {}",
-        "QUERY: SELECT * FROM {} LIMIT 3",
-    )
-    return [forms[turn % len(forms)].format(tables[turn % len(tables)]) for turn in range(turns)]
+    return [ACTIONS[i % len(ACTIONS)].format(tables[i % len(tables)]) for i in range(turns)]
 
 
-async def round_of(client: SQLEnvClient, play: Play, episodes: int, turns: int) -> dict[str, float]:
-    """Plays fresh episodes; only their steps are timed. -> wall and CPU seconds (of this process)
-    and steps."""
-    resets = await client.reset_many(
-        [{"split": "train", "seed": i, "step_budget": 100} for i in range(episodes)]
-    )
-    started = [reset for reset in resets if not isinstance(reset, SQLEnvError)]
-    if len(started) < episodes:
-        raise next(reset for reset in resets if isinstance(reset, SQLEnvError))
+async def play_round(client: SQLEnvClient, play: Play, episodes: int, turns: int) -> Round:
+    """Play fresh episodes; only their steps are timed."""
+    started = []
+    for reset in await client.reset_many(
+        [{"split": "train", "seed": seed, "step_budget": 100} for seed in range(episodes)]
+    ):
+        if isinstance(reset, SQLEnvError):
+            raise reset
+        started.append(reset)
 
     async def episode(episode_id: str, actions: list[str]) -> None:
         for step, action in enumerate(actions):
@@ -64,65 +77,53 @@ async def round_of(client: SQLEnvClient, play: Play, episodes: int, turns: int) 
     )
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     await asyncio.gather(*(client.close_episode(reset.episode_id) for reset in started))
-    return {"wall_s": wall_s, "cpu_s": cpu_s, "steps": float(episodes * turns)}
+    return Round(episodes * turns, wall_s, cpu_s)
 
 
-async def compare(
-    url: str, episodes: int, turns: int, rounds: int
-) -> dict[str, list[dict[str, float]]]:
-    found: dict[str, list[dict[str, float]]] = {"plain": [], "gathered": []}
+async def compare(url: str, episodes: int, turns: int, rounds: int) -> dict[str, list[Round]]:
+    """Return way -> its rounds."""
     async with SQLEnvClient(url) as client, httpx.AsyncClient(base_url=url, timeout=60.0) as http:
 
         async def plain(episode_id: str, action: str, step: int) -> None:
             body = {"episode_id": episode_id, "action": action, "step": step}
             (await http.post("/step", json=body)).raise_for_status().json()
 
-        async def gathered(episode_id: str, action: str, step: int) -> None:
+        async def batched(episode_id: str, action: str, step: int) -> None:
             await client.step(episode_id, action)
 
-        await round_of(client, gathered, episodes, turns)  # warms the server's workers
+        await play_round(client, batched, episodes, turns)  # warms the server's workers
+        measured: dict[str, list[Round]] = {"plain": [], "batched": []}
         for _ in range(rounds):
-            found["plain"].append(await round_of(client, plain, episodes, turns))
-            found["gathered"].append(await round_of(client, gathered, episodes, turns))
-    return found
+            measured["plain"].append(await play_round(client, plain, episodes, turns))
+            measured["batched"].append(await play_round(client, batched, episodes, turns))
+    return measured
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory that the server serves.")] = Path(
-        "data"
-    ),
+    data: Annotated[Path, typer.Option(help="Data directory of the server.")] = Path("data"),
     episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
-    turns: Annotated[int, typer.Option(help="Steps of each episode, up to 100.")] = 20,
-    rounds: Annotated[int, typer.Option(help="Rounds of each way.")] = 5,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path(
+    turns: Annotated[int, typer.Option(help="Steps per episode, up to 100.")] = 20,
+    rounds: Annotated[int, typer.Option(help="Rounds per way.")] = 5,
+    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path(
         "runs/client_batching.json"
     ),
 ) -> None:
+    """Compare steps per second with and without batching."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         SupervisedServer(data, Path(scratch) / "server.log") as server,
     ):
-        found = asyncio.run(compare(server.url, episodes, turns, rounds))
-    table = Table(
-        "way",
-        "steps/s",
-        "client CPU, ms/step",
-        title=f"{episodes} episodes at once, median of {rounds} rounds",
-    )
+        measured = asyncio.run(compare(server.url, episodes, turns, rounds))
+    title = f"{episodes} episodes at once, median of {rounds} rounds"
+    table = Table("way", "steps/s", "client CPU, ms/step", title=title)
     summary: dict[str, Any] = {"episodes": episodes, "turns": turns, "rounds": rounds}
-    for way, measured in found.items():
-        steps_per_s = statistics.median(r["steps"] / r["wall_s"] for r in measured)
-        cpu_ms = statistics.median(1000 * r["cpu_s"] / r["steps"] for r in measured)
-        summary[way] = {
-            "steps_per_s": round(steps_per_s, 1),
-            "client_cpu_ms_per_step": round(cpu_ms, 4),
-        }
-        table.add_row(way, f"{steps_per_s:,.0f}", f"{cpu_ms:.3f}")
-    ratios = [
-        g["steps"] / g["wall_s"] / (p["steps"] / p["wall_s"])
-        for p, g in zip(*found.values(), strict=True)
-    ]
-    summary["ratio"] = round(statistics.median(ratios), 2)
+    for way, played in measured.items():
+        rate = median(one.steps_per_s for one in played)
+        cpu_ms = median(1000 * one.cpu_s / one.steps for one in played)
+        summary[way] = {"steps_per_s": round(rate, 1), "client_cpu_ms_per_step": round(cpu_ms, 4)}
+        table.add_row(way, f"{rate:,.0f}", f"{cpu_ms:.3f}")
+    pairs = zip(measured["batched"], measured["plain"], strict=True)
+    summary["ratio"] = round(median(b.steps_per_s / p.steps_per_s for b, p in pairs), 2)
     table.add_row("ratio", f"{summary['ratio']} x", "")
     Console().print(table)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,20 +1,22 @@
-"""What goes wrong, and when: a list of faults, each due once so many steps were answered."""
+"""The faults: what goes wrong, and when."""
 
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Literal
 
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.link import State
+from shared.server_process import ServerProcess
 
 Kind = Literal["kill", "sleep", "restart", "cut", "silence", "lost_replies", "blackout"]
 REPLIES_LOST = 4
-# How often each comes in a round of faults, and for how many seconds it lasts. A sleeper sleeps for
-# 10 s.
+RESTART_TIMEOUT_S = 60.0  # requests in flight finish first
+# kind -> how often it comes in a round of faults, and the seconds that it lasts
 ROUND: dict[Kind, tuple[int, float]] = {
     "kill": (4, 1.0),
     "sleep": (2, 10.0),
@@ -30,10 +32,10 @@ ROUND: dict[Kind, tuple[int, float]] = {
 class Fault:
     """One fault of one server, for `seconds`.
 
-    kill: SIGKILL, and a new process after that time. sleep: SIGSTOP, then SIGCONT. restart:
-    SIGTERM, and a new process. cut: its connections are reset and no other is answered. silence:
-    its packets are held back. lost_replies: it does what it is asked, and the replies to the next
-    few requests are lost. blackout: every server is killed, and started again, this one first.
+    kill: SIGKILL, then a new process. sleep: SIGSTOP, then SIGCONT. restart: SIGTERM, then a new
+    process. cut: its connections are reset, and new ones are not answered. silence: its packets are
+    held back. lost_replies: it executes the next few requests, but their replies are lost.
+    blackout: every server is killed, then all are started again, this one first.
     """
 
     kind: Kind
@@ -41,40 +43,49 @@ class Fault:
     seconds: float
 
     def begin(self, cluster: Cluster) -> None:
+        """Cause the fault; return once it is in force."""
+        server, link = cluster.servers[self.server], cluster.links[self.server]
         match self.kind:
             case "kill":
-                cluster.kill(self.server)
+                server.stop(SIGKILL)
             case "sleep":
-                cluster.stop(self.server)
+                server.send_signal(SIGSTOP, workers=True)
             case "restart":
-                cluster.shut_down(self.server)
+                server.stop(timeout_s=RESTART_TIMEOUT_S)
             case "cut":
-                cluster.link(self.server, State.CUT)
+                link.set(State.CUT)
             case "silence":
-                cluster.link(self.server, State.SILENT)
+                link.set(State.SILENT)
             case "lost_replies":
-                cluster.lose_replies(self.server, REPLIES_LOST)
+                link.lose_replies(REPLIES_LOST)
             case "blackout":
-                for index in range(len(cluster)):
-                    cluster.kill(index)
+                for each in cluster.servers:
+                    each.stop(SIGKILL)
 
     def end(self, cluster: Cluster) -> None:
+        """End the fault; return once the server is ready again."""
+        server, link = cluster.servers[self.server], cluster.links[self.server]
         match self.kind:
             case "kill" | "restart":
-                cluster.start(self.server)
+                _start(server)
             case "sleep":
-                cluster.wake(self.server)
+                server.send_signal(SIGCONT, workers=True)
             case "cut" | "silence":
-                cluster.link(self.server, State.OPEN)
+                link.set(State.OPEN)
             case "lost_replies":
-                cluster.lose_replies(self.server, 0)
+                link.lose_replies(0)
             case "blackout":
-                for offset in range(len(cluster)):
-                    cluster.start((self.server + offset) % len(cluster))
+                for each in [*cluster.servers[self.server :], *cluster.servers[: self.server]]:
+                    _start(each)
+
+
+def _start(server: ServerProcess) -> None:
+    server.start()
+    server.wait_ready()
 
 
 def plan(count: int, servers: int, seed: int = 0) -> list[Fault]:
-    """`count` faults of `servers` servers, in rounds of `ROUND`, each round in an order of its own."""
+    """Return `count` faults of `servers` servers, in rounds of `ROUND`, each in random order."""
     stream, faults = random.Random(seed), list[Fault]()
     while len(faults) < count:
         kinds = [kind for kind, (times, _) in ROUND.items() for _ in range(times)]
@@ -84,20 +95,18 @@ def plan(count: int, servers: int, seed: int = 0) -> list[Fault]:
 
 
 class Chaos:
-    """Does the faults one after another, each when it is due; fault i is due at (i + 1) x `every`
-    answered steps.
+    """Runs faults one after another, in a thread; number i after (i + 1) x `every` answered steps.
 
-    The player calls `pass_step` with the steps answered so far before each further one: it waits
-    there for a fault that is due and has not begun, so that all of them happen during play, however
-    fast or slow the machine. Use it inside `with`, whose end waits for the last fault to end and
-    raises what went wrong in the faults themselves.
+    The player calls `pass_step` with the steps answered so far before each further one. The call
+    waits until every fault that is due has begun, so all of them happen during play, however fast
+    the machine is. Use it inside `with`: its end waits for the last fault to end, and raises what
+    went wrong in the faults themselves.
     """
 
     def __init__(self, cluster: Cluster, faults: Sequence[Fault], every: int) -> None:
         self.faults, self.done = list(faults), Counter[str]()
         self._cluster, self._every = cluster, every
-        self._answered = 0
-        self._begun = 0
+        self._answered = self._begun = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._error: BaseException | None = None
@@ -108,51 +117,48 @@ class Chaos:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._set(stopping=True)
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def may_pass(self, answered: int) -> bool:
-        """Whether `pass_step(answered)` would return at once."""
+        """Return whether `pass_step(answered)` would return at once."""
         return self._begun >= min(len(self.faults), answered // self._every)
 
     def note(self, answered: int) -> None:
-        """So many steps were answered by now."""
-        with self._changed:
-            self._answered = max(self._answered, answered)
-            self._changed.notify_all()
+        """Record the number of steps answered so far."""
+        self._set(answered=max(self._answered, answered))
 
     def pass_step(self, answered: int) -> None:
+        """Record the number of steps answered, and wait for the faults that are due."""
         self.note(answered)
         with self._changed:
             self._changed.wait_for(lambda: self.may_pass(answered) or self._error is not None)
         if self._error is not None:
             raise self._error
 
+    def _set(self, **fields: object) -> None:
+        with self._changed:
+            for name, value in fields.items():
+                setattr(self, f"_{name}", value)
+            self._changed.notify_all()
+
     def _run(self) -> None:
         try:
             for index, fault in enumerate(self.faults):
-                if not self._await(lambda due=(index + 1) * self._every: self._answered >= due):  # type: ignore[misc]
-                    return
+                due = (index + 1) * self._every
+                with self._changed:
+                    while self._answered < due:
+                        if self._stopping:
+                            return
+                        self._changed.wait()
                 fault.begin(self._cluster)
                 self.done[fault.kind] += 1
                 try:
-                    with self._changed:
-                        self._begun += 1
-                        self._changed.notify_all()
+                    self._set(begun=index + 1)
                     time.sleep(fault.seconds)
                 finally:
                     fault.end(self._cluster)
         except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    def _await(self, condition: Callable[[], bool]) -> bool:
-        """False where the play ended before."""
-        with self._changed:
-            self._changed.wait_for(lambda: condition() or self._stopping)
-            return condition()
+            self._set(error=error)

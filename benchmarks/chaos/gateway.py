@@ -1,4 +1,4 @@
-"""The real HAProxy with the project's configuration, in front of servers on this machine."""
+"""HAProxy with the project's configuration, in front of servers on this machine."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ CONFIG = ROOT / "docker" / "haproxy.cfg"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
-# of the template's servers, which are found by name
+# an option of the template's servers, which are found by name
 RESOLVING = " resolvers network init-addr none"
 SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
 
 
 @dataclass
 class Gateway:
-    """`url` is where agents come, `admin` has /ready, /live and /metrics. Neither ends in a slash."""
+    """A running HAProxy. `url` is for agents; `admin` has /ready, /live and /metrics."""
 
     process: "subprocess.Popen[bytes]"
     log_path: Path
@@ -35,8 +35,7 @@ class Gateway:
     admin: str
 
     def wait_serving(self, servers: int) -> None:
-        """Until the gateway sees so many servers ready; `RuntimeError` with its log where it ends
-        or takes too long."""
+        """Wait until the gateway sees `servers` ready servers; `RuntimeError` has its log."""
         deadline = time.monotonic() + START_TIMEOUT_S
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while time.monotonic() < deadline:
@@ -50,7 +49,8 @@ class Gateway:
                         return
                 time.sleep(POLL_S)
         raise RuntimeError(
-            f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:\n{self._log()}"
+            f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:"
+            f"\n{self._log()}"
         )
 
     def _log(self) -> str:
@@ -58,8 +58,7 @@ class Gateway:
 
 
 def fixed_servers(config: str, addresses: Sequence[str]) -> str:
-    """The gateway's configuration with these servers (HOST:PORT) in the place of those that a name
-    stands for."""
+    """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's."""
 
     def servers(template: re.Match[str]) -> str:
         return "\n".join(
@@ -69,40 +68,33 @@ def fixed_servers(config: str, addresses: Sequence[str]) -> str:
     found, templates = TEMPLATE.subn(servers, config)
     if templates != 1 or found.count(RESOLVING) != 1:
         raise RuntimeError(
-            f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced here"
+            f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced"
+            " here"
         )
     return found.replace(RESOLVING, "")
 
 
 def haproxy() -> str | None:
-    """The program, or None where it is not installed. HAPROXY names another."""
-    return (
-        os.environ.get("HAPROXY")
-        or shutil.which("haproxy")
-        or shutil.which("haproxy", path="/usr/sbin:/sbin")
-    )
+    """Return the path of the program (HAPROXY, if set), or None if it is not installed."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    return os.environ.get("HAPROXY") or shutil.which("haproxy", path=path)
 
 
 def missing() -> str | None:
-    """Why no gateway can run here, or None."""
-    return (
-        None
-        if haproxy() is not None
-        else "HAProxy is not installed (Debian: apt-get install haproxy)"
-    )
+    """Return why no gateway can run here, or None."""
+    return None if haproxy() else "HAProxy is not installed (Debian: apt-get install haproxy)"
 
 
 @contextlib.contextmanager
 def running_gateway(urls: Sequence[str]) -> Iterator[Gateway]:
-    """A gateway to the servers at `urls`, all of which it sees ready, until the block ends."""
+    """Run a gateway to the ready servers at `urls` until the block ends."""
     if reason := missing():
         raise RuntimeError(reason)
     agents, admin = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="sqlenv-gateway-") as scratch:
         path, log_path = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
-        path.write_text(
-            fixed_servers(CONFIG.read_text(), [one.removeprefix("http://") for one in urls])
-        )
+        addresses = [url.removeprefix("http://") for url in urls]
+        path.write_text(fixed_servers(CONFIG.read_text(), addresses))
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [str(haproxy()), "-db", "-f", str(path)],

@@ -1,5 +1,4 @@
-"""A TCP link that can be cut, fall silent or lose replies: it stands between a client and one
-server."""
+"""A TCP link between a client and one server that can be cut, fall silent or lose replies."""
 
 import asyncio
 import threading
@@ -14,18 +13,16 @@ CHUNK_BYTES = 64 * 1024
 
 class State(StrEnum):
     OPEN = "open"
-    CUT = "cut"  # connections are reset, and no further one is answered
-    # what is sent arrives once the link is open again: a network that drops and retransmits packets
+    CUT = "cut"  # connections are reset, and new ones are not answered
+    # data arrives once the link is open again, as on a network that drops and retransmits packets
     SILENT = "silent"
 
 
 class Link:
-    """Listens on `port` and passes everything to `target_port`, in a thread of its own. Use it
-    inside `with`."""
+    """Listens on `port` and passes everything to `target_port`, in a thread. Use it in `with`."""
 
     def __init__(self, target_port: int) -> None:
-        self.target_port = target_port
-        self.port = 0
+        self.target_port, self.port = target_port, 0
         self._state = State.OPEN
         self._replies_to_lose = 0
         self._connections: set[asyncio.StreamWriter] = set()
@@ -44,12 +41,11 @@ class Link:
         self._loop.close()
 
     def set(self, state: State) -> None:
-        """Takes effect at once, on connections that are open too."""
+        """Change the state at once, for connections that are open too."""
         self._call(self._set(state)).result()
 
     def lose_replies(self, count: int) -> None:
-        """The next `count` replies are dropped, each with its connection: the server has done what
-        was asked."""
+        """Drop the next `count` replies with their connections; the server has done its work."""
         self._replies_to_lose = count
 
     def _call(self, work: Any) -> "Future[Any]":
@@ -86,21 +82,21 @@ class Link:
         self._connections.add(writer)
         try:
             await self._opened.wait()
-            above, below = await asyncio.open_connection(HOST, self.target_port)
-        except OSError:  # nobody listens there
+            server_reader, server_writer = await asyncio.open_connection(HOST, self.target_port)
+        except OSError:  # the server is down
             self._drop(writer)
             return
-        self._connections.add(below)
+        self._connections.add(server_writer)
         pumps = [
-            asyncio.ensure_future(self._pump(reader, below, replies=False)),
-            asyncio.ensure_future(self._pump(above, writer, replies=True)),
+            asyncio.ensure_future(self._pump(reader, server_writer, replies=False)),
+            asyncio.ensure_future(self._pump(server_reader, writer, replies=True)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:
                 pump.cancel()
-            self._drop(writer, below)
+            self._drop(writer, server_writer)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool

@@ -15,18 +15,22 @@ from typing import Any
 
 from benchmarks.chaos.cluster import ROOT, Cluster
 from benchmarks.chaos.faults import Chaos, Fault
-from benchmarks.chaos.soak import Played, answers, compare, play_all
-from shared.client import ClientLimits, SQLEnvClient
+from benchmarks.chaos.soak import Played, answers, play_all
+from shared.client import ClientLimits, ClientStats, SQLEnvClient
 from shared.run_files import EPISODES, METRICS, SUMMARY
 
 TRAINING_TIMEOUT_S = 1800.0
 WARM_UP_S = 1.0  # of a training's play before its next fault
+# what must be equal in an episode of a training with and without faults
+COMPARED = (
+    *("phase", "mode", "step", "question_id"),
+    *("actions", "texts", "observations", "rewards", "outcome"),
+)
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was played under which faults, and what came of it. `lost`, `charged_twice` and
-    `different` should be 0."""
+class FaultOutcome:
+    """What was played under which faults, and the result. `lost` to `different` should be 0."""
 
     way: str
     episodes: int
@@ -34,21 +38,27 @@ class Finding:
     outcomes: dict[str, int]
     faults: dict[str, int]
     lost: int
-    charged_twice: int
+    counted_twice: int
     different: int
     rebuilds: int
-    retries: int | None  # a training's summary does not say
+    retries: int | None  # None for a training, whose summary does not have it
     seconds: float
     undisturbed_s: float
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def clean(self) -> bool:
-        return self.lost == self.charged_twice == self.different == 0
+        return self.lost == self.counted_twice == self.different == 0
+
+    @property
+    def mean_fault_s(self) -> float:
+        """Seconds by which a fault prolonged the play, on average."""
+        count = sum(self.faults.values())
+        return (self.seconds - self.undisturbed_s) / count if count else math.nan
 
 
 def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:
-    """A client that is quick to notice, and patient as a training's is."""
+    """Return a client that notices faults fast and is as patient as a training's."""
     limits = ClientLimits(stall_s=stall_s, patience_s=600.0, backoff_s=0.1, longest_wait_s=2.0)
     return SQLEnvClient(urls, limits)
 
@@ -62,38 +72,39 @@ def soak(
     faults: Sequence[Fault],
     *,
     stall_s: float = 3.0,
-) -> Finding:
-    """Play `episodes` on one server that nobody disturbs, then on `urls` under `faults`, spread
-    over their steps."""
+) -> FaultOutcome:
+    """Play `episodes` on one undisturbed server, then on `urls` under `faults`."""
     right = answers(data_dir)
 
     async def play(
         run: str, urls: Sequence[str], chaos: Chaos | None
-    ) -> tuple[list[Played], SQLEnvClient, float]:
+    ) -> tuple[list[Played], ClientStats, float]:
         began = time.monotonic()
         async with client_of(urls, stall_s) as client:
-            played = await play_all(client, f"{way}-{run}", episodes, right, chaos=chaos)
-        return played, client, time.monotonic() - began
+            played = await play_all(client, f"{way}-{run}", episodes, right, chaos)
+        return played, client.stats, time.monotonic() - began
 
-    calm, _, calm_s = asyncio.run(play("calm", cluster.direct_urls[:1], None))
+    calm, _, calm_s = asyncio.run(play("calm", [cluster.servers[0].url], None))
     steps = sum(one.steps for one in calm)
     with Chaos(cluster, faults, every=max(1, steps // (len(faults) + 1))) as chaos:
-        played, client, seconds = asyncio.run(play("chaos", urls, chaos))
-    return Finding(
+        played, stats, seconds = asyncio.run(play("chaos", urls, chaos))
+    return FaultOutcome(
         way,
         episodes,
         steps,
         dict(sorted(Counter(str(one.outcome) for one in played).items())),
         dict(sorted(chaos.done.items())),
-        **compare(played, calm),
-        rebuilds=client.stats.rebuilds,
-        retries=client.stats.retries,
+        lost=sum(one.lost is not None for one in played),
+        counted_twice=sum(one.counted_twice for one in played),
+        different=sum(a.digest != b.digest for a, b in zip(played, calm, strict=True)),
+        rebuilds=stats.rebuilds,
+        retries=stats.retries,
         seconds=round(seconds, 2),
         undisturbed_s=round(calm_s, 2),
         more={
-            "moves": client.stats.moves,
-            "servers_lost": client.stats.servers_lost,
-            "requests": client.stats.requests,
+            "moves": stats.moves,
+            "servers_lost": stats.servers_lost,
+            "requests": stats.requests,
             "errors": sorted({one.lost for one in played if one.lost})[:3],
         },
     )
@@ -107,38 +118,29 @@ def training(
     scratch: Path,
     faults: Sequence[Fault],
     *options: str,
-) -> Finding:
-    """`python -m trainer train` on `urls`, undisturbed, then under `faults`, one after another
-    until it ends.
-
-    Both runs are left in `scratch`.
+) -> FaultOutcome:
+    """Run `python -m trainer train` on `urls`, undisturbed and then under `faults`, one after
+    another until it ends. Both runs are left in `scratch`.
     """
+    command = [sys.executable, "-m", "trainer", "train", "--data", str(data_dir), *options]
+    command += [word for url in urls for word in ("--server", url)]
 
     def train(name: str, run_faults: Sequence[Fault]) -> tuple[Path, Counter[str], float]:
-        servers = [word for url in urls for word in ("--server", url)]
-        command = [
-            sys.executable,
-            "-m",
-            "trainer",
-            "train",
-            "--data",
-            str(data_dir),
-            "--out",
-            str(scratch / name),
-        ]
-        began, done = time.monotonic(), Counter[str]()
-        with (scratch / f"{name}.log").open("wb") as log:
+        began, done, out = time.monotonic(), Counter[str](), scratch / name
+        log_path = scratch / f"{name}.log"
+        with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [*command, *servers, *options], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+                [*command, "--out", str(out)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
             )
             try:
-                run = _under_faults(process, scratch / name, cluster, run_faults, done)
+                run = _under_faults(process, out, cluster, run_faults, done)
             finally:
                 process.kill()
                 process.wait()
         if process.returncode:
-            said = (scratch / f"{name}.log").read_text()
-            raise RuntimeError(f"the training ended with {process.returncode}:\n{said}")
+            raise RuntimeError(
+                f"the training ended with {process.returncode}:\n{log_path.read_text()}"
+            )
         return run, done, time.monotonic() - began
 
     calm, _, calm_s = train("calm", [])
@@ -146,14 +148,14 @@ def training(
     played, expected = _episodes(disturbed), _episodes(calm)
     summaries = [json.loads((run / SUMMARY).read_text()) for run in (disturbed, calm)]
     models = [summary["digests"]["trained_model"] for summary in summaries]
-    return Finding(
+    return FaultOutcome(
         way,
         len(played),
         sum(len(one["actions"]) for one in played),
         dict(sorted(Counter(one["outcome"] for one in played).items())),
         dict(sorted(done.items())),
         lost=int(summaries[0]["episodes_lost"]),
-        charged_twice=sum(one["steps"] != len(one["rewards"]) for one in played),
+        counted_twice=sum(one["steps"] != len(one["rewards"]) for one in played),
         different=abs(len(played) - len(expected))
         + sum((_digests(played) - _digests(expected)).values()),
         rebuilds=int(summaries[0]["train_rebuilds"]),
@@ -171,8 +173,8 @@ def _under_faults(
     faults: Sequence[Fault],
     done: "Counter[str]",
 ) -> Path:
-    """Do the faults, from the first optimiser step on, until the training ends or there is none
-    left. -> its folder."""
+    """Run the faults, from the first optimiser step on, until the training ends; return its
+    folder."""
     waiting, deadline = list(faults), time.monotonic() + TRAINING_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         metrics = list(out.glob(f"*/{METRICS}"))
@@ -184,7 +186,7 @@ def _under_faults(
             fault.end(cluster)
         time.sleep(WARM_UP_S)
     if process.poll() is None:
-        raise RuntimeError(f"the training was not done after {TRAINING_TIMEOUT_S:g} s")
+        raise RuntimeError(f"the training did not end within {TRAINING_TIMEOUT_S:g} s")
     return next(path.parent for path in out.glob(f"*/{METRICS}") if not path.parent.is_symlink())
 
 
@@ -193,24 +195,6 @@ def _episodes(run: Path) -> list[dict[str, Any]]:
 
 
 def _digests(episodes: Sequence[dict[str, Any]]) -> "Counter[str]":
-    """How often each episode comes: its phase and step, question, actions, observations, rewards
-    and outcome."""
-    names = (
-        "phase",
-        "mode",
-        "step",
-        "question_id",
-        "actions",
-        "texts",
-        "observations",
-        "rewards",
-        "outcome",
-    )
-    kept = (json.dumps([one[name] for name in names]).encode() for one in episodes)
-    return Counter(hashlib.sha256(line).hexdigest() for line in kept)
-
-
-def mean_fault_s(finding: Finding) -> float:
-    """Seconds by which a fault lengthened the play."""
-    count = sum(finding.faults.values())
-    return (finding.seconds - finding.undisturbed_s) / count if count else math.nan
+    """Return how often each episode occurs, as a digest of its `COMPARED` fields."""
+    lines = (json.dumps([one[name] for name in COMPARED]).encode() for one in episodes)
+    return Counter(hashlib.sha256(line).hexdigest() for line in lines)

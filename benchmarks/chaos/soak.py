@@ -1,5 +1,4 @@
-"""Plays many episodes whose actions follow from what they see, and keeps what must not depend on
-any fault."""
+"""Many episodes whose actions depend on what they see, and a record that no fault may change."""
 
 import asyncio
 import hashlib
@@ -16,6 +15,8 @@ from shared.errors import SQLEnvError
 from shared.models import StepResult
 from shared.run_files import observation_digest
 
+AT_ONCE = 64  # episodes under way
+
 
 @dataclass(frozen=True)
 class Played:
@@ -25,28 +26,26 @@ class Played:
     digest: str
     steps: int
     outcome: str | None
-    charged_twice: bool  # the server counted other steps than those that were played
+    counted_twice: bool  # the server's step count differs from the number of steps played
     lost: str | None = None
 
 
 def answers(data_dir: Path) -> dict[str, str]:
-    """Question id -> the text of its right answer, of the questions that are trained on."""
-    gold = {
-        one.question_id: one.gold_answer
-        for one in load_questions(questions_path(data_dir, "train"))
-    }
+    """Return training question's id -> the text of its right answer."""
+    questions = load_questions(questions_path(data_dir, "train"))
     return {
-        name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
-        for name, one in gold.items()
+        question.question_id: question.gold_answer
+        if isinstance(question.gold_answer, str)
+        else json.dumps(question.gold_answer, ensure_ascii=False)
+        for question in questions
     }
 
 
 def next_action(stream: random.Random, reply: StepResult, budget: int, right: str) -> str:
-    """Explores at random, and answers towards the end, often right; what it does follows from the
-    observation, too."""
+    """Return a random exploring action that depends on the observation; towards the end, an
+    answer, often `right`."""
     seen = reply.observation
-    tables = seen.schema_info.splitlines()[0].removeprefix("Tables: ").split(", ")
-    table = stream.choice(tables)
+    table = stream.choice(seen.schema_info.splitlines()[0].removeprefix("Tables: ").split(", "))
     words = [word.strip(",|()'\"") for word in f"{seen.result} {seen.schema_info}".split()]
     word = stream.choice([word for word in words if word.isidentifier()] or ["nothing"])
     if seen.budget_remaining <= 2 and stream.random() < 0.7:
@@ -66,8 +65,8 @@ def next_action(stream: random.Random, reply: StepResult, budget: int, right: st
 async def play_one(
     client: SQLEnvClient, run: str, number: int, right: Mapping[str, str], pace: "Pace"
 ) -> Played:
-    """Episode `number` of a run; equal numbers are equal episodes in all runs."""
-    stream, total, sent, twice = random.Random(number), hashlib.sha256(), [], False
+    """Play episode `number` of a run; equal numbers are equal episodes in all runs."""
+    stream, total, steps, twice = random.Random(number), hashlib.sha256(), 0, False
     budget = stream.randint(4, 10)
     try:
         reply: StepResult = await client.reset(
@@ -76,22 +75,22 @@ async def play_one(
         total.update(observation_digest(reply.observation).encode())
         while not reply.done:
             await pace.before_a_step()
-            sent.append(next_action(stream, reply, budget, right[reply.info.question_id]))
-            reply = await client.step(f"{run}-{number}", sent[-1])
+            action = next_action(stream, reply, budget, right[reply.info.question_id])
+            steps += 1
+            reply = await client.step(f"{run}-{number}", action)
             pace.answered += 1
             seen = reply.observation
-            twice |= (seen.step_count, budget - seen.budget_remaining) != (len(sent), len(sent))
-            twice |= len(seen.action_history) != len(sent)
-            total.update(
-                f"{observation_digest(seen)} {reply.reward!r} {reply.info.outcome}\n".encode()
-            )
+            counts = {seen.step_count, budget - seen.budget_remaining, len(seen.action_history)}
+            twice |= counts != {steps}
+            line = f"{observation_digest(seen)} {reply.reward!r} {reply.info.outcome}\n"
+            total.update(line.encode())
     except SQLEnvError as error:
-        return Played(total.hexdigest(), len(sent), None, twice, lost=str(error))
-    return Played(total.hexdigest(), len(sent), reply.info.outcome, twice)
+        return Played(total.hexdigest(), steps, None, twice, lost=str(error))
+    return Played(total.hexdigest(), steps, reply.info.outcome, twice)
 
 
 class Pace:
-    """Steps answered by all episodes together; with faults, a step waits for those that are due."""
+    """Counts the answered steps of all episodes, and waits for faults that are due."""
 
     def __init__(self, chaos: Chaos | None = None) -> None:
         self.answered, self._chaos, self._gate = 0, chaos, asyncio.Lock()
@@ -110,28 +109,13 @@ async def play_all(
     run: str,
     episodes: int,
     right: Mapping[str, str],
-    *,
-    at_once: int = 64,
     chaos: Chaos | None = None,
 ) -> list[Played]:
-    """`episodes` of them, in order; `run` goes into their ids, so that no run meets another's on a
-    server."""
-    places, pace = asyncio.Semaphore(at_once), Pace(chaos)
+    """Play `episodes` episodes, whose ids start with `run`; return them in order."""
+    places, pace = asyncio.Semaphore(AT_ONCE), Pace(chaos)
 
-    async def one(number: int) -> Played:
+    async def play(number: int) -> Played:
         async with places:
             return await play_one(client, run, number, right, pace)
 
-    return await asyncio.gather(*map(one, range(episodes)))
-
-
-def compare(played: list[Played], undisturbed: list[Played]) -> Mapping[str, int]:
-    """How many episodes were lost, charged twice, or otherwise than in the undisturbed run; all
-    should be 0."""
-    return {
-        "lost": sum(one.lost is not None for one in played),
-        "charged_twice": sum(one.charged_twice for one in played),
-        "different": sum(
-            one.digest != two.digest for one, two in zip(played, undisturbed, strict=True)
-        ),
-    }
+    return await asyncio.gather(*map(play, range(episodes)))

@@ -1,7 +1,7 @@
-"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none charged
+"""Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none counted
 twice, none changed.
 
-The long version is of the size that the benchmark reports: `python benchmarks/faults.py`.
+The long version has the size of the benchmark's: `python benchmarks/faults.py`.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ import pytest
 from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import ROUND, Fault, plan
-from benchmarks.chaos.measure import Finding, soak
+from benchmarks.chaos.measure import FaultOutcome, soak
 
 needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
 STALL_S = 0.3
@@ -27,23 +27,23 @@ BRIEF = [
 ]
 
 
-def check(finding: Finding, faults: list[Fault], episodes: int) -> None:
-    print(finding)
-    assert finding.more["errors"] == []
-    assert (finding.lost, finding.charged_twice, finding.different) == (0, 0, 0)
-    assert finding.faults == dict(Counter(fault.kind for fault in faults)), "every fault happened"
-    assert finding.rebuilds > 0, "and was felt"
-    assert finding.retries > 0
-    assert sum(finding.outcomes.values()) == finding.episodes == episodes
-    assert {"correct", "wrong"} <= set(finding.outcomes)
-    assert "None" not in finding.outcomes
+def check(outcome: FaultOutcome, faults: list[Fault], episodes: int) -> None:
+    print(outcome)
+    assert outcome.more["errors"] == []
+    assert (outcome.lost, outcome.counted_twice, outcome.different) == (0, 0, 0)
+    assert outcome.faults == dict(Counter(fault.kind for fault in faults)), "every fault happened"
+    assert outcome.rebuilds > 0, "and was felt"
+    assert outcome.retries > 0
+    assert sum(outcome.outcomes.values()) == outcome.episodes == episodes
+    assert {"correct", "wrong"} <= set(outcome.outcomes)
+    assert "None" not in outcome.outcomes
 
 
 def test_several_servers(tiny_data: Path) -> None:
     with running_cluster(tiny_data) as cluster:
-        finding = soak("direct", tiny_data, cluster, cluster.urls, 80, BRIEF, stall_s=STALL_S)
-    check(finding, BRIEF, 80)
-    assert finding.more["moves"] > 0
+        outcome = soak("direct", tiny_data, cluster, cluster.urls, 80, BRIEF, stall_s=STALL_S)
+    check(outcome, BRIEF, 80)
+    assert outcome.more["moves"] > 0
 
 
 @needs_gateway

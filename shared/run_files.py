@@ -9,8 +9,8 @@ its actions; the line also keeps a digest of each observation, and the reward an
 step, so that a replay can be compared step by step.
 
 SHA256SUMS has a line `<digest>  <path>` for every file of a finished run, in the format of
-`sha256sum --check`, except `UNSUMMED`: files still being written when the run ends, checkpoints, and
-the report, which is drawn from the others.
+`sha256sum --check`, except `UNSUMMED`: files still being written when the run ends, checkpoints,
+and the report, which is drawn from the others.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from typing import Any, Required, TypedDict
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shared.errors import first_problem
 from shared.models import Outcome, SQLObservation
 from shared.run_stats import Measurement, RateSummary
 
@@ -68,7 +69,7 @@ class RunFiles:
 
 
 class EpisodeLine(BaseModel):
-    """One line of episodes.jsonl. The four rewards are None if the infrastructure lost the episode."""
+    """One line of episodes.jsonl. The four rewards are None if infrastructure lost the episode."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -113,7 +114,8 @@ class EpisodeLine(BaseModel):
 
 
 class MetricsRow(TypedDict, total=False):
-    """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval curve.
+    """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
+    curve.
 
     Rows of training also hold TRL's own keys, such as "rewards/reward_progress/mean".
     """
@@ -234,9 +236,7 @@ def read_episode(line: bytes) -> EpisodeLine:
     try:
         return EpisodeLine.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"])) or "not an episode"
-        raise LineError(f"{field}: {first['msg']}") from None
+        raise LineError(first_problem(error, "not an episode")) from None
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -261,7 +261,7 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 
 def read_checksums(content: bytes) -> dict[str, str]:
-    """Return relative path -> SHA-256 from the bytes of SHA256SUMS. `LineError` names a bad line."""
+    """Read SHA256SUMS as relative path -> SHA-256; `LineError` names a bad line."""
     # not splitlines(), which would also split at other bytes that a path may hold
     *lines, rest = content.split(b"\n")
     if rest or not lines:

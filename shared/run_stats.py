@@ -208,7 +208,7 @@ def measurement(episodes: Sequence[PlayedEpisode]) -> Measurement:
             "overall": behaviour(finished),
             SEEN: behaviour(seen),
             UNSEEN: behaviour(unseen),
-        },  # fmt: skip
+        },
         "mean_reward": mean(episode.reward for episode in finished),
         "mean_steps": mean(episode.steps for episode in finished),
         "outcomes": dict(sorted(Counter(str(episode.outcome) for episode in episodes).items())),

@@ -1,7 +1,6 @@
 """One measurement: the same episodes undisturbed and under faults, and what differs."""
 
 import asyncio
-import hashlib
 import json
 import math
 import subprocess
@@ -17,15 +16,13 @@ from benchmarks.chaos.cluster import ROOT, Cluster
 from benchmarks.chaos.faults import Chaos, Fault
 from benchmarks.chaos.soak import Played, answers, play_all
 from shared.client import ClientLimits, ClientStats, SQLEnvClient
-from shared.run_files import EPISODES, METRICS, SUMMARY
+from shared.run_files import EPISODES, METRICS, SUMMARY, EpisodeLine, numbered_lines, read_episode
 
 TRAINING_TIMEOUT_S = 1800.0
 WARM_UP_S = 1.0  # of a training's play before its next fault
 # what must be equal in an episode of a training with and without faults
-COMPARED = (
-    *("phase", "mode", "step", "question_id"),
-    *("actions", "texts", "observations", "rewards", "outcome"),
-)
+COMPARED = {"phase", "mode", "step", "question_id", "actions", "texts", "observations", "rewards"}
+COMPARED |= {"outcome"}
 
 
 @dataclass(frozen=True)
@@ -151,13 +148,13 @@ def training(
     return FaultOutcome(
         way,
         len(played),
-        sum(len(one["actions"]) for one in played),
-        dict(sorted(Counter(one["outcome"] for one in played).items())),
+        sum(len(one.actions) for one in played),
+        dict(sorted(Counter(str(one.outcome) for one in played).items())),
         dict(sorted(done.items())),
         lost=int(summaries[0]["episodes_lost"]),
-        counted_twice=sum(one["steps"] != len(one["rewards"]) for one in played),
+        counted_twice=sum(one.steps != len(one.rewards) for one in played),
         different=abs(len(played) - len(expected))
-        + sum((_digests(played) - _digests(expected)).values()),
+        + (_contents(played) - _contents(expected)).total(),
         rebuilds=int(summaries[0]["train_rebuilds"]),
         retries=None,
         seconds=round(seconds, 2),
@@ -190,11 +187,10 @@ def _under_faults(
     return next(path.parent for path in out.glob(f"*/{METRICS}") if not path.parent.is_symlink())
 
 
-def _episodes(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / EPISODES).read_text().splitlines()]
+def _episodes(run: Path) -> list[EpisodeLine]:
+    return [read_episode(line) for _, line in numbered_lines(run / EPISODES)]
 
 
-def _digests(episodes: Sequence[dict[str, Any]]) -> "Counter[str]":
-    """Return how often each episode occurs, as a digest of its `COMPARED` fields."""
-    lines = (json.dumps([one[name] for name in COMPARED]).encode() for one in episodes)
-    return Counter(hashlib.sha256(line).hexdigest() for line in lines)
+def _contents(episodes: Sequence[EpisodeLine]) -> "Counter[str]":
+    """Return how often each episode occurs, as the JSON of its `COMPARED` fields."""
+    return Counter(one.model_dump_json(include=COMPARED) for one in episodes)

@@ -24,12 +24,29 @@ from shared.run_files import (
 )
 
 ROW: dict[str, Any] = {
-    "phase": "train", "mode": "sampled", "step": 1, "question_id": "q", "database": "shop", "difficulty": "easy",
-    "part": "seen", "outcome": "wrong", "steps": 1, "correctness": 0.0, "progress": 0.0, "operational": 0.02,
-    "reward": 0.02, "parse_failures": 0, "env_errors": 0, "context_overflow": False, "context_truncations": 2,
+    "phase": "train",
+    "mode": "sampled",
+    "step": 1,
+    "question_id": "q",
+    "database": "shop",
+    "difficulty": "easy",
+    "part": "seen",
+    "outcome": "wrong",
+    "steps": 1,
+    "correctness": 0.0,
+    "progress": 0.0,
+    "operational": 0.02,
+    "reward": 0.02,
+    "parse_failures": 0,
+    "env_errors": 0,
+    "context_overflow": False,
+    "context_truncations": 2,
     "actions": ["ANSWER: Zoë"],
-    "texts": [None], "rewards": [0.0], "observations": ["0" * 16, "1" * 16], "parts": [{"exec_ok": 0.02}],
-}  # fmt: skip
+    "texts": [None],
+    "rewards": [0.0],
+    "observations": ["0" * 16, "1" * 16],
+    "parts": [{"exec_ok": 0.02}],
+}
 
 
 def line_of(row: dict[str, Any]) -> bytes:
@@ -87,12 +104,26 @@ def test_a_line_without_a_seal_or_an_end_is_none() -> None:
 
 def test_an_observations_digest_is_of_all_of_it() -> None:
     seen = SQLObservation(
-        question="q", schema_info="Tables: t", result="1", step_count=1, budget_remaining=2, done=False, reward=0.01,
+        question="q",
+        schema_info="Tables: t",
+        result="1",
+        step_count=1,
+        budget_remaining=2,
+        done=False,
+        reward=0.01,
         action_history=["SAMPLE: t"],
-    )  # fmt: skip
-    digests = {observation_digest(seen.model_copy(update=change)) for change in (
-        {}, {"result": "2"}, {"reward": 0.02}, {"error": "e"}, {"action_history": []}, {"done": True},
-    )}  # fmt: skip
+    )
+    digests = {
+        observation_digest(seen.model_copy(update=change))
+        for change in (
+            {},
+            {"result": "2"},
+            {"reward": 0.02},
+            {"error": "e"},
+            {"action_history": []},
+            {"done": True},
+        )
+    }
     assert len(digests) == 6
     assert all(len(digest) == 16 for digest in digests)
 
@@ -133,9 +164,15 @@ def test_no_byte_of_the_checksums_can_change() -> None:
 
 @pytest.mark.parametrize(
     ("content", "named"),
-    [("{0}  a\n{0} b\n", "line 2 is not"), ("{0}  a\n{0}  a\n", "line 2 names a again"), ("{0}  a", "cut short"),
-     ("", "cut short"), ("\n", "line 1"), ("{0}  a\r\n{0}  \n", "line 2")],
-)  # fmt: skip
+    [
+        ("{0}  a\n{0} b\n", "line 2 is not"),
+        ("{0}  a\n{0}  a\n", "line 2 names a again"),
+        ("{0}  a", "cut short"),
+        ("", "cut short"),
+        ("\n", "line 1"),
+        ("{0}  a\r\n{0}  \n", "line 2"),
+    ],
+)
 def test_checksums_that_are_none_are_named(content: str, named: str) -> None:
     with pytest.raises(LineError, match=named):
         read_checksums(content.format("0" * 64).encode())

@@ -1,4 +1,4 @@
-"""Statistics of episodes: rates with intervals, behaviour, and the exact numbers of summary.json."""
+"""Statistics of episodes: rates with intervals, behaviour, the exact numbers of summary.json."""
 
 import json
 from dataclasses import replace
@@ -41,9 +41,12 @@ def episode(*actions: str, outcome: str = "correct", errors: int = 0) -> Episode
 
 def test_repeats_are_counted_by_the_canonical_text() -> None:
     played = episode(
-        "DESCRIBE: orders", "QUERY: SELECT 1", "DESCRIBE: orders", "QUERY: SELECT 1;",
         "DESCRIBE: orders",
-    )  # fmt: skip
+        "QUERY: SELECT 1",
+        "DESCRIBE: orders",
+        "QUERY: SELECT 1;",
+        "DESCRIBE: orders",
+    )
     assert repeats(played) == 2  # the query differs in its text
     assert repeats(episode("ANSWER: 1")) == repeats(episode()) == 0
 
@@ -143,11 +146,14 @@ EPISODES = [
     replace(episode("DESCRIBE: orders", "ANSWER: 1"), reward=1.07, parse_failures=1),
     replace(
         episode("QUERY: x", "QUERY: x", "ANSWER: 2", outcome="wrong", errors=2),
-        reward=0.1, part="unseen", difficulty="medium", context_truncations=1,
+        reward=0.1,
+        part="unseen",
+        difficulty="medium",
+        context_truncations=1,
     ),
     replace(episode("SAMPLE: orders", outcome="budget"), reward=-0.2, difficulty="medium"),
     replace(episode(outcome="infra_failed", errors=1), reward=None, context_overflow=True),
-]  # fmt: skip
+]
 
 
 def test_a_measurement_is_that_of_summary_json_to_the_digit() -> None:
@@ -164,17 +170,37 @@ def test_a_measurement_is_that_of_summary_json_to_the_digit() -> None:
         },
         "behaviour": {
             "overall": {
-                "n": 3, "n_answered": 2, "answered": 2 / 3, "accuracy_when_answered": 0.5,
-                "describe_first": 1 / 3, "steps": 2.0, "repeats": 1 / 3, "errors": 2 / 3,
+                "n": 3,
+                "n_answered": 2,
+                "answered": 2 / 3,
+                "accuracy_when_answered": 0.5,
+                "describe_first": 1 / 3,
+                "steps": 2.0,
+                "repeats": 1 / 3,
+                "errors": 2 / 3,
                 "truncated": 1 / 3,
             },
             "seen": {
-                "n": 2, "n_answered": 1, "answered": 0.5, "accuracy_when_answered": 1.0,
-                "describe_first": 0.5, "steps": 1.5, "repeats": 0.0, "errors": 0.0, "truncated": 0.0,
+                "n": 2,
+                "n_answered": 1,
+                "answered": 0.5,
+                "accuracy_when_answered": 1.0,
+                "describe_first": 0.5,
+                "steps": 1.5,
+                "repeats": 0.0,
+                "errors": 0.0,
+                "truncated": 0.0,
             },
             "unseen": {
-                "n": 1, "n_answered": 1, "answered": 1.0, "accuracy_when_answered": 0.0,
-                "describe_first": 0.0, "steps": 3.0, "repeats": 1.0, "errors": 2.0, "truncated": 1.0,
+                "n": 1,
+                "n_answered": 1,
+                "answered": 1.0,
+                "accuracy_when_answered": 0.0,
+                "describe_first": 0.0,
+                "steps": 3.0,
+                "repeats": 1.0,
+                "errors": 2.0,
+                "truncated": 1.0,
             },
         },
         "mean_reward": 0.3233333333333334,
@@ -182,20 +208,26 @@ def test_a_measurement_is_that_of_summary_json_to_the_digit() -> None:
         "outcomes": {"budget": 1, "correct": 1, "infra_failed": 1, "wrong": 1},
         "episodes_lost": 1,
         "parse_failures": 1,
-    }  # fmt: skip
+    }
     assert json.dumps(measurement(EPISODES)) == json.dumps(expected)
 
 
 def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished() -> None:
     counted = {
-        "episodes": 4, "episodes_lost": 1, "env_errors": 3, "parse_failures": 1,
-        "context_overflows": 1, "episodes_truncated": 1,
-    }  # fmt: skip
+        "episodes": 4,
+        "episodes_lost": 1,
+        "env_errors": 3,
+        "parse_failures": 1,
+        "context_overflows": 1,
+        "episodes_truncated": 1,
+    }
     assert counts(EPISODES) == counted
     assert training_row(EPISODES) == {**counted, "success": 1 / 3, "steps_per_episode": 2.0}
     assert eval_row("greedy", EPISODES) == {
-        "eval_greedy_success": 1 / 3, "eval_greedy_reward": 0.3233333333333334
-    }  # fmt: skip
+        "eval_greedy_success": 1 / 3,
+        "eval_greedy_reward": 0.3233333333333334,
+    }
     assert eval_row("sampled", EPISODES[3:]) == {
-        "eval_sampled_success": None, "eval_sampled_reward": None
-    }  # fmt: skip
+        "eval_sampled_success": None,
+        "eval_sampled_reward": None,
+    }

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 # -- playing
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_an_episode_from_reset_to_answer() -> None:
@@ -54,17 +53,27 @@ def test_every_reset_option_reaches_the_server() -> None:
         server.reset = lambda item: seen.append(item) or play(item)  # type: ignore[method-assign, func-returns-value]
         async with server.client() as client:
             await client.reset(
-                split="train", difficulty=("easy", "medium"), db_id="d", seed=0, step_budget=4, answer_form="sql",
+                split="train",
+                difficulty=("easy", "medium"),
+                db_id="d",
+                seed=0,
+                step_budget=4,
+                answer_form="sql",
                 episode_id="e1",
-            )  # fmt: skip
+            )
             forked = await client.reset(
                 question_id="q",
                 actions=["SAMPLE: t", SQLAction(action_type=ActionType.QUERY, argument="x")],
             )
         assert seen[0] == {
-            "episode_id": "e1", "split": "train", "difficulty": ["easy", "medium"], "db_id": "d", "seed": 0,
-            "step_budget": 4, "answer_form": "sql",
-        }  # fmt: skip
+            "episode_id": "e1",
+            "split": "train",
+            "difficulty": ["easy", "medium"],
+            "db_id": "d",
+            "seed": 0,
+            "step_budget": 4,
+            "answer_form": "sql",
+        }
         assert seen[1]["actions"] == ["SAMPLE: t", "QUERY: x"]
         assert forked.observation.step_count == 2
 
@@ -172,7 +181,6 @@ def test_close_frees_the_place_and_closing_again_is_nothing() -> None:
 
 
 # -- gathering
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_concurrent_episodes_share_requests() -> None:
@@ -236,8 +244,11 @@ def test_one_bad_item_fails_alone() -> None:
             ]
             replies = await client.step_many(steps)
             assert [type(reply).__name__ for reply in replies] == [
-                "StepResult", "InvalidAction", "InvalidRequest", "StepResult",
-            ]  # fmt: skip
+                "StepResult",
+                "InvalidAction",
+                "InvalidRequest",
+                "StepResult",
+            ]
             assert server.sent("/step_batch") == [3]  # what is no JSON never leaves
             # the episode lives on
             assert (await client.step("e1", "QUERY: 1")).observation.step_count == 1
@@ -246,7 +257,6 @@ def test_one_bad_item_fails_alone() -> None:
 
 
 # -- servers
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_health_metadata_and_readiness() -> None:
@@ -339,7 +349,6 @@ def test_a_key_is_sent_and_comes_from_the_environment_too(monkeypatch: pytest.Mo
 
 
 # -- closing
-# -------------------------------------------------------------------------------------------------------
 
 
 def test_closing_answers_whoever_still_waits() -> None:

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 # -- retries
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,6 @@ def test_what_no_retry_mends_is_raised_at_once(
 
 
 # -- rebuilding
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_episode_is_rebuilt_by_replay() -> None:

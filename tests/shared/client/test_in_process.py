@@ -15,7 +15,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 # -- in process
-# ----------------------------------------------------------------------------------------------------
 
 
 class WithLifespan(FakeServer):
@@ -81,7 +80,6 @@ def test_in_process_names_an_app_without_lifespan_and_a_client_not_entered() -> 
 
 
 # -- the sync face
-# -------------------------------------------------------------------------------------------------
 
 
 def test_the_sync_face_has_every_method_and_plays() -> None:

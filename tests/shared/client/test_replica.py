@@ -27,7 +27,10 @@ def test_episodes_spread_evenly() -> None:
 def test_the_order_of_the_urls_and_the_process_do_not_matter() -> None:
     picks = [pick_url(URLS, name) for name in IDS[:20]]
     assert picks == [pick_url(URLS[::-1], name) for name in IDS[:20]]
-    code = f"from shared.client.fleet import pick_url; print([pick_url({URLS!r}, n) for n in {IDS[:20]!r}])"
+    code = (
+        "from shared.client.fleet import pick_url;"
+        f"print([pick_url({URLS!r}, n) for n in {IDS[:20]!r}])"
+    )
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": "."}
     other = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 # -- names
-# ---------------------------------------------------------------------------------------------------------
 
 
 class NameServer:
@@ -186,7 +185,6 @@ def test_what_is_no_services_name_is_left_alone(url: str) -> None:
 
 
 # -- a gateway
-# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_gateways_lanes_share_batches_and_keep_their_episodes_together() -> None:

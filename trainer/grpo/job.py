@@ -60,7 +60,7 @@ from trainer.run.console import (
     truncation_line,
 )
 from trainer.run.cost import known
-from trainer.run.elapsed import RunClock
+from trainer.run.elapsed import ElapsedTime
 from trainer.run.folder import (
     Run,
     append_lines,
@@ -219,7 +219,7 @@ class Job:
         self._console, self._ranks = console, ranks
         self._few = choose(inputs.evaluation, options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}
-        self._clock = RunClock(
+        self._clock = ElapsedTime(
             run.path / "wall.json", lambda: there.own.restarts if there.own else 0
         )
         self._checkpoint = self._known_checkpoint()

@@ -1,14 +1,13 @@
-"""What a run shows while it works and at its end: bars in a terminal, a line now and then
-elsewhere, one table."""
+"""Terminal output of the commands: progress bars (log lines where there is no terminal), tables,
+numbers."""
 
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,13 +17,24 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-LINE_EVERY_S = 15.0  # between two lines of the same bar in a log
-REFRESH_HZ = 4.0  # of what moves in a terminal; a live view above the bar is sent whole each time
+from shared.run_files import Cost, RunSummary, TimedMeasurement
+from shared.run_stats import RateSummary
+
+LINE_EVERY_S = 15.0  # between two lines of one bar in a log
+REFRESH_HZ = 4.0  # redraws of a terminal; a live view above the bar is sent whole each time
+
+Results = Mapping[str, Mapping[str, TimedMeasurement]]  # phase -> mode -> `EvalResult.summary()`
+
+
+def say(console: Console, line: str, style: str | None = None) -> None:
+    """Print a line that may hold a path: no markup, no highlighting, no wrapping."""
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Stacked(Progress):
-    """A progress bar with something above it, drawn as one, so that neither overwrites the other."""
+    """A progress bar and something above it, drawn together so that neither overwrites the other."""
 
     above: RenderableType | None = None
 
@@ -35,14 +45,13 @@ class _Stacked(Progress):
 
 
 class Bar:
-    """One bar. `to(done, note)` moves it; a log gets a line every `LINE_EVERY_S` seconds and at the
-    end."""
+    """A progress bar. A log gets a line every `LINE_EVERY_S` seconds and at the end instead."""
 
     def __init__(self, console: Console, title: str, total: int | None) -> None:
         self._console, self._title, self._total = console, title, total
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
         self._progress: _Stacked | None = None
-        # rich takes a notebook for a terminal, but needs ipywidgets to move anything there
+        # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
         if console.is_terminal and not console.is_jupyter:
             self._progress = _Stacked(
                 TextColumn("{task.description}"),
@@ -59,23 +68,23 @@ class Bar:
 
     @property
     def moves(self) -> bool:
-        """Whether it is drawn in place, and so may have something above it."""
+        """Return whether it is redrawn in place, and so can have something above it."""
         return self._progress is not None
 
-    def above(self, shown: RenderableType) -> None:
-        """Show that above the bar, from the next redraw on."""
+    def above(self, content: RenderableType) -> None:
+        """Show `content` above the bar from the next redraw."""
         if self._progress is not None:
-            self._progress.above = shown
+            self._progress.above = content
 
     def to(self, done: int, note: str = "", total: int | None = None) -> None:
+        """Show that `done` of the total are done, and a note beside them."""
         self._total = total or self._total
         if self._progress is not None:
             self._progress.update(self._task, completed=done, note=note, total=self._total)
-        elif done == self._total or time.monotonic() - self._said >= LINE_EVERY_S:
-            self._said = time.monotonic()
-            self._console.print(
-                f"{self._title}: {done}/{self._total or '?'} {note}".rstrip(), highlight=False
-            )
+        elif done == self._total or time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            line = f"{self._title}: {done}/{self._total or '?'} {note}".rstrip()
+            self._console.print(line, highlight=False)
 
     def stop(self) -> None:
         if self._progress is not None:
@@ -84,84 +93,80 @@ class Bar:
 
 @contextmanager
 def bar(console: Console, title: str, total: int | None = None) -> Iterator[Bar]:
-    """A bar that is gone from the screen's moving part when the block ends, however it ends."""
-    shown = Bar(console, title, total)
+    """Show a progress bar while the block runs."""
+    progress = Bar(console, title, total)
     try:
-        yield shown
+        yield progress
     finally:
-        shown.stop()
+        progress.stop()
 
 
-def number(value: Any, form: str = ".2f") -> str:
-    """A number as text; "-" where there is none."""
+def number(value: object, form: str = ".2f") -> str:
+    """Format a number; "-" for anything else."""
     return format(value, form) if isinstance(value, (int, float)) else "-"
 
 
 def counted(number: int, of: str) -> str:
-    """A count with its noun: "1 step", "2 steps"."""
+    """Format a count with its noun: "1 step", "2 steps"."""
     return f"{number:,} {of}" + ("" if number == 1 else "s")
 
 
-def rate_text(rate: Mapping[str, Any] | None) -> str:
-    """`{rate, n, ci95}` in percent: "45.0 [40, 50]"; the interval's ends rounded outwards."""
+def rate_text(rate: RateSummary | None) -> str:
+    """Format a rate in percent: "45.0 [40, 50]", the ends of the interval rounded outwards."""
     if not rate or rate["rate"] is None:
         return "-"
     low, high = rate["ci95"]
     return f"{100 * rate['rate']:.1f} [{math.floor(100 * low)}, {math.ceil(100 * high)}]"
 
 
-def success_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    """Rows are policies, columns overall, seen and unseen: success in percent with its 95 %
-    interval.
+def percent(share: float | None) -> str:
+    return number(None if share is None else 100 * share, ".1f")
 
-    `results` is phase -> mode -> `EvalResult.summary()`. It fits 80 columns.
-    """
-    table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
-    )
-    table.add_column("policy", no_wrap=True)
-    for heading in ("overall", "seen", "unseen", "reward"):
-        table.add_column(heading, justify="right", no_wrap=True)
+
+def table(first: str, *headings: str) -> Table:
+    """Return an empty table; all columns but the first are aligned to the right."""
+    # two columns apart, so that the widest table fits 80 columns
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+    made.add_column(first, no_wrap=True)
+    for heading in headings:
+        made.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
+    return made
+
+
+def titled(title: str, content: Table) -> RenderableType:
+    """Put the table under a title line; rich's own title would wrap at the table's width."""
+    return Group(Text(title, style="italic"), content, "")
+
+
+def success_table(title: str, results: Results) -> RenderableType:
+    """Return success in percent with 95 % intervals: one row per policy, in 80 columns."""
+    made = table("policy", "overall", "seen", "unseen", "reward")
     for phase, modes in results.items():
-        for mode, rates in modes.items():
-            parts = (rate_text(rates[part]) for part in ("overall", "seen", "unseen"))
-            table.add_row(f"{phase} {mode}", *parts, number(rates.get("mean_reward")))
-    return table
+        for mode, one in modes.items():
+            cells = (rate_text(one["overall"]), rate_text(one["seen"]), rate_text(one["unseen"]))
+            made.add_row(f"{phase} {mode}", *cells, number(one.get("mean_reward")))
+    return titled(title, made)
 
 
-def behaviour_table(title: str, results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
-    """Rows are policies, columns what they do on the whole eval set: shares in percent, means an
-    episode.
-
-    `results` is phase -> mode -> `EvalResult.summary()`. It fits 80 columns.
-    """
-    table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
-    )
-    table.add_column("policy", no_wrap=True)
-    for heading in (
-        "answered %",
-        "right of these %",
-        "DESCRIBE first %",
-        "steps",
-        "repeats",
-        "errors",
-    ):
-        table.add_column(heading, justify="right", min_width=len(max(heading.split(), key=len)))
+def behaviour_table(title: str, results: Results) -> RenderableType:
+    """Return shares in percent and means per episode: one row per policy, in 80 columns."""
+    shares = ("answered %", "right of these %", "DESCRIBE first %")
+    made = table("policy", *shares, "steps", "repeats", "errors")
     for phase, modes in results.items():
-        for mode, result in modes.items():
-            found = result["behaviour"]["overall"]
-            shares = (
-                found[name] for name in ("answered", "accuracy_when_answered", "describe_first")
+        for mode, one in modes.items():
+            does = one["behaviour"]["overall"]
+            made.add_row(
+                f"{phase} {mode}",
+                percent(does["answered"]),
+                percent(does["accuracy_when_answered"]),
+                percent(does["describe_first"]),
+                *(number(mean) for mean in (does["steps"], does["repeats"], does["errors"])),
             )
-            percents = (number(None if share is None else 100 * share, ".1f") for share in shares)
-            means = (number(found[name]) for name in ("steps", "repeats", "errors"))
-            table.add_row(f"{phase} {mode}", *percents, *means)
-    return table
+    return titled(title, made)
 
 
-def cost_lines(cost: Mapping[str, Any]) -> list[str]:
-    """What training cost, in two lines. `cost` is the object of summary.json."""
+def cost_lines(cost: Cost) -> list[str]:
+    """Return what training cost, in two lines."""
     targets = list(next(iter(cost["seconds_to"].values())))
     reached = [
         f"{float(target):.0%} {mode} {_after(modes[target])}"
@@ -169,26 +174,25 @@ def cost_lines(cost: Mapping[str, Any]) -> list[str]:
         for mode, modes in cost["seconds_to"].items()
     ]
     step = {name: number(value) for name, value in cost["step"].items()}
-    split = (
-        f"a step {step['train_s']} s: generate {step['generate_s']}, env wait {step['env_wait_s']}, "
-        f"other rollout {step['other_rollout_s']}, update {step['update_s']}; evaluation {step['evaluation_s']} "
-        f"on top; CPU-seconds an episode: trainer {number(cost['cpu_s_per_episode'], '.3f')}, "
-        f"server {number(cost['server_cpu_s_per_episode'], '.3f')}"
-    )
     return [
         f"success, in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}",
-        split,
+        f"per step {step['train_s']} s: generate {step['generate_s']}, "
+        f"env wait {step['env_wait_s']}, other rollout {step['other_rollout_s']}, "
+        f"update {step['update_s']}; plus evaluation {step['evaluation_s']}; "
+        f"CPU-seconds per episode: trainer {number(cost['cpu_s_per_episode'], '.3f')}, "
+        f"server {number(cost['server_cpu_s_per_episode'], '.3f')}",
     ]
 
 
-def truncation_line(summary: Mapping[str, Any]) -> str | None:
-    """How many episodes of a run outgrew the context window; None where none did."""
+def truncation_line(summary: RunSummary) -> str | None:
+    """Return how many episodes of a run outgrew the context window; None if none did."""
     cut, ended = summary["episodes_truncated"], summary["context_overflows"]
     if not cut and not ended:
         return None
     return (
-        f"{cut} of {summary['episodes']} episodes outgrew the context window and went on with their last steps; "
-        f"what followed was not trained on; {ended} ended for want of room (max_context_tokens; docs/failures.md)"
+        f"{cut} of {summary['episodes']} episodes outgrew the context window and continued with "
+        f"their last steps only; later steps were not trained on; {ended} ended because the window "
+        "was full (max_context_tokens; docs/failures.md)"
     )
 
 

@@ -1,9 +1,8 @@
-"""What training costs: seconds to a success rate, CPU-seconds an episode, the split of a step. Pure
-functions.
+"""What training costs: seconds to a success rate, CPU-seconds per episode, the split of a step.
 
-`Spent` adds up a run's training steps alone: no evaluation, no loading, no writing of checkpoints.
-It travels with the checkpoints, so a resumed run counts every step once, and a step that was broken
-off and played again once too.
+`Spent` adds up training steps only: no evaluation, no loading, no writing of checkpoints. It is
+stored in the checkpoints, so a resumed run counts every step once, also one that was interrupted
+and played again. Pure functions.
 """
 
 import math
@@ -14,13 +13,13 @@ from typing import Any
 from shared.run_files import Cost, MetricsRow
 from shared.run_stats import MODES
 
-UNKNOWN = math.nan  # of a sum that can't be measured here; whatever is added to it stays unknown
-TARGETS = (0.5, 0.75)  # success rates whose time is told
+UNKNOWN = math.nan  # a sum that cannot be measured here; adding to it keeps it unknown
+TARGETS = (0.5, 0.75)  # success rates whose time is reported
 
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds that training steps took so far; `UNKNOWN` where they could not be measured."""
+    """Seconds that training steps took so far; `UNKNOWN` if they could not be measured."""
 
     train_s: float = 0.0  # wall, whole steps: rollout and update
     rollout_s: float = 0.0  # wall, of train_s: playing the episodes
@@ -35,29 +34,25 @@ class Spent:
             setattr(self, name, getattr(self, name) + value)
 
     def as_dict(self) -> dict[str, float | None]:
-        """By field name, as JSON has it: None for unknown."""
+        """Return the seconds by field name, None for unknown."""
         return {name: known(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any] | None) -> "Spent":
-        """What `as_dict` gave. All of it is unknown where there is nothing: a checkpoint that kept
-        no such sums."""
-        values = {one.name: (found or {}).get(one.name) for one in fields(cls)}
-        return cls(
-            **{name: UNKNOWN if value is None else float(value) for name, value in values.items()}
-        )
+    def from_dict(cls, saved: Mapping[str, float | None] | None) -> "Spent":
+        """Return what `as_dict` was made of; all unknown for an older checkpoint without it."""
+        values = {one.name: (saved or {}).get(one.name) for one in fields(cls)}
+        return cls(**{name: UNKNOWN if value is None else value for name, value in values.items()})
 
 
 def known(seconds: float, digits: int = 4) -> float | None:
-    """Rounded; None where unknown."""
+    """Round; None for unknown."""
     return round(seconds, digits) if math.isfinite(seconds) else None
 
 
 def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> float | None:
-    """Seconds of training (`train_s`) at the first point of the eval curve whose success reached
-    `target`.
+    """Return the seconds of training at the first point of the eval curve with success >= target.
 
-    `rows` are those of metrics.jsonl. None where no point did, or where its time is unknown.
+    `rows` are those of metrics.jsonl. None if no point reached it, or if its time is unknown.
     """
     reached = [
         row
@@ -71,14 +66,11 @@ def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> f
 def cost(
     rows: Iterable[MetricsRow], spent: Spent, *, steps: int, episodes: int, whole_s: float
 ) -> Cost:
-    """The `cost` object of summary.json.
+    """Return the `cost` object of summary.json.
 
-    `rows` are those of metrics.jsonl; `steps` and `episodes` were trained on in the time of
-    `spent`; `whole_s` is what the evaluations of the whole set took, random, before and after
-    together.
-
-    `seconds_to`: mode -> target -> seconds of training. `step`: mean seconds a step, of which
-    `evaluation_s`, the eval curve's, comes on top of `train_s`; the other four parts add up to it.
+    `rows` are those of metrics.jsonl; `steps` and `episodes` were trained in the time of `spent`;
+    `whole_s` is what the evaluations of the whole set took. `step` has mean seconds per step: the
+    first value is the sum of the next four, and `evaluation_s`, the eval curve's, is on top.
     """
     rows = list(rows)
     curve_s = sum(row.get("eval_s") or 0.0 for row in rows)

@@ -1,21 +1,21 @@
-"""The folder that a training run leaves behind, and files written so that a crash never leaves half
-of one.
+"""The folder of a training run, and files written so that a crash never leaves a partial one.
 
 runs/<id>/
   config.json         every setting that the run used
   summary.json        the result: rates, counts, times, versions, digests
   learning_curve.png  reward and success over the steps
   transcripts.md      the same questions: random, before, after
-  report.html         all of it as one page; `python -m trainer report` draws it anew
-  episodes.jsonl      one line an episode, of training and of every evaluation (`shared.run_files`)
-  metrics.jsonl       one line a log event
-  server.log          what the environment server said, where the run started it
-  live/               what the live view measured and, without a notebook or terminal, drew (`trainer.grpo.live`)
+  report.html         all of it on one page; `python -m trainer report` redraws it
+  episodes.jsonl      one line per episode of training and of every evaluation (`shared.run_files`)
+  metrics.jsonl       one line per log event
+  server.log          output of the environment server, if the run started it
+  live/               measurements of the live view, and what it drew without a notebook or terminal
   model/              the trained model and its tokenizer
-  evaluations/        what the measurements before and after gave, as JSON
+  evaluations/        the measurements before and after, as JSON
   checkpoints/        what a resumed run continues from
-  SHA256SUMS          the digests of a finished run's files, for `sha256sum --check` and `python -m env_server verify`
-runs/latest           a relative link to the run that began last
+  SHA256SUMS          digests of a finished run's files, for `sha256sum --check` and
+                      `python -m env_server verify`
+runs/latest           a relative link to the run that started last
 """
 
 import errno
@@ -26,7 +26,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def _plain(value: Any) -> Any:
-    """`value` with NaN and infinities as null: JSON has neither, and strict readers refuse Python's
-    spelling."""
+    """Return `value` with NaN and infinities as None, which JSON lacks, and paths as text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -53,13 +52,12 @@ def _plain(value: Any) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON: non-ASCII text as it is, non-finite numbers as null, paths as text."""
+    """Return strict JSON: non-ASCII text unescaped, non-finite numbers as null, paths as text."""
     return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: a reader sees the old file or the whole new one, also after a
-    crash."""
+    """Replace `path` atomically: readers see the old file or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -67,7 +65,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)  # mkstemp makes it the owner's alone
+            os.fchmod(file.fileno(), 0o644)  # mkstemp allows only the owner
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -75,7 +73,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """`RunError` where `write_bytes` could not make or replace `path`. Makes its folder."""
+    """Create the folder of `path`; raise `RunError` if `write_bytes` could not write there."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -95,7 +93,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a run's JSON file holds, or `RunError` naming it."""
+    """Read a JSON file of a run. `RunError` names it if that fails."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
@@ -104,19 +102,18 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not JSON: {error}") from error
 
 
-def append_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add one JSON line a row."""
+def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append one JSON line per row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(to_json(row) + "\n" for row in rows)
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every row of a JSON lines file; none where there is no file. A last line cut short by a crash
-    is left out."""
+    """Yield the rows of a JSON lines file, none if it is missing; skip a last line cut by a crash."""
     if not path.exists():
         return
-    with path.open("rb") as file:  # bytes: the cut may be inside a character
+    with path.open("rb") as file:  # as bytes: a cut may be inside a character
         for line in file:
             if not line.endswith(b"\n"):
                 return
@@ -134,14 +131,14 @@ def episode_lines(path: Path) -> Iterator[EpisodeLine]:
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop the rows that are not `wanted`: what a resumed run will write again."""
+    """Drop the rows that are not `wanted`, which a resumed run will write again."""
     if path.exists():
         write_text(path, "".join(to_json(row) + "\n" for row in read_lines(path) if wanted(row)))
 
 
 @dataclass(frozen=True)
 class Run(RunFiles):
-    """One run's folder. The attributes name its files, which may not exist yet."""
+    """The files of one run, which may not exist yet."""
 
     @property
     def id(self) -> str:
@@ -176,16 +173,15 @@ class Run(RunFiles):
         return self.path / "checkpoints"
 
     def evaluation(self, phase: str, mode: str) -> Path:
-        """Where the measurement `phase` (random, before, after) in `mode` (greedy, sampled) is
-        kept."""
+        """Return the file of a measurement: random, before or after; greedy or sampled."""
         return self.path / "evaluations" / f"{phase}_{mode}.json"
 
     def seal(self) -> None:
-        """Write down the digests of what a finished run leaves."""
+        """Write the digests of a finished run's files."""
         write_text(self.checksums, render_checksums(checksums(self.path)))
 
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint of the highest step that was written to its end, or None."""
+        """Return the complete checkpoint of the highest step, or None."""
         complete = (
             path.parent for path in self.checkpoints.glob("checkpoint-*/trainer_state.json")
         )
@@ -194,50 +190,43 @@ class Run(RunFiles):
 
 
 def checkpoint_step(path: Path) -> int:
-    """How many optimiser steps a checkpoint folder has behind it."""
+    """Return the optimiser step of a checkpoint folder."""
     return int(path.name.removeprefix("checkpoint-"))
 
 
 def create_run(out: Path, label: str) -> Run:
-    """A fresh folder `out`/<UTC time>-<label>. `point_latest` makes it the latest, once it can be
-    resumed."""
+    """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    for name in (
-        f"{stamp}-{label}",
-        *(f"{stamp}-{label}-{secrets.token_hex(2)}" for _ in range(8)),
-    ):
+    suffixes = ("", *(f"-{secrets.token_hex(2)}" for _ in range(8)))
+    for name in (f"{stamp}-{label}{suffix}" for suffix in suffixes):
         run = Run(out.absolute() / name)
         try:
             run.path.mkdir(parents=True)
-        except FileExistsError:  # two runs began in the same second
+        except FileExistsError:  # two runs started in the same second
             continue
         except OSError as error:
             raise RunError(
-                f"can't make the run's folder {run.path}: {error.strerror}; choose another --out"
+                f"can't create {run.path}: {error.strerror}; choose another --out"
             ) from error
         return run
-    raise RunError(f"can't find a free name for a run in {out}")
+    raise RunError(f"can't find a free name for a run in {out}; choose another --out")
 
 
 def open_run(path: Path) -> Run:
-    """The run to be resumed, or `RunError` saying what is missing."""
-    run = Run(path.resolve())
+    """Return the run to resume. `RunError` names what is missing."""
+    run, remedy = Run(path.resolve()), "--resume takes the folder of a run, such as runs/latest"
     if not run.path.is_dir():
-        raise RunError(
-            f"no run at {path}; --resume takes the folder of an interrupted run, such as runs/latest"
-        )
+        raise RunError(f"no run at {path}; {remedy}")
     if not run.config.is_file():
-        raise RunError(
-            f"{path} is not a run: it has no {run.config.name}; --resume takes a folder such as runs/latest"
-        )
+        raise RunError(f"{path} is not a run: it has no {run.config.name}; {remedy}")
     return run
 
 
 def point_latest(run: Run) -> None:
-    """Make `latest`, beside the run, a relative link to it. Where that can't be, a warning says so."""
+    """Make `latest`, beside the run, a relative link to it; log a warning if that fails."""
     link = run.path.parent / LATEST
     if link.exists() and not link.is_symlink():
-        log.warning("%s is not a link, so it is left alone; this run is %s", link, run.path)
+        log.warning("%s is not a link, so it is not replaced; this run is %s", link, run.path)
         return
     staged = link.with_name(f".{LATEST}.{secrets.token_hex(4)}")
     try:

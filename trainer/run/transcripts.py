@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainer.run.console import counted
 from trainer.run.records import EpisodeRecord
 
+Episodes = Mapping[str, EpisodeRecord]  # by question_id
+
 COUNT = 8  # questions shown
-RESULT_CHARS = 300  # of an observation shown in a cell
+RESULT_CHARS = 300  # of an observation in a cell
 ACTION_CHARS = 400
 
-# (what the pair (before, after) shows, how many of COUNT). Failures have fixed places, so that they
-# can't be left out.
+# (kind, correct (before, after), how many of COUNT). Each kind has its quota, so that failures are
+# always shown.
 KINDS: tuple[tuple[str, tuple[bool, bool], int], ...] = (
     ("learnt: wrong before, right after", (False, True), 4),
     ("still wrong", (False, False), 2),
@@ -26,28 +28,32 @@ MARKS = {
 }
 
 
-def pick(
-    before: Mapping[str, EpisodeRecord], after: Mapping[str, EpisodeRecord], count: int = COUNT
-) -> list[tuple[str, str]]:
-    """(question_id, kind) of the questions to show: each kind's share, empty places filled from the
-    kinds in order.
-
-    Within a kind the order is that of a hash of the question's id: the same from run to run and
-    nobody's choice. Questions that were lost in either evaluation are left out.
-    """
-    shared = [
+def by_kind(before: Episodes, after: Episodes) -> dict[str, list[str]]:
+    """Return kind -> ids of the questions that neither evaluation lost."""
+    finished = [
         key for key in before if key in after and before[key].finished and after[key].finished
     ]
-    shared.sort(key=lambda key: hashlib.sha256(key.encode()).digest())
-    by_kind = {
-        label: [key for key in shared if (before[key].correct, after[key].correct) == pair]
+    return {
+        label: [key for key in finished if (before[key].correct, after[key].correct) == pair]
         for label, pair, _ in KINDS
     }
-    taken = {label: by_kind[label][:share] for label, _, share in KINDS}
-    for label, _, _ in KINDS:
+
+
+def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[str, str]]:
+    """Return (question_id, kind) of the questions to show.
+
+    Each kind gets its quota; unfilled places go to the kinds in order. Within a kind the order is
+    that of a hash of the question's id: the same in every run, and not chosen.
+    """
+    kinds = {
+        label: sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
+        for label, keys in by_kind(before, after).items()
+    }
+    taken = {label: kinds[label][:quota] for label, _, quota in KINDS}
+    for label, keys in kinds.items():
         missing = count - sum(map(len, taken.values()))
-        taken[label] += by_kind[label][len(taken[label]) :][: max(0, missing)]
-    return [(key, label) for label, _, _ in KINDS for key in taken[label]][:count]
+        taken[label] += keys[len(taken[label]) :][: max(0, missing)]
+    return [(key, label) for label, keys in taken.items() for key in keys][:count]
 
 
 def _cut(text: str, limit: int) -> str:
@@ -55,7 +61,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _span(line: str) -> str:
-    """One line as a Markdown code span in a table cell: shown letter by letter, whatever it holds."""
+    """Return a line as a Markdown code span for a table cell, which shows any text literally."""
     fence = "`"
     while fence in line:
         fence += "`"
@@ -64,19 +70,18 @@ def _span(line: str) -> str:
     return f"{fence}{padding}{line}{padding}{fence}".replace("|", "\\|")
 
 
-def _cell(text: str) -> str:
-    """Text as one table cell, with its line breaks."""
-    return "<br>".join(_span(line) for line in text.splitlines() if line)
+def _cell(text: str, limit: int, mark: str = "") -> str:
+    """Return text, cut to `limit` characters, as a table cell with its line breaks."""
+    lines = _cut(text, limit).splitlines()
+    return "<br>".join(f"{mark}{_span(line)}{mark}" for line in lines if line)
 
 
 def _turn(episode: EpisodeRecord | None, index: int) -> str:
     if episode is None or index >= len(episode.turns):
         return ""
     turn = episode.turns[index]
-    action = "<br>".join(
-        f"**{_span(line)}**" for line in _cut(turn.action, ACTION_CHARS).splitlines() if line
-    )
-    return "<br>".join(filter(None, (action, _cell(_cut(turn.observation, RESULT_CHARS)))))
+    action = _cell(turn.action, ACTION_CHARS, "**")
+    return "<br>".join(filter(None, (action, _cell(turn.observation, RESULT_CHARS))))
 
 
 def _verdict(episode: EpisodeRecord | None) -> str:
@@ -87,65 +92,59 @@ def _verdict(episode: EpisodeRecord | None) -> str:
     return f"**{mark}**{reward}, {counted(episode.steps, 'step')}"
 
 
+def _row(name: str, cells: Iterator[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
 def _section(
     number: int,
     kind: str,
     texts: Mapping[str, str],
     columns: Sequence[tuple[str, EpisodeRecord | None]],
 ) -> str:
-    known = next(episode for _, episode in columns if episode is not None)
+    episodes = [episode for _, episode in columns]
+    played = [episode for episode in episodes if episode is not None]
+    first = played[0]
+    length = max(len(episode.turns) for episode in played)
     lines = [
         f"## {number}. {kind}",
         "",
-        f"> {html.escape(texts.get(known.question_id, known.question_id), quote=False)}",
+        f"> {html.escape(texts.get(first.question_id, first.question_id), quote=False)}",
         "",
-        f"Database `{known.database}` ({known.part}), {known.difficulty}, `{known.question_id}`",
+        f"Database `{first.database}` ({first.part}), {first.difficulty}, `{first.question_id}`",
         "",
-        "| step | " + " | ".join(name for name, _ in columns) + " |",
+        _row("step", (name for name, _ in columns)),
         "|---" * (len(columns) + 1) + "|",
+        *(_row(str(at + 1), (_turn(one, at) for one in episodes)) for at in range(length)),
+        _row("end", map(_verdict, episodes)),
     ]
-    length = max(len(episode.turns) for _, episode in columns if episode is not None)
-    for index in range(length):
-        lines.append(
-            f"| {index + 1} | " + " | ".join(_turn(episode, index) for _, episode in columns) + " |"
-        )
-    lines.append("| end | " + " | ".join(_verdict(episode) for _, episode in columns) + " |")
     return "\n".join(lines)
 
 
 def transcripts(
-    texts: Mapping[str, str],
-    random: Mapping[str, EpisodeRecord],
-    before: Mapping[str, EpisodeRecord],
-    after: Mapping[str, EpisodeRecord],
-    *,
-    heading: str,
+    texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
-    """The Markdown page. `texts` are the questions, the others episodes, by question_id; all but
-    `random` greedy."""
+    """Return the Markdown page. `texts` are the questions by id; `before` and `after` are greedy."""
     return "\n".join(_page(texts, random, before, after, heading))
 
 
 def _page(
-    texts: Mapping[str, str],
-    random: Mapping[str, EpisodeRecord],
-    before: Mapping[str, EpisodeRecord],
-    after: Mapping[str, EpisodeRecord],
-    heading: str,
+    texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, heading: str
 ) -> Iterator[str]:
-    shown = pick(before, after)
-    whole = [key for key in before if key in after and before[key].finished and after[key].finished]
+    picked = pick(before, after)
     yield f"# {heading}\n"
-    yield "The same questions played at random, by the untrained model and by the trained one (greedy both).\n"
-    yield "| kind | questions of the eval set | shown here |\n|---|---|---|"
-    for label, pair, _ in KINDS:
-        count = sum((before[key].correct, after[key].correct) == pair for key in whole)
-        yield f"| {label} | {count} | {sum(kind == label for _, kind in shown)} |"
     yield (
-        "\nEach kind has fixed places: "
-        + ", ".join(f"{share} {label.split(':')[0]}" for label, _, share in KINDS)
-        + ". What one can't fill goes to the next. Within a kind the order is that of a hash of the question's id.\n"
+        "The same questions played at random, by the untrained model and by the trained one "
+        "(both greedy).\n"
     )
-    for number, (key, label) in enumerate(shown, start=1):
+    yield "| kind | questions of the eval set | shown here |\n|---|---|---|"
+    for label, keys in by_kind(before, after).items():
+        yield f"| {label} | {len(keys)} | {sum(kind == label for _, kind in picked)} |"
+    quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
+    yield (
+        f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind the "
+        "order is that of a hash of the question's id.\n"
+    )
+    for number, (key, label) in enumerate(picked, start=1):
         columns = [("random", random.get(key)), ("before", before[key]), ("after", after[key])]
         yield _section(number, label, texts, columns) + "\n"

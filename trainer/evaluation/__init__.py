@@ -1,2 +1,1 @@
-"""`python -m trainer evaluate`: any policy measured on any questions, kept by episode, compared in
-pairs."""
+"""`python -m trainer evaluate`: measure any policy on any questions, and compare in pairs."""

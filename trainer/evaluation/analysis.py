@@ -1,151 +1,182 @@
-"""What an evaluation's episodes say, overall and by group: evaluation.json's numbers. Pure
+"""The numbers of evaluation.json, overall and by group, from an evaluation's episodes. Pure
 functions."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict, TypeVar, get_args
 
 from shared.actions import ActionType
 from shared.models import Difficulty, Outcome
-from shared.run_stats import ANSWERED, SEEN, UNSEEN, wilson_interval
-from trainer.evaluation.paired import compare
-from trainer.evaluation.records import EvaluatedEpisode, success_rates
+from shared.run_files import EpisodeLine
+from shared.run_stats import SEEN, UNSEEN, RateSummary, behaviour, mean, wilson_interval
+from trainer.evaluation.paired import Paired, compare
 from trainer.run.statistics import pass_at_k
+
+T = TypeVar("T")
+
+
+class EvaluatedEpisode(EpisodeLine):
+    """A line of an evaluation's episodes.jsonl; a run's line lacks the further fields."""
+
+    sample: int = 0  # number among the episodes of its question, from 0
+    prompt_tokens: int = 0  # read by a model
+    sampled_tokens: int = 0  # written by a model
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.question_id, self.sample
+
 
 Episodes = Sequence[EvaluatedEpisode]
 
 
-def groups(episodes: Episodes) -> dict[str, dict[str, Episodes]]:
-    """kind -> name -> the group's episodes. Kinds are all, part (seen and unseen databases),
-    difficulty, database."""
-    found: dict[str, dict[str, Episodes]] = {"all": {"overall": episodes}}
-    names = {
-        "part": [SEEN, UNSEEN],
-        "difficulty": [
-            one
-            for one in get_args(Difficulty)
-            if any(one == other.difficulty for other in episodes)
-        ],
-        "database": sorted({one.database for one in episodes}),
-    }
-    for kind, known in names.items():
-        found[kind] = {
-            name: [one for one in episodes if getattr(one, kind) == name] for name in known
-        }
-    return found
+class GroupResult(TypedDict):
+    """Success and behaviour of a group of finished episodes: means per episode, and shares.
 
-
-def analyse(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
-    """`{overall, seen, unseen, by_difficulty, by_database}`, each group as `measure_group` gives
-    it."""
-    found = {
-        kind: {name: measure_group(of_group, ks) for name, of_group in by_name.items()}
-        for kind, by_name in groups(episodes).items()
-    }
-    return {
-        **found["all"],
-        **found["part"],
-        "by_difficulty": found["difficulty"],
-        "by_database": found["database"],
-    }
-
-
-def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
-    """Success and behaviour over finished episodes.
-
-    `success` and each of `pass_at` are `{rate, n, ci95}` over `n` questions. The first is the mean
-    over questions of the share of its episodes that are right, pass@k the mean of
-    `trainer.run.statistics.pass_at_k` over the questions with k episodes or more. `actions`,
-    `steps`, the tokens, `fallbacks` (texts that were no action and stood as a QUERY), `errors`
-    (actions that the environment answered with an error) and `repeats` are means an episode;
-    `answered`, `accuracy_when_answered`, `invalid` (errors among all actions) and `truncated`
-    (episodes that outgrew a local model's context window and went on) shares. None is what nothing
-    was measured of.
+    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
+    `pass_at_k` over the questions with at least k episodes.
     """
-    tries = success_by_question(episodes)
-    kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
-    answered = [one for one in episodes if one.outcome in ANSWERED]
-    rewards = [one.reward for one in episodes if one.reward is not None]
+
+    success: RateSummary
+    pass_at: dict[str, RateSummary]  # by k
+    episodes: int
+    mean_reward: float | None
+    steps: float | None
+    actions: dict[str, float | None]  # by type
+    prompt_tokens: float | None
+    sampled_tokens: float | None
+    fallbacks: float | None  # texts that were no action and were sent as a QUERY
+    errors: float | None  # actions that the environment answered with an error
+    invalid: float | None  # share of errors among all actions
+    truncated: float | None  # share of episodes that outgrew a local model's context window
+    repeats: float | None
+    answered: float | None  # share
+    accuracy_when_answered: float | None  # share
+    outcomes: dict[str, int]
+
+
+class Groups(TypedDict):
+    """The result of every group."""
+
+    overall: GroupResult
+    seen: GroupResult
+    unseen: GroupResult
+    by_difficulty: dict[str, GroupResult]
+    by_database: dict[str, GroupResult]
+
+
+class PairedGroups(TypedDict):
+    """The comparison of every group with another measurement, and the settings that differ."""
+
+    against: str
+    differs: dict[str, dict[str, Any]]  # name -> before, after
+    overall: Paired
+    seen: Paired
+    unseen: Paired
+    by_difficulty: dict[str, Paired]
+
+
+def _each(
+    episodes: Episodes, field: str, names: Iterable[str], of: Callable[[Episodes], T]
+) -> dict[str, T]:
+    return {name: of([one for one in episodes if getattr(one, field) == name]) for name in names}
+
+
+def _difficulties(episodes: Episodes) -> list[str]:
+    present = {one.difficulty for one in episodes}
+    return [level for level in get_args(Difficulty) if level in present]
+
+
+def analyse(episodes: Episodes, ks: Sequence[int]) -> Groups:
+    """Return the result of every group, with pass@k for each of `ks`."""
+
+    def of(group: Episodes) -> GroupResult:
+        return measure_group(group, ks)
+
+    parts = _each(episodes, "part", (SEEN, UNSEEN), of)
     return {
-        "success": share([sum(right) / len(right) for right in tries.values()]),
+        "overall": of(episodes),
+        "seen": parts[SEEN],
+        "unseen": parts[UNSEEN],
+        "by_difficulty": _each(episodes, "difficulty", _difficulties(episodes), of),
+        "by_database": _each(episodes, "database", sorted({one.database for one in episodes}), of),
+    }
+
+
+def compare_groups(
+    before: Mapping[str, float], after: Episodes, against: str, differs: dict[str, dict[str, Any]]
+) -> PairedGroups:
+    """Return the comparison of every group over the questions of both sides.
+
+    `before` is success by question; a question's group is that of `after`.
+    """
+
+    def of(group: Episodes) -> Paired:
+        return compare(before, success_rates((one.question_id, one.outcome) for one in group))
+
+    parts = _each(after, "part", (SEEN, UNSEEN), of)
+    return {
+        "against": against,
+        "differs": differs,
+        "overall": of(after),
+        "seen": parts[SEEN],
+        "unseen": parts[UNSEEN],
+        "by_difficulty": _each(after, "difficulty", _difficulties(after), of),
+    }
+
+
+def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
+    """Return the result of one group of finished episodes."""
+    tries = success_by_question((one.question_id, one.outcome) for one in episodes).values()
+    kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
+    does = behaviour(episodes)
+    outcomes = Counter(one.outcome for one in episodes)
+    return {
+        "success": share([sum(right) / len(right) for right in tries]),
         "pass_at": {
             str(k): share(
-                [
-                    pass_at_k(len(right), sum(right), k)
-                    for right in tries.values()
-                    if len(right) >= k
-                ]
+                [pass_at_k(len(right), sum(right), k) for right in tries if len(right) >= k]
             )
             for k in ks
         },
         "episodes": len(episodes),
-        "mean_reward": _mean(rewards),
-        "steps": _mean([one.steps for one in episodes]),
-        "actions": {kind: _mean_of(kinds[kind], len(episodes)) for kind in ActionType},
-        "prompt_tokens": _mean([one.prompt_tokens for one in episodes]),
-        "sampled_tokens": _mean([one.sampled_tokens for one in episodes]),
-        "fallbacks": _mean([one.parse_failures for one in episodes]),
-        "errors": _mean([one.env_errors for one in episodes]),
-        "invalid": _mean_of(sum(one.env_errors for one in episodes), kinds.total()),
-        "truncated": _mean([(one.context_truncations or 0) > 0 for one in episodes]),
-        "repeats": _mean([len(one.actions) - len(set(one.actions)) for one in episodes]),
-        "answered": _mean([one.outcome in ANSWERED for one in episodes]),
-        "accuracy_when_answered": _mean([one.correct for one in answered]),
-        "outcomes": {
-            str(outcome): count
-            for outcome in Outcome
-            if (count := sum(one.outcome == outcome for one in episodes))
-        },
+        "mean_reward": mean(one.reward for one in episodes),
+        "steps": does["steps"],
+        "actions": {kind: _ratio(kinds[kind], len(episodes)) for kind in ActionType},
+        "prompt_tokens": mean(one.prompt_tokens for one in episodes),
+        "sampled_tokens": mean(one.sampled_tokens for one in episodes),
+        "fallbacks": mean(one.parse_failures for one in episodes),
+        "errors": does["errors"],
+        "invalid": _ratio(sum(one.env_errors for one in episodes), kinds.total()),
+        "truncated": does["truncated"],
+        "repeats": does["repeats"],
+        "answered": does["answered"],
+        "accuracy_when_answered": does["accuracy_when_answered"],
+        "outcomes": {str(one): outcomes[one] for one in Outcome if outcomes[one]},
     }
 
 
-def compare_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """`trainer.evaluation.paired.compare` of each group, in the form of `analyse`, over the
-    questions of both.
-
-    `before`: success by question. A question's group is that of `after`.
-    """
-    found = {
-        kind: {
-            name: compare(before, rates(of_group)).as_dict() for name, of_group in by_name.items()
-        }
-        for kind, by_name in groups(after).items()
-    }
-    return {**found["all"], **found["part"], "by_difficulty": found["difficulty"]}
+def success_by_question(results: Iterable[tuple[str, str]]) -> dict[str, list[bool]]:
+    """Return question id -> whether each finished episode was correct, from (question id, outcome)."""
+    tries: dict[str, list[bool]] = defaultdict(list)
+    for question, outcome in results:
+        if outcome != Outcome.INFRA_FAILED:
+            tries[question].append(outcome == Outcome.CORRECT)
+    return dict(tries)
 
 
-def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[bool]]:
-    """Question id -> whether each of its episodes was right."""
-    found: dict[str, list[bool]] = defaultdict(list)
-    for one in episodes:
-        found[one.question_id].append(one.correct)
-    return dict(found)
+def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """Return question id -> share of its finished episodes that were correct."""
+    tries = success_by_question(results)
+    return {question: sum(right) / len(right) for question, right in tries.items()}
 
 
-def rates(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
-    """Question id -> the share of its episodes that were right."""
-    return success_rates((one.question_id, one.outcome) for one in episodes)
-
-
-def share(values: Sequence[float]) -> dict[str, Any]:
-    """`{rate, n, ci95: [low, high]}` of values in [0, 1], one a question. The interval is Wilson's."""
+def share(values: Sequence[float]) -> RateSummary:
+    """Return the mean of values in [0, 1], one per question, with Wilson's interval."""
     total, n = math.fsum(values), len(values)
-    return {"rate": total / n if n else None, "n": n, "ci95": list(wilson_interval(total, n))}
+    return {"rate": _ratio(total, n), "n": n, "ci95": list(wilson_interval(total, n))}
 
 
-def usage(took: Mapping[str, Any]) -> dict[str, int]:
-    """What a model server's policy counted over all sessions, out of `EvaluationFolder.took`; empty
-    for others."""
-    prefix = "api_"
-    return {
-        name.removeprefix(prefix): value for name, value in took.items() if name.startswith(prefix)
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
-def _mean_of(total: float, n: int) -> float | None:
+def _ratio(total: float, n: int) -> float | None:
     return total / n if n else None

@@ -1,5 +1,5 @@
-"""The command line of `python -m trainer evaluate`. torch is imported inside, so that help works
-without it."""
+"""The command line of `python -m trainer evaluate`. Imports torch late, so that help works without
+it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,93 +13,105 @@ def evaluate(
     policy: Annotated[
         str,
         typer.Option(
-            help="random, oracle (the gold, from the questions' file), model (in this process), or openai (behind "
-            "an OpenAI-compatible server: --base-url; the key is read from OPENAI_API_KEY)."
+            help="random, oracle (plays the gold answers of the questions' file), model (in this "
+            "process), or openai (on an OpenAI-compatible server: --base-url; the key is read from "
+            "OPENAI_API_KEY)."
         ),
     ] = "model",
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model directory, checkpoint or Hugging Face name; what the model server calls it."
+            help="Model directory, checkpoint or Hugging Face name; for openai the server's name "
+            "for it."
         ),
     ] = None,
     base_url: Annotated[
-        str, typer.Option(help="Of the model server, such as http://host:8000/v1.")
+        str, typer.Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
     data: DataOption = Path("data"),
-    split: Annotated[str, typer.Option(help="The questions: questions_<split>.json.")] = "eval",
+    split: Annotated[
+        str, typer.Option(help="Use the questions of questions_<split>.json.")
+    ] = "eval",
     difficulty: Annotated[
-        str, typer.Option(help="Of these difficulties, comma-separated.")
+        str, typer.Option(help="Keep these difficulties, comma-separated.")
     ] = "easy,medium",
     db: Annotated[
-        str, typer.Option(help="Of these databases, comma-separated.", show_default="all")
+        str, typer.Option(help="Keep these databases, comma-separated.", show_default="all")
     ] = "",
     part: Annotated[
         str,
         typer.Option(
-            help="all; seen or unseen: of databases that a training question touches, or that none does."
+            help="Keep all questions, those on databases with training questions (seen), or those "
+            "on the others (unseen)."
         ),
     ] = "all",
     limit: Annotated[
         int,
-        typer.Option(min=0, help="This many questions, of all databases and difficulties; 0: all."),
+        typer.Option(
+            min=0, help="Number of questions, spread over databases and difficulties; 0: all."
+        ),
     ] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="Episodes a question.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, help="Episodes per question.")] = 1,
     k: Annotated[
         str,
         typer.Option(
             "--k",
-            help="Estimate pass@k for these, comma-separated.",
+            help="Estimate pass@k for these k, comma-separated.",
             show_default="1 and --samples",
         ),
     ] = "",
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="The most likely token, always.")
+        bool, typer.Option("--greedy", help="Always take the most likely token.")
     ] = False,
     temperature: Annotated[
-        float | None, typer.Option(help="Of sampling; above 0.", show_default="1, without --greedy")
+        float | None,
+        typer.Option(help="Sampling temperature, above 0.", show_default="1, without --greedy"),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of sampling.", show_default="the training job's")
+        int | None,
+        typer.Option(min=0, help="Random seed of sampling.", show_default="the training job's"),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Whose prompt, budget and lengths are played with.",
+            help="Take prompt, step budget and lengths from this preset.",
             show_default="offline; for openai the defaults of GRPOConfig",
         ),
     ] = None,
     server: ServerOption = None,
     set_: SetOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Requests to the model server at once.")
+        int, typer.Option(min=1, help="Concurrent requests to the model server.")
     ] = 32,
     timeout_s: Annotated[
-        float, typer.Option(min=0.1, help="Of a request to the model server, in seconds.")
+        float, typer.Option(min=0.1, help="Timeout of a request to the model server, in seconds.")
     ] = 120.0,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the result and every episode. The same command goes on where it stopped."
+            help="Save the result and every episode in this folder. The same command resumes an "
+            "interrupted evaluation."
         ),
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result to this file too.")
     ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
-            help="Compare in pairs with this evaluation's folder, or a training run's model before training."
+            help="Compare in pairs with the evaluation in this folder, or with a training run's "
+            "model before training."
         ),
     ] = None,
 ) -> None:
-    """Measure a policy: success with 95 % intervals, pass@k, by difficulty and by seen and unseen
+    """Measure a policy: success with 95 % intervals, pass@k, by difficulty, on seen and unseen
     databases.
 
-    Leaves OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
+    Writes OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
     replays.
     """
     if greedy and temperature is not None:
-        raise typer.BadParameter(
-            "--greedy has no temperature: give one of the two", param_hint="--temperature"
-        )
+        raise typer.BadParameter("--greedy has no temperature", param_hint="--temperature")
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
@@ -120,7 +132,7 @@ def evaluate(
         from trainer.runtime.ranks import launched
 
         if launched():
-            raise ConfigError("evaluate plays in one process: start it without a launcher")
+            raise ConfigError("evaluate runs in one process: start it without a launcher")
         if preset is None and policy == "openai":
             config = GRPOConfig().override(**overrides)
         else:
@@ -144,7 +156,7 @@ def evaluate(
             concurrency=concurrency,
             timeout_s=timeout_s,
         )
-        run_evaluation(settings, console)
+        run_evaluation(settings, console, json_path)
 
     guarded(job)
 
@@ -154,5 +166,5 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(item) for item in text.split(",") if item.strip())
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} are no whole numbers, such as 1,4,8", param_hint="--k"
+            f"{text!r} is not a list of integers, such as 1,4,8", param_hint="--k"
         ) from None

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, mean, measurement, success
@@ -18,7 +18,14 @@ from trainer.run.records import Book, EpisodeRecord
 
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-Play = Callable[[Sequence[Any]], Sequence[RolloutRow]]  # from prompts
+
+
+class Play(Protocol):
+    """Plays one episode per prompt. `before` counts each question's episodes played earlier."""
+
+    def __call__(
+        self, prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
+    ) -> Sequence[RolloutRow]: ...
 
 
 @dataclass(frozen=True)
@@ -80,39 +87,41 @@ def evaluate(
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
     on_batch: Callable[[Sequence[EpisodeRecord]], None] = lambda episodes: None,
 ) -> EvalResult:
-    """Play every prompt once, `batch` episodes at a time.
+    """Play every prompt once, `batch` episodes at a time; `on_batch` gets those of each batch.
 
-    `play` takes messages and returns rollout rows in their order. `on_batch` hears of every batch,
-    for a progress bar. `RolloutError` where more of the episodes than `max_lost_fraction` were lost
-    to infrastructure: of all of them, so that the size of a batch doesn't matter, and as soon as
-    that is certain.
+    `RolloutError` as soon as it is certain that infrastructure lost more than `max_lost_fraction`
+    of all the episodes.
     """
-    began, lost = time.monotonic(), list[str]()
+    started, lost = time.monotonic(), list[str]()
     episodes: list[EpisodeRecord] = []
     for start in range(0, len(prompts), batch):
         rows = play([row["prompt"] for row in prompts[start : start + batch]])
         played = [book.episode(row) for row in rows]
         lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
-        if len(lost) > max_lost_fraction * len(prompts):
-            raise RolloutError(
-                f"{len(lost)} of {len(prompts)} episodes of an evaluation were lost to infrastructure, more than "
-                f"{max_lost_fraction:.0%}: check the servers, then measure again (a training run with --resume). "
-                f"The first error: {lost[0]}",
-                lost=len(lost),
-                episodes=len(prompts),
-            )
+        remedy = "measure again (a training run with --resume)"
+        check_lost(lost, len(prompts), max_lost_fraction, remedy)
         episodes += played
         on_batch(played)
-    return EvalResult(mode, tuple(episodes), time.monotonic() - began)
+    return EvalResult(mode, tuple(episodes), time.monotonic() - started)
+
+
+def check_lost(lost: Sequence[str], total: int, max_fraction: float, remedy: str) -> None:
+    """Raise `RolloutError` if more than `max_fraction` of an evaluation's episodes were lost."""
+    if len(lost) > max_fraction * total:
+        raise RolloutError(
+            f"{len(lost)} of {total} episodes were lost to infrastructure, more than "
+            f"{max_fraction:.0%}: check the servers, then {remedy}. The first error: {lost[0]}",
+            lost=len(lost),
+            episodes=total,
+        )
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
-    """`limit` of the prompts, in their order; 0: all. Difficulties, databases and both together
-    keep their shares.
+    """Return `limit` of the prompts, in their order; all for 0.
 
-    The places go one by one to the cell (a difficulty of a database) that lacks most by then, and a
-    cell's are evenly spaced over its prompts. Even spacing over the file would not do: it falls in
-    step with the file's own order.
+    Difficulties, databases and their combinations (cells) keep their shares: each place goes to the
+    cell that is furthest below its shares by then, and a cell's places are evenly spaced over its
+    prompts. Even spacing over the file would interfere with the order of the file.
     """
     if limit <= 0 or limit >= len(prompts):
         return list(prompts)

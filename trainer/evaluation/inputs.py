@@ -1,5 +1,4 @@
-"""What a job reads before it begins: settings, questions, databases, model and the servers' word on
-what they serve."""
+"""The inputs of a job: settings, questions, databases, model, and the data of the servers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -19,49 +18,41 @@ from trainer.run.summary import model_digest
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.optional_packages import check_extras
 
+# these change how an update is computed, not its result
 FOR_MEMORY = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "gradient_checkpointing",
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
 )
-# data and models are compared by their digests
-OWN_TO_A_MACHINE = (
-    "model_name",
-    "questions_path",
-    "db_dir",
-    "output_dir",
-    "server_urls",
-    "out",
-    "servers",
+# may differ between machines; data and models are compared by their digests
+MACHINE_SPECIFIC = (
+    *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
 )
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a job takes beside the training's own settings."""
+    """The options of a job besides the training's own settings."""
 
     preset: str = "offline"
     out: Path = Path("runs")
-    servers: tuple[str, ...] = ()  # none: the job starts one
-    eval_limit: int = 0  # questions of the eval set; 0: all of the difficulties that are trained
+    servers: tuple[str, ...] = ()  # empty: the job starts one
+    eval_limit: int = 0  # questions of the eval set; 0: all of the trained difficulties
     # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_every: int | None = None
-    eval_points: int = 32  # questions of such a point
+    eval_points: int = 32  # questions per point
 
 
 def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None) -> dict[str, Any]:
-    """What all processes of a run must be given alike, by name. Paths and URLs may be a machine's
-    own."""
+    """Return the settings, by name, that all processes of a run must have in common."""
     given = {**asdict(config), **asdict(options), "resume": resume.id if resume else None}
-    return {name: value for name, value in given.items() if name not in OWN_TO_A_MACHINE}
+    return {name: value for name, value in given.items() if name not in MACHINE_SPECIFIC}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read before a run begins, so that bad input leaves no folder behind. `train` and `evaluation`
-    are prompt rows.
+    """Read before a run starts, so that bad input leaves no folder behind.
 
-    `model_digest` is the model's as it was read: training changes `model` in place.
+    `train` and `evaluation` are prompt rows. `model_digest` is that of the model as it was read:
+    training changes `model` in place.
     """
 
     train: Sequence[PromptRow]
@@ -81,21 +72,18 @@ def load_inputs(
     training: bool = True,
     with_model: bool = True,
 ) -> Inputs:
-    """Questions, databases and model; `split` is what is measured. Errors name the path and the
-    remedy.
+    """Load questions, databases and model; `split` is what is measured.
 
-    Without `training` there are no prompts to train on, and no question that difficulty_filter must
-    leave for them. Without `with_model` the model and its tokenizer are None, and their digest is
-    empty.
+    Without `training` there are no prompts to train on, and the difficulty filter may leave none.
+    Without `with_model` the model and tokenizer are None, and the digest is empty. Errors name the
+    path and the remedy.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
-    train_questions, eval_questions = (
-        load_questions(path),
-        load_questions(path.with_name(f"questions_{split}.json")),
-    )
+    train_questions = load_questions(path)
+    eval_questions = load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:
         check_extras(config)
@@ -115,11 +103,12 @@ def load_inputs(
 
 
 def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConfig) -> None:
-    """`DigestMismatch` where the servers serve other data than the run reads its questions from."""
+    """Raise `DigestMismatch` if the servers serve other data than the run's questions are from."""
     if metadata.data_digest != inputs.data_digest:
         raise DigestMismatch(
-            f"the server at {', '.join(config.server_urls)} serves other data (digest {metadata.data_digest[:12]}) "
-            f"than {config.data_dir} (digest {inputs.data_digest[:12]}): start it with --data {config.data_dir}, "
+            f"the server at {', '.join(config.server_urls)} serves other data (digest "
+            f"{metadata.data_digest[:12]}) than {config.data_dir} (digest "
+            f"{inputs.data_digest[:12]}): start it with --data {config.data_dir}, "
             "or give the trainer the server's data with --data"
         )
 
@@ -127,21 +116,20 @@ def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConf
 def save_settings(
     run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata
 ) -> None:
-    """config.json, from which `resumed_settings` goes on. The digests stay those of the run's first
+    """Write config.json, which `resumed_settings` reads. The digests stay those of the first
     session."""
     digests = _digests(inputs, metadata)
-    run.checksums.unlink(missing_ok=True)  # a finished run that goes on
+    run.checksums.unlink(missing_ok=True)  # of a finished run that continues
     if run.config.exists():
         first = read_json(run.config)
         digests = {name: first[name] for name in digests if name in first}
+    saved = ("eval_limit", "eval_every", "eval_points")
     write_json(
         run.config,
         {
             "preset": options.preset,
             "config": asdict(config),
-            "options": {
-                name: getattr(options, name) for name in ("eval_limit", "eval_every", "eval_points")
-            },
+            "options": {name: getattr(options, name) for name in saved},
             "reward_version": metadata.reward_version,
             **digests,
         },
@@ -151,27 +139,28 @@ def save_settings(
 def resumed_settings(
     run: Run, servers: tuple[str, ...], overrides: Mapping[str, Any]
 ) -> tuple[GRPOConfig, JobOptions]:
-    """The settings of a run that goes on. `overrides` may hold `max_steps` and `FOR_MEMORY`, which
-    change how an update is computed, not what; as many rollouts must make a step."""
+    """Return the settings of a run to resume.
+
+    `overrides` may hold `max_steps` and `FOR_MEMORY`, with the same number of rollouts per step.
+    """
     saved = read_json(run.config)
     try:
         known = {one.name for one in fields(GRPOConfig)}
-        config = GRPOConfig(
-            **{name: value for name, value in saved["config"].items() if name in known}
-        )
+        config = GRPOConfig(**{name: one for name, one in saved["config"].items() if name in known})
         options = JobOptions(saved["preset"], run.path.parent, servers, **saved["options"])
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
-    changed = sorted(set(overrides) - {"max_steps", *FOR_MEMORY})
-    if changed:
+    if changed := sorted(set(overrides) - {"max_steps", *FOR_MEMORY}):
         raise RunError(
-            f"a resumed run keeps its settings, so {', '.join(changed)} can't change: begin a run without --resume"
+            f"a resumed run keeps its settings, so {', '.join(changed)} can't change: "
+            "start a run without --resume"
         )
     other = config.override(**overrides)
     if other.rollouts_per_step != config.rollouts_per_step:
         raise RunError(
-            f"a resumed run keeps its {config.rollouts_per_step} rollouts a step, and "
-            f"per_device_train_batch_size x gradient_accumulation_steps would be {other.rollouts_per_step}"
+            f"a resumed run keeps its {config.rollouts_per_step} rollouts per step, and "
+            "per_device_train_batch_size x gradient_accumulation_steps would be "
+            f"{other.rollouts_per_step}"
         )
     return other, options
 
@@ -179,25 +168,26 @@ def resumed_settings(
 def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:
-    """`RunError` naming what is no longer what the run began with: the data, the model or, where
-    given, the servers.
+    """Raise `RunError` naming what has changed since the run started: data, model or server.
 
-    What the run keeps no digest of isn't compared.
+    Digests that the run's config.json lacks are not compared.
     """
     first = read_json(run.config)
+    servers = ", ".join(config.server_urls)
     named = {
         "data_digest": f"the data in {config.data_dir}",
         "model_digest": f"the model {config.model_name}",
-        "server_digest": f"the environment server at {', '.join(config.server_urls)} (its rules, limits or SQLite)",
+        "server_digest": f"the environment server at {servers} (its rules, limits or SQLite)",
     }
     for name, digest in _digests(inputs, metadata).items():
         if first.get(name, digest) != digest:
             raise RunError(
-                f"{named[name]} has changed since {run.id} began: its results would not compare"
+                f"{named[name]} has changed since {run.id} started, so its results would not be "
+                "comparable: start a run without --resume"
             )
 
 
 def _digests(inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
-    """What must stay the same for results to compare, as config.json names it."""
-    found = {"data_digest": inputs.data_digest, "model_digest": inputs.model_digest}
-    return found if metadata is None else {**found, "server_digest": metadata.digest}
+    """Return the digests that results must share to be comparable, as config.json names them."""
+    digests = {"data_digest": inputs.data_digest, "model_digest": inputs.model_digest}
+    return digests if metadata is None else {**digests, "server_digest": metadata.digest}

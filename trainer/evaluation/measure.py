@@ -1,9 +1,9 @@
-"""Playing whole sets of questions with a model or at random: the servers, the client and the seeds
-of a measurement."""
+"""Play sets of questions with a model or another policy: servers, client and seeds of a
+measurement."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
 from trainer.evaluation.inputs import Inputs, check_server_data
-from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sample_random_baseline
+from trainer.rollout.generators.base import Policy
+from trainer.rollout.generators.policies import RandomPolicy
+from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
 from trainer.run.records import Book, EpisodeRecord
@@ -35,8 +37,7 @@ EVAL_TEMPERATURE = 1.0
 
 @dataclass(frozen=True)
 class Connection:
-    """Servers that a measurement or a run plays on. `config` has their URLs; `own` is the server
-    that it started."""
+    """The servers of a measurement or a run. `config` has their URLs; `own` is one it started."""
 
     config: GRPOConfig
     client: EpisodeClient
@@ -52,12 +53,11 @@ def connected(
     log_path: Path,
     ranks: Ranks | None = None,
 ) -> Iterator[Connection]:
-    """An open client of `servers`, or of a server that lives as long as the block and logs to
-    `log_path`.
+    """Connect to `servers`; without any, start one for the block, which logs to `log_path`.
 
-    Of several processes the first starts the server, and each has a client of its own; `own` is
-    None in the others. `ServerUnreachable` names a URL that doesn't answer, `DigestMismatch` a
-    server of other data.
+    Of several processes the first starts the server, and each has its own client; `own` is None in
+    the others. Raises `ServerUnreachable` for a URL that does not answer, and `DigestMismatch` for
+    a server with other data.
     """
     ranks, own = ranks or Ranks(), None
     with ExitStack() as stack:
@@ -71,22 +71,20 @@ def connected(
             with SQLEnvClient(urls).sync() as probe:
                 probe.wait_ready(SERVER_READY_S)
                 metadata = probe.metadata()
-            check_server_data(metadata, inputs, here)
+            check_server_data(metadata, inputs, connected_config)
             return metadata
 
         urls = list(servers) or ranks.first(start)
-        here = replace(config, server_urls=urls)
+        connected_config = replace(config, server_urls=urls)
         metadata = ranks.together(ask)
         stack.enter_context(last_words(own))
-        yield Connection(
-            here, stack.enter_context(open_client(here, metadata.digest)), metadata, own
-        )
+        client = stack.enter_context(open_client(connected_config, metadata.digest))
+        yield Connection(connected_config, client, metadata, own)
 
 
 @contextmanager
 def last_words(server: SupervisedServer | None) -> Iterator[None]:
-    """Where episodes were lost because the run's own server ended for good, the error says so, with
-    its log's end."""
+    """Add the end of the run's own server's log to a `RolloutError`, if that server has died."""
     try:
         yield
     except RolloutError as error:
@@ -96,10 +94,22 @@ def last_words(server: SupervisedServer | None) -> Iterator[None]:
         raise RolloutError(f"{error.message}\n{died}", **error.details) from error
 
 
+def policy_play(
+    policy: Policy, config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED
+) -> Play:
+    """Play with a policy that acts by text."""
+
+    def play(
+        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
+    ) -> list[RolloutRow]:
+        options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
+        return play_episodes(prompts, None, None, config, client=client, policy=policy, **options)
+
+    return play
+
+
 def random_play(config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED) -> Play:
-    return lambda prompts: sample_random_baseline(
-        prompts, config, client, seed=seed, check_lost=False
-    )
+    return policy_play(RandomPolicy(), config, client, seed)
 
 
 def model_play(
@@ -109,117 +119,98 @@ def model_play(
     client: EpisodeClient,
     mode: Mode,
     seed: int = EVAL_SEED,
+    temperature: float = EVAL_TEMPERATURE,
 ) -> Play:
-    """Play with a model as it stands, and leave it in the mode, training or not, in which it was.
+    """Play with a model as it is at that moment; its training mode is restored.
 
-    `sampled` is at temperature 1, whatever training samples at. How many episodes may be lost is
-    for `evaluate` to say.
+    `temperature` applies to `sampled`, instead of the training's own.
     """
-    config = replace(config, temperature=EVAL_TEMPERATURE)
+    config = replace(config, temperature=temperature)
 
-    def play(prompts: Sequence[Any]) -> list[RolloutRow]:
+    def play(
+        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
+    ) -> list[RolloutRow]:
+        options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
+        options |= {"client": client, "greedy": mode == "greedy"}
         with sampling(model, config, len(prompts)):
-            return play_episodes(
-                prompts,
-                model,
-                tokenizer,
-                config,
-                client=client,
-                greedy=mode == "greedy",
-                seed=seed,
-                check_lost=False,
-            )
+            return play_episodes(prompts, model, tokenizer, config, **options)
 
     return play
 
 
 @contextmanager
 def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
-    """The model in eval mode and computing in the number format of `config`; after the block in the
-    mode it was in.
+    """Put the model in eval mode and the number format of `config` for the block.
 
-    Where memory runs out over so many `episodes`, the error tells what to do.
+    If memory runs out over so many `episodes`, the error says how to reduce it.
     """
     device, plan = precision(config.device, config.dtype)
-    low, was_training = plan.compute is not torch.float32, model.training
+    was_training, dtype = model.training, plan.compute
+    autocast: AbstractContextManager[Any] = nullcontext()
+    if dtype is not torch.float32:
+        autocast = torch.autocast(torch.device(device).type, dtype=dtype)
     model.eval()
     try:
-        autocast = (
-            torch.autocast(torch.device(device).type, dtype=plan.compute) if low else nullcontext()
-        )
-        with (
-            reporting_out_of_memory(config, f"playing {episodes} episodes of an evaluation"),
-            autocast,
-        ):
+        doing = f"playing {episodes} episodes of an evaluation"
+        with reporting_out_of_memory(config, doing), autocast:
             yield
     finally:
         model.train(was_training)
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:
-    """`play` by all processes, each its share of the questions. Every one gets all rows, in order
-    and without ids."""
+    """Split the questions over all processes; each gets all rows, in order and without ids."""
 
-    def played(prompts: Sequence[Any]) -> Sequence[RolloutRow]:
+    def played(
+        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
+    ) -> Sequence[RolloutRow]:
         if ranks.count == 1:
-            return ranks.together(lambda: play(prompts))
+            return ranks.together(lambda: play(prompts, before))
         own = ranks.deal(prompts)
         return ranks.collect(
-            ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
+            ranks.each(lambda: [row.without_ids() for row in play(own, before)] if own else [])
         )
 
     return played
 
 
 def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
-    """How many episodes may be played at once: up to `BATCH`, as full contexts fit in half of the
-    memory; at least 1.
+    """Return how many episodes to play at once: 1 to `BATCH`, full contexts in half of the memory.
 
-    A token's place in the KV cache holds a key and a value a layer and head, in the number format
-    that is computed in.
+    A token takes a key and a value per layer and head in the KV cache.
     """
     shape = model.config.get_text_config()
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     _, plan = precision(config.device, config.dtype)
-    row_bytes: int = (
-        2
-        * shape.num_hidden_layers
-        * heads
-        * head_dim
-        * plan.compute.itemsize
-        * config.max_context_tokens
-    )
-    return max(1, min(BATCH, memory_bytes // 2 // row_bytes))
+    token_bytes: int = 2 * shape.num_hidden_layers * heads * head_dim * plan.compute.itemsize
+    return max(1, min(BATCH, memory_bytes // 2 // (token_bytes * config.max_context_tokens)))
 
 
 def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
-    """`cache_rows` for the memory that is free at this moment, of all processes; those of a machine
-    share its memory.
+    """Return how many episodes all processes play at once, by the memory free at this moment.
 
-    The process with the least decides, so that all play the same batches.
+    The process with the least decides, so that all play the same batches; those of a machine share
+    its memory.
     """
     device, _ = precision(config.device, config.dtype)
     ranks = ranks or Ranks()
-    share = ranks.local_count if device == "cpu" else 1
-    return ranks.count * min(
-        ranks.gather(cache_rows(model, config, free_memory_bytes(device) // share))
-    )
+    free = free_memory_bytes(device) // (ranks.local_count if device == "cpu" else 1)
+    return ranks.count * min(ranks.gather(cache_rows(model, config, free)))
 
 
 def free_memory_bytes(device: str) -> int:
-    """Of the GPU that `device` names; of the machine for a CPU, where Linux tells it, else 8 GiB."""
+    """Return the free memory of a GPU, or of the machine for "cpu" (8 GiB if Linux doesn't say)."""
     if device.startswith("cuda"):
-        # torch's, for its next tensors
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        # torch reuses the memory that it holds
+        reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + reusable
     try:
-        found = re.search(
-            r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE
-        )
+        text = Path("/proc/meminfo").read_text()
     except OSError:
-        found = None
-    return int(found[1]) * 1024 if found else 8 * 2**30
+        text = ""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(available[1]) * 1024 if available else 8 * 2**30
 
 
 def measure(
@@ -233,23 +224,16 @@ def measure(
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
 ) -> EvalResult:
-    """`evaluate` with a progress bar."""
+    """Call `evaluate` with a progress bar."""
     played: list[EpisodeRecord] = []
-    with bar(console, title, len(prompts)) as shown:
+    with bar(console, title, len(prompts)) as progress:
 
         def on_batch(episodes: Sequence[EpisodeRecord]) -> None:
             played.extend(episodes)
-            shown.to(
-                len(played),
-                f"success {number(sum(one.correct for one in played) / len(played), '.1%')}",
-            )
+            correct = sum(one.correct for one in played)
+            progress.to(len(played), f"success {number(correct / len(played), '.1%')}")
 
+        limit = max_lost_fraction
         return evaluate(
-            play,
-            prompts,
-            book,
-            mode=mode,
-            batch=batch,
-            max_lost_fraction=max_lost_fraction,
-            on_batch=on_batch,
+            play, prompts, book, mode=mode, batch=batch, max_lost_fraction=limit, on_batch=on_batch
         )

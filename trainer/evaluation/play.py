@@ -1,51 +1,42 @@
-"""Playing an evaluation: which episodes are missing, in what batches, by which policy."""
+"""Play an evaluation: which episodes are missing, in which batches, by which policy."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from shared.dataset import load_questions
+from shared.models import Outcome
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RolloutError
-from trainer.evaluation.evaluate import BATCH, PromptRow, choose
+from trainer.errors import ConfigError
+from trainer.evaluation.evaluate import BATCH, Play, PromptRow, check_lost, choose
 from trainer.evaluation.inputs import Inputs
-from trainer.evaluation.measure import batch_of, sampling
-from trainer.evaluation.records import EvaluationFolder, Key, line_of
+from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, policy_play
+from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
-from trainer.rollout.loop import EpisodeClient, play_episodes
-from trainer.rollout.row import RolloutRow
+from trainer.rollout.loop import EpisodeClient
 
-
-class Player(Protocol):
-    """Plays an episode a prompt. `before`: how many of each question's samples come before those of
-    this batch."""
-
-    def __call__(
-        self, prompts: Sequence[Any], before: Mapping[str, int]
-    ) -> Sequence[RolloutRow]: ...
+Task = tuple[int, PromptRow]  # number of the sample, question
 
 
 class Playing(NamedTuple):
-    """A policy that is ready to play: how, how many episodes at once, and the running counts of a
-    model server."""
+    """A policy ready to play, its batch size, and the running counts of a model server."""
 
-    play: Player
+    play: Play
     batch: int
     counts: Callable[[], Mapping[str, int]] = dict
 
 
 def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow]:
-    """The prompt rows to measure on, after the filters. `ConfigError` where a database is not there
-    or none is left."""
+    """Return the filtered prompt rows. `ConfigError` for an unknown database, or if none is left."""
     rows = list(inputs.evaluation)
     known = sorted({row["database_name"] for row in rows})
     if unknown := sorted(set(settings.databases) - set(known)):
         raise ConfigError(
-            f"no {settings.split} question of database {unknown[0]!r}; there are {', '.join(known)}"
+            f"no {settings.split} question of database {unknown[0]!r}; "
+            f"the databases are {', '.join(known)}"
         )
     kept = [
         row
@@ -55,16 +46,13 @@ def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow
     ]
     if not kept:
         raise ConfigError(
-            f"no {settings.split} question is left of {len(rows)}: change --part or --db"
+            f"none of the {len(rows)} {settings.split} questions is left: change --part or --db"
         )
     return choose(kept, settings.limit)
 
 
-def tasks(
-    rows: Sequence[PromptRow], samples: int, played: Mapping[Key, Any]
-) -> list[tuple[int, PromptRow]]:
-    """The (sample, question) that are not played yet: the first sample of every question, then the
-    second, ..."""
+def tasks(rows: Sequence[PromptRow], samples: int, played: Mapping[Key, Any]) -> list[Task]:
+    """Return what is not played yet: the first sample of every question, then the second, ..."""
     return [
         (sample, row)
         for sample in range(samples)
@@ -73,25 +61,23 @@ def tasks(
     ]
 
 
-def batches(
-    missing: Sequence[tuple[int, PromptRow]], size: int
-) -> Iterator[list[tuple[int, PromptRow]]]:
-    """`missing` in parts of `size` or fewer, in order, where a question's samples in one part
-    follow on each other.
+def batches(missing: Sequence[Task], size: int) -> Iterator[list[Task]]:
+    """Split `missing`, in order, so that a question's samples in a batch are consecutive.
 
-    So each episode's random stream is that of its sample's number, whatever was played before.
+    The random stream of each episode then follows from its sample's number, whatever was played
+    before. A batch has `size` tasks or fewer.
     """
-    part: list[tuple[int, PromptRow]] = []
+    batch: list[Task] = []
     last: dict[str, int] = {}
     for sample, row in missing:
         name = row["question_id"]
-        if len(part) == size or last.get(name, sample - 1) != sample - 1:
-            yield part
-            part, last = [], {}
-        part.append((sample, row))
+        if len(batch) == size or last.get(name, sample - 1) != sample - 1:
+            yield batch
+            batch, last = [], {}
+        batch.append((sample, row))
         last[name] = sample
-    if part:
-        yield part
+    if batch:
+        yield batch
 
 
 def play_missing(
@@ -100,57 +86,58 @@ def play_missing(
     rows: Sequence[PromptRow],
     inputs: Inputs,
     playing: Playing,
-    on_batch: Callable[[int, int], None] = lambda played, right: None,
+    on_batch: Callable[[int, int], None] = lambda played, correct: None,
 ) -> None:
-    """Play what is not in the folder yet, and keep every batch as it ends. `on_batch` hears
-    (episodes, right ones).
+    """Play what is not in the folder yet, and store every batch when it ends.
 
-    Episodes that the infrastructure lost are not kept: they are played when the evaluation goes on.
-    `RolloutError` where they are more than `max_lost_fraction` of all.
+    `on_batch` gets the numbers of episodes and of correct ones. Episodes lost to infrastructure are
+    not stored, so that a resumed evaluation plays them. `RolloutError` if they are more than
+    `max_lost_fraction` of all.
     """
-    every, lost = len(rows) * settings.samples, list[str]()
-    for part in batches(tasks(rows, settings.samples, folder.played()), playing.batch):
+    total, lost = len(rows) * settings.samples, list[str]()
+    for batch in batches(tasks(rows, settings.samples, folder.played()), playing.batch):
         before: dict[str, int] = {}
-        for sample, row in part:
+        for sample, row in batch:
             before.setdefault(row["question_id"], sample)
-        began, counted = time.monotonic(), dict(playing.counts())
-        played = playing.play([row["prompt"] for _, row in part], before)
-        pairs = [
-            (sample, row) for (sample, _), row in zip(part, played, strict=True) if row.lost is None
-        ]
+        started, counted = time.monotonic(), dict(playing.counts())
+        played = playing.play([row["prompt"] for _, row in batch], before)
         lines = [
-            line_of(row, inputs.book, settings.split, settings.mode, sample)
-            for sample, row in pairs
+            inputs.book.episode(row).as_line(
+                settings.split,
+                settings.mode,
+                0,
+                sample=sample,
+                prompt_tokens=row.prompt_tokens,
+                sampled_tokens=row.sampled_tokens,
+            )
+            for (sample, _), row in zip(batch, played, strict=True)
+            if row.lost is None
         ]
         folder.add(
             lines,
             episodes=len(lines),
-            lost=len(part) - len(lines),
-            wall_s=round(time.monotonic() - began, 3),
-            **{f"api_{name}": value - counted[name] for name, value in playing.counts().items()},
+            lost=len(batch) - len(lines),
+            wall_s=round(time.monotonic() - started, 3),
+            **{API + name: count - counted[name] for name, count in playing.counts().items()},
         )
         lost += [row.lost for row in played if row.lost is not None]
-        on_batch(len(lines), sum(line["outcome"] == "correct" for line in lines))
-        if len(lost) > settings.config.max_lost_fraction * every:
-            raise RolloutError(
-                f"{len(lost)} of {every} episodes were lost to infrastructure, more than "
-                f"{settings.config.max_lost_fraction:.0%}: check the servers, then give the same command again, which "
-                f"plays what is missing. The first error: {lost[0]}",
-                lost=len(lost),
-                episodes=every,
-            )
+        on_batch(len(lines), sum(line["outcome"] == Outcome.CORRECT for line in lines))
+        remedy = "give the same command again, which plays what is missing"
+        check_lost(lost, total, settings.config.max_lost_fraction, remedy)
 
 
 @contextmanager
 def player(
     settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient
 ) -> Iterator[Playing]:
-    """The policy that `settings` names, ready to play on the servers of `client` while the block
-    lasts."""
+    """Yield the policy of `settings`, ready to play on the servers of `client`."""
+    seed = settings.seed
     if settings.policy == "model":
-        yield Playing(
-            _model_player(settings, inputs, config, client), batch_of(inputs.model, config)
+        temperature = settings.temperature or EVAL_TEMPERATURE
+        play = model_play(
+            inputs.model, inputs.tokenizer, config, client, settings.mode, seed, temperature
         )
+        yield Playing(play, batch_of(inputs.model, config))
     elif settings.policy == "openai":
         from trainer.rollout.generators.openai import OpenAIPolicy
 
@@ -164,54 +151,12 @@ def player(
             concurrency=settings.concurrency,
         ) as policy:
             policy.check()
-            # two rounds of requests at once, so that a slow one doesn't hold up all
+            # two rounds of concurrent requests, so that a slow one doesn't hold up all
             size = 2 * settings.concurrency
-            yield Playing(
-                _policy_player(policy, settings, config, client), size, policy.usage.as_dict
-            )
-    else:
+            yield Playing(policy_play(policy, config, client, seed), size, policy.usage.as_dict)
+    elif settings.policy == "oracle":
         path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
-        oracle = settings.policy == "oracle"
-        text: Policy = (
-            oracle_policy(load_questions(path), config.step_budget) if oracle else RandomPolicy()
-        )
-        yield Playing(_policy_player(text, settings, config, client), BATCH)
-
-
-def _policy_player(
-    policy: Policy, settings: EvaluationSettings, config: GRPOConfig, client: EpisodeClient
-) -> Player:
-    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Sequence[RolloutRow]:
-        return play_episodes(
-            prompts,
-            None,
-            None,
-            config,
-            client=client,
-            policy=policy,
-            seed=settings.seed,
-            check_lost=False,
-            before=before,
-        )
-
-    return play
-
-
-def _model_player(
-    settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient
-) -> Player:
-    def play(prompts: Sequence[Any], before: Mapping[str, int]) -> Sequence[RolloutRow]:
-        with sampling(inputs.model, config, len(prompts)):
-            return play_episodes(
-                prompts,
-                inputs.model,
-                inputs.tokenizer,
-                config,
-                client=client,
-                greedy=settings.temperature is None,
-                seed=settings.seed,
-                check_lost=False,
-                before=before,
-            )
-
-    return play
+        oracle = oracle_policy(load_questions(path), config.step_budget)
+        yield Playing(policy_play(oracle, config, client, seed), BATCH)
+    else:
+        yield Playing(policy_play(RandomPolicy(), config, client, seed), BATCH)

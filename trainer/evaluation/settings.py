@@ -1,4 +1,4 @@
-"""What `python -m trainer evaluate` is asked to measure, checked before anything is read or played."""
+"""The settings of `python -m trainer evaluate`, checked before anything is read or played."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shared.models import ServerMetadata
+from shared.run_stats import Mode
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
@@ -17,37 +18,32 @@ Part = Literal["all", "seen", "unseen"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """One measurement. `config` has the prompt, the budget, the lengths, the difficulties and, for
-    `model`, its name.
-
-    `temperature` None is greedy. `databases` empty: all. `limit` 0: all. `ks` empty: 1 and
-    `samples`.
-    """
+    """One evaluation. `config` has the prompt, budget, lengths, difficulties and the model's name."""
 
     config: GRPOConfig
     policy: PolicyName = "model"
-    base_url: str = ""
+    base_url: str = ""  # of the model server, for openai
     split: str = "eval"
-    databases: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()  # empty: all
     part: Part = "all"
-    limit: int = 0
-    samples: int = 1
-    ks: tuple[int, ...] = ()
-    temperature: float | None = EVAL_TEMPERATURE
+    limit: int = 0  # questions; 0: all
+    samples: int = 1  # episodes per question
+    ks: tuple[int, ...] = ()  # of pass@k; empty: 1 and `samples`
+    temperature: float | None = EVAL_TEMPERATURE  # None: greedy
     seed: int = EVAL_SEED
-    servers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()  # empty: start one
     out: Path | None = None
     against: Path | None = None
     concurrency: int = 32
     timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.policy not in get_args(PolicyName):
-            raise ConfigError(
-                f"no policy {self.policy!r}: use one of {', '.join(get_args(PolicyName))}"
-            )
-        if self.part not in get_args(Part):
-            raise ConfigError(f"no part {self.part!r}: use one of {', '.join(get_args(Part))}")
+        for name, value, known in (
+            ("policy", self.policy, get_args(PolicyName)),
+            ("part", self.part, get_args(Part)),
+        ):
+            if value not in known:
+                raise ConfigError(f"no {name} {value!r}: use one of {', '.join(known)}")
         if self.policy == "openai" and not self.base_url:
             raise ConfigError(
                 "the openai policy needs the model server's address: --base-url http://host:8000/v1"
@@ -56,28 +52,30 @@ class EvaluationSettings:
             raise ConfigError(f"--base-url is for --policy openai, not for {self.policy}")
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}: use 1 or more")
-        if self.samples > 1 and (
-            self.policy == "oracle" or (self.policy == "model" and self.temperature is None)
-        ):
-            raise ConfigError(
-                f"{self.samples} samples of a policy that plays every question the same: leave --samples out"
-                + (", or --greedy" if self.policy == "model" else "")
-            )
+        deterministic = self.policy == "oracle" or (
+            self.policy == "model" and self.temperature is None
+        )
+        if self.samples > 1 and deterministic:
+            remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")
+            raise ConfigError(f"{self.samples} samples of a deterministic policy: {remedy}")
         if self.temperature is not None and self.temperature <= 0:
             raise ConfigError(
                 f"temperature is {self.temperature:g}: use a number above 0, or --greedy"
             )
         if bad := [k for k in self.ks if not 1 <= k <= self.samples]:
             raise ConfigError(
-                f"pass@{bad[0]} can't be estimated from {self.samples} samples a question: k is 1 to --samples"
+                f"pass@{bad[0]} can't be estimated from {self.samples} samples per question: "
+                "k is 1 to --samples"
             )
 
     @property
-    def mode(self) -> Literal["greedy", "sampled"]:
-        """How the episodes were played, as a line of episodes.jsonl says it."""
-        greedy = self.policy == "oracle" or (
-            self.policy in ("model", "openai") and self.temperature is None
-        )
+    def has_model(self) -> bool:
+        return self.policy in ("model", "openai")
+
+    @property
+    def mode(self) -> Mode:
+        """Return how the episodes are played, as in a line of episodes.jsonl."""
+        greedy = self.policy == "oracle" or (self.has_model and self.temperature is None)
         return "greedy" if greedy else "sampled"
 
     @property
@@ -86,32 +84,27 @@ class EvaluationSettings:
 
     @property
     def label(self) -> str:
-        """The policy, for people."""
-        if self.policy not in ("model", "openai"):
+        """Return a readable name of the policy."""
+        if not self.has_model:
             return self.policy
-        name = (
-            Path(self.config.model_name).name if self.policy == "model" else self.config.model_name
-        )
+        model = self.config.model_name
+        name = Path(model).name if self.policy == "model" else model
         return f"{name} {'greedy' if self.temperature is None else f'at temperature {self.temperature:g}'}"
 
     def playing(self) -> GRPOConfig:
-        """The configuration to play with."""
-        return (
-            self.config
-            if self.temperature is None
-            else replace(self.config, temperature=self.temperature)
-        )
+        """Return the configuration to play with."""
+        if self.temperature is None:
+            return self.config
+        return replace(self.config, temperature=self.temperature)
 
     def identity(
         self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]
     ) -> dict[str, Any]:
-        """All that decides what an episode comes to: what must stay the same for an evaluation to
-        go on. JSON values.
+        """Return all that decides the episodes, as JSON values: what a resumed evaluation must keep.
 
-        A local model is what its digest says, wherever it lies; a model behind a server what it is
-        called.
+        A local model is identified by its digest, a model behind a server by its name.
         """
-        found: dict[str, Any] = {
+        identity: dict[str, Any] = {
             "policy": self.policy,
             "mode": self.mode,
             "split": self.split,
@@ -127,11 +120,11 @@ class EvaluationSettings:
             "server_digest": metadata.digest,
         }
         if self.policy == "model":
-            found["model_digest"] = inputs.model_digest
+            identity["model_digest"] = inputs.model_digest
         if self.policy == "openai":
-            found["model"] = self.config.model_name
-        if self.policy in ("model", "openai"):
-            found["temperature"] = self.temperature
+            identity["model"] = self.config.model_name
+        if self.has_model:
+            identity["temperature"] = self.temperature
             for name in ("system_prompt", "max_new_tokens", "max_context_tokens"):
-                found[name] = getattr(self.config, name)
-        return found
+                identity[name] = getattr(self.config, name)
+        return identity

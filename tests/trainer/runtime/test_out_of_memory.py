@@ -21,7 +21,7 @@ from trainer.errors import OutOfMemory, RunError
 from trainer.evaluation.inputs import resumed_settings
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import read_lines
-from trainer.runtime.out_of_memory import is_out_of_memory, reporting_out_of_memory, remedies
+from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_out_of_memory
 
 ROOT = Path(__file__).parents[3]
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
@@ -201,7 +201,7 @@ def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path:
         for one in (run, whole)
     ]
     assert played[0] == played[1]
-    with pytest.raises(RunError, match="keeps its 8 rollouts a step"):
+    with pytest.raises(RunError, match="keeps its 8 rollouts per step"):
         resumed_settings(run, (), {"per_device_train_batch_size": "8"})
 
 

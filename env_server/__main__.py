@@ -1,4 +1,4 @@
-"""`python -m env_server`: the environment server as a process; `conformance` checks a running one."""
+"""`python -m env_server`: the environment server as a process, and commands that check its work."""
 
 import gc
 import logging
@@ -30,25 +30,26 @@ KEEP_ALIVE_S = 75
 
 
 class Protocol(HttpToolsProtocol):
-    """Uvicorn's; but what is not HTTP, and so never reaches the application, gets the one error
-    shape too."""
+    """Uvicorn's protocol, with the one error shape for bytes that are not HTTP."""
 
     def send_400_response(self, msg: str) -> None:
+        """Reply to what never reaches the application."""
         body = http_error_bytes(400, msg)
         head = (
-            f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that drains. On a signal `/ready` fails at once, and then, one after the other,
+    """Uvicorn's server, shutting down in stages. On a signal `/ready` fails at once, and then
 
-    1. for `drain_s` held episodes go on and none starts, so that balancers look elsewhere before anything is refused;
-    2. the requests in flight finish, for `shutdown_grace_s` at most, and every other for an episode gets 503;
-    3. the port closes and the server exits with 0.
+    1. for `drain_s` episodes continue and none starts, so that balancers turn away before anything
+       is refused;
+    2. the requests in flight finish, for `shutdown_grace_s` at most; others for episodes get 503;
+    3. the port closes and the process exits with 0.
 
     A second signal ends the first stage, a third the second.
     """
@@ -57,19 +58,25 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.app, self.url = app, url
         self.refuse_at: float | None = None  # monotonic seconds: the end of the first stage
-        self.close_at: float | None = None  # of the second
+        self.close_at: float | None = None  # the end of the second
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and announce the URL; whoever started the process waits for that line."""
         await super().startup(sockets)
         service: Service = self.app.state.service
-        if service.settings.log_format == "json":
-            # past the log level: whoever started the process waits for this line
-            line = announcement(self.url, service)
+        metadata = service.metadata
+        line = (
+            f"SQLEnv serves {self.url} data={service.settings.data_dir} "
+            f"databases={metadata.databases} questions={sum(metadata.questions.values())} "
+            f"digest={metadata.digest[:12]}"
+        )
+        if service.settings.log_format == "json":  # whatever the log level
             log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, line, (), None))
         else:
-            typer.echo(announcement(self.url, service))
+            typer.echo(line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the next stage."""
         service: Service | None = self.app.state.service
         if service is None or self.close_at is not None:
             self.force_exit = self.should_exit
@@ -81,42 +88,31 @@ class Server(uvicorn.Server):
             self.refuse(service)
 
     def refuse(self, service: Service) -> None:
-        """Begin the second stage; where nothing is in flight it is over."""
+        """Start the second stage, and end it if nothing is in flight."""
         service.refuse()
         self.close_at = time.monotonic() + service.settings.shutdown_grace_s
-        self.close_when_idle(service)
+        self.close_when_idle(service, self.close_at)
 
-    def close_when_idle(self, service: Service) -> None:
-        assert self.close_at is not None
-        left_s = self.close_at - time.monotonic()
+    def close_when_idle(self, service: Service, close_at: float) -> None:
+        """Start the third stage if nothing is in flight or the time is over."""
+        left_s = close_at - time.monotonic()
         if service.idle or left_s <= 0:
             # for replies that are still being sent
             self.config.timeout_graceful_shutdown = max(1, round(left_s))
             self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
+        """Check the ends of the stages; uvicorn calls this every 0.1 s."""
         service: Service | None = self.app.state.service
         if service is not None and self.close_at is not None:
-            self.close_when_idle(service)
-        elif (
-            service is not None
-            and self.refuse_at is not None
-            and time.monotonic() >= self.refuse_at
-        ):
+            self.close_when_idle(service, self.close_at)
+        elif service is not None and time.monotonic() >= (self.refuse_at or float("inf")):
             self.refuse(service)
         return await super().on_tick(counter)
 
 
-def announcement(url: str, service: Service) -> str:
-    metadata = service.metadata
-    return (
-        f"SQLEnv serves {url} data={service.settings.data_dir} databases={metadata.databases} "
-        f"questions={sum(metadata.questions.values())} digest={metadata.digest[:12]}"
-    )
-
-
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or `OSError`."""
+    """Return a bound socket, or raise `OSError`."""
     family, kind, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -131,7 +127,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(settings: Settings, listener: socket.socket, bank: QuestionBank) -> None:
+def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) -> None:
     """Serve until SIGTERM or SIGINT."""
     app = create_app(settings, bank)
     host, port = listener.getsockname()[:2]
@@ -148,20 +144,31 @@ def serve(settings: Settings, listener: socket.socket, bank: QuestionBank) -> No
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.shutdown_grace_s,
     )
-    # Held episodes are many objects that live long and form no cycles: with 10,000 of them the
-    # collector's default pace cost 35 of 100 us a step.
+    # Episodes are many objects that live long and form no cycles: with 10,000 of them the
+    # collector's default pace cost 35 of 100 us per step.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     Server(config, app, url).run(sockets=[listener])
 
 
 def fail(message: str) -> NoReturn:
+    """Exit with 1 and one line."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(1)
 
 
+def settings_error(error: ValidationError) -> str:
+    """Return the message for the first wrong setting, without the value of a key."""
+    first = error.errors(include_url=False)[0]
+    if not first["loc"]:  # two settings that exclude each other
+        return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
+    name = str(first["loc"][0])
+    value = "" if name.endswith("_key") else f", not {first['input']!r}"
+    return f"setting {name}: {first['msg']}{value}; see --settings"
+
+
 def option(name: str, *flags: str) -> Any:
-    """A command line option with the setting's own description."""
+    """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
     return typer.Option(
         *flags, help=f"{field.description} [{ENV_PREFIX}{name.upper()}, default {field.default}]"
@@ -169,57 +176,45 @@ def option(name: str, *flags: str) -> Any:
 
 
 def show_settings(wanted: bool) -> None:
+    """Print the table of settings and exit, if `--settings` is given."""
     if wanted:
         typer.echo(settings_table())
         raise typer.Exit
 
 
-def main(
+def serve(
     context: typer.Context,
     host: Annotated[str | None, option("host", "--host")] = None,
     port: Annotated[int | None, option("port", "--port")] = None,
     data_dir: Annotated[Path | None, option("data_dir", "--data")] = None,
     sql_workers: Annotated[int | None, option("sql_workers", "--workers")] = None,
     capacity: Annotated[int | None, option("capacity", "--capacity")] = None,
-    lease_s: Annotated[float | None, option("lease_s", "--lease")] = None,
+    lease_s: Annotated[float | None, option("lease_s", "--lease-s", "--lease")] = None,
     step_budget: Annotated[int | None, option("step_budget", "--step-budget")] = None,
     log_level: Annotated[str | None, option("log_level", "--log-level")] = None,
     _: Annotated[
         bool,
         typer.Option(
-            "--settings",
-            help="Print every setting and exit.",
-            callback=show_settings,
-            is_eager=True,
+            "--settings", help="Print all settings and exit.", callback=show_settings, is_eager=True
         ),
     ] = False,
 ) -> None:
-    """Serve SQL episodes over HTTP: POST /reset, POST /step; /docs describes the rest.
+    """Serve SQL episodes over HTTP: POST /reset, POST /step; see /docs for the rest.
 
-    Every setting can be given in the environment too (SQLENV_...); --settings lists them all.
-    SIGTERM or Ctrl-C ends the server once the requests in flight are answered. With a command it
-    serves nothing.
+    Without a subcommand, starts the server. Settings can also be given in the environment
+    (SQLENV_...); --settings lists them all. On SIGTERM or Ctrl-C the server finishes the requests
+    in flight and exits.
     """
     if context.invoked_subcommand is not None:
         return
+    arguments = locals()
     given = {
-        name: value
-        for name, value in locals().items()
-        if name in Settings.model_fields and value is not None
+        name: arguments[name] for name in Settings.model_fields if arguments.get(name) is not None
     }
     try:
         settings = Settings(**given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        # none: what is wrong is how two settings go together
-        name = str(first["loc"][0]) if first["loc"] else ""
-        secret = not name or name.endswith("_key")
-        shown = "" if secret else f", not {first['input']!r}"
-        fail(
-            f"setting {name}: {first['msg']}{shown}; see --settings".replace(
-                "setting : Value error, ", ""
-            )
-        )
+        fail(settings_error(error))
     configure(settings.log_level, settings.log_format)
     try:
         bank = QuestionBank.load(settings.data_dir)
@@ -228,15 +223,21 @@ def main(
     try:
         listener = bind(settings.host, settings.port)
     except OSError as error:
-        where = f"{settings.host} port {settings.port}"
-        fail(f"can't listen on {where}: {error.strerror}; choose another with --port or --host")
-    serve(settings, listener, bank)
+        address = f"{settings.host} port {settings.port}"
+        fail(f"can't listen on {address}: {error.strerror}; choose another with --port or --host")
+    run_server(settings, listener, bank)
 
 
 command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-command.callback(invoke_without_command=True)(main)
+command.callback(invoke_without_command=True)(serve)
 command.command()(conformance)
 audit_command.register(command)
 
+
+def main() -> None:
+    """Run the command line; the entry point of `sqlenv-server`."""
+    command()
+
+
 if __name__ == "__main__":
-    command(prog_name="python -m env_server")
+    main()

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,20 +22,19 @@ from shared.errors import SQLEnvError
 
 
 def create_app(settings: Settings | None = None, bank: QuestionBank | None = None) -> FastAPI:
-    """The application. Its lifespan loads the questions, unless `bank` is given, and runs the SQL
-    workers.
+    """Return the application. Its lifespan runs the SQL workers, and loads the questions unless
+    `bank` is given.
 
-    While it runs, `app.state.service` is the `Service`; before and after it is None and episodes
-    are refused with 503. Raises at startup what `QuestionBank.load` raises: a `DataError` naming
-    the path and the remedy.
+    `app.state.service` is the `Service` during the lifespan; otherwise it is None, and requests
+    for episodes get 503. Startup raises what `QuestionBank.load` raises.
     """
-    chosen = settings or Settings()
+    settings = settings or Settings()
     metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        questions = bank or QuestionBank.load(Path(chosen.data_dir))
-        async with running(chosen, questions, metrics) as service:
+        questions = bank or QuestionBank.load(settings.data_dir)
+        async with running(settings, questions, metrics) as service:
             app.state.service = service
             try:
                 yield
@@ -52,24 +50,21 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         redoc_url=None,
     )
     app.state.service, app.state.metrics = None, metrics
-    app.include_router(routes.episodes)
-    app.include_router(routes.server)
-    app.include_router(operator)
+    for router in (routes.episodes, routes.server, operator):
+        app.include_router(router)
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)
-    ring = KeyRing(chosen)
+    ring = KeyRing(settings)
     if not ring.empty:
-        app.add_middleware(
-            Keys, ring=ring, refuse=lambda error: responses.error_reply(error, metrics)
-        )
+        app.add_middleware(Keys, ring=ring, metrics=metrics)
     app.add_middleware(responses.CatchAll, metrics=metrics)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app
 
 
 def openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's OpenAPI, with the request models that the endpoints read by themselves."""
+    """Return FastAPI's OpenAPI with the request models that the endpoints parse themselves."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes

@@ -1,7 +1,6 @@
-"""Log lines with the id of the episode that they are about: for people, or as one JSON object a
-line.
+"""Log lines that name the episode they are about, as text or as one JSON object per line.
 
-The id is that of the request under way (`about`); a line about another gives its own:
+The episode is that of the request being handled (`about`); a line about another one passes
 `extra={"episode_id": ...}`.
 """
 
@@ -14,17 +13,12 @@ from datetime import UTC, datetime
 from typing import Literal
 
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
-
-_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
-    "message",
-    "asctime",
-    "taskName",
-}
+_STANDARD = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 
 
 @contextmanager
 def about(episode_id: str) -> Iterator[None]:
-    """Lines written inside the block are about this episode, and so is what it raises (`blamed`)."""
+    """Attribute the block's log lines, and the exceptions that leave it, to an episode."""
     token = _episode_id.set(episode_id)
     try:
         yield
@@ -35,15 +29,16 @@ def about(episode_id: str) -> Iterator[None]:
         _episode_id.reset(token)
 
 
-def blamed(error: BaseException) -> dict[str, str]:
-    """`extra` for a line about an error that left an `about` block."""
+def episode_of(error: BaseException) -> dict[str, str]:
+    """Return `extra` for a line about an error that left an `about` block."""
     return {"episode_id": str(vars(error).get("episode_id", ""))}
 
 
 class WithEpisode(logging.Filter):
-    """Gives each record its `episode_id`; "" where it is about none."""
+    """Sets each record's `episode_id`, "" if it is about none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Set the id, and let every record pass."""
         if not getattr(record, "episode_id", ""):
             record.episode_id = _episode_id.get() or ""
         return True
@@ -56,35 +51,32 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        """Append the episode."""
         line = super().formatMessage(record)
         episode_id = getattr(record, "episode_id", "")
         return f"{line} [{episode_id}]" if episode_id else line
 
 
 class JsonLines(logging.Formatter):
-    """`{"time", "level", "logger", "message", ...}`: the fields of `extra` and, after a failure,
-    `traceback`."""
+    """`{"time", "level", "logger", "message", ...}`, with `extra`'s fields and a `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the record as JSON."""
         fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        fields |= {
-            name: value
-            for name, value in vars(record).items()
-            if name not in _STANDARD and value != ""
-        }
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        fields |= {name: value for name, value in extra.items() if value != ""}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 
 def configure(level: str, form: Literal["text", "json"]) -> None:
-    """Every logger writes to stderr in this form. Uvicorn's own, and it logs each request, only
-    warns."""
+    """Make every logger write to stderr; uvicorn's, which log each request, from warnings up."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     handler.addFilter(WithEpisode())

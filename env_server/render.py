@@ -1,4 +1,4 @@
-"""Rows -> the text that an agent reads. Deterministic, bounded, and every cut says that it is one."""
+"""Rows as the text that an agent reads: deterministic, bounded, and every cut is marked."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,14 @@ _CUT = "(cut: the result is too long)"
 
 
 def render_rows(result: SqlResult, shown_rows: int) -> str:
-    """A header of column names, then a line a row, cells joined by ` | `; at most `shown_rows`
-    rows:
+    """Return a header of column names, then one line per row, for at most `shown_rows` rows:
 
         name | age
         Ann | 31
         Bob | NULL
         (first 2 rows; there are more)
 
-    A result without rows says `(no rows)`.
+    A result without rows reads `(no rows)`.
     """
     lines = [" | ".join(render_text(name) for name in result.columns)]
     lines += (" | ".join(map(render_cell, row)) for row in result.rows[:shown_rows])
@@ -32,7 +31,7 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
 
 
 def render_table(table: str, result: SqlResult) -> str:
-    """What DESCRIBE shows, from the result of its job:
+    """Return what DESCRIBE shows, from the result of its job:
 
     orders: 1204 rows
     order_id INTEGER primary key
@@ -48,18 +47,17 @@ def render_table(table: str, result: SqlResult) -> str:
 
 
 def render_schema(tables: Sequence[str], described: Sequence[str]) -> str:
-    """`Tables: a, b, c`, then a line `a(id, name)` for each table described, in that order."""
+    """Return `Tables: a, b, c`, then a line `a(id, name)` for each described table, in order."""
     return "\n".join([f"Tables: {', '.join(map(render_text, tables))}", *described])
 
 
 def render_columns(table: str, result: SqlResult) -> str:
-    """`table(column, column)`, from the result of a DESCRIBE job."""
+    """Return `table(column, column)`, from the result of a DESCRIBE job."""
     return cap(_one_line(f"{table}({', '.join(str(row[0]) for row in result.rows)})"))
 
 
 def render_cell(cell: Cell) -> str:
-    """NULL, an integer's digits, the shortest text of a float that reads back, text on one line,
-    `<blob N bytes>`."""
+    """Return NULL, a number in its shortest exact form, text on one line or `<blob N bytes>`."""
     if cell is None:
         return "NULL"
     if isinstance(cell, str):
@@ -70,7 +68,7 @@ def render_cell(cell: Cell) -> str:
 
 
 def render_text(text: str) -> str:
-    """Text on one line, cut to `MAX_CELL_CHARS` with `…`."""
+    """Return text on one line, cut to `MAX_CELL_CHARS` with `…`."""
     text = _one_line(text)
     return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
 
@@ -80,9 +78,9 @@ def _one_line(text: str) -> str:
 
 
 def cap(text: str) -> str:
-    """`text`, or as many of its lines as `MAX_RESULT_BYTES` hold and a remark that it was cut.
+    """Return `text`, or as many of its lines as fit `MAX_RESULT_BYTES` and a note of the cut.
 
-    A first line that alone is too long is cut within.
+    A first line that is too long by itself is cut inside.
     """
     data = text.encode(errors="replace")
     if len(data) <= MAX_RESULT_BYTES:

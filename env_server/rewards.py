@@ -4,11 +4,11 @@
     progress        is a QUERY near the gold?       0.15 x the best potential so far, in [0, 0.15]
     correctness     is the ANSWER right?            1 or 0
 
-So a correct episode pays at least 0.75 and any other at most 0.20. All amounts are whole
-millionths, so sums are exact after rounding and replays are equal to the byte.
+So a correct episode pays at least 0.75, any other at most 0.20. All amounts are whole millionths,
+so sums are exact after rounding and replays are equal to the byte.
 
-The amounts are those of `REWARD_VERSION`. `VERSIONS` has others beside it, by which recorded
-episodes can be scored again (`python -m env_server rescore`); no server pays by them.
+The server pays the amounts of `REWARD_VERSION`. `VERSIONS` has others too, with which recorded
+episodes can be rescored (`python -m env_server rescore`).
 """
 
 import math
@@ -20,29 +20,19 @@ from shared.models import RewardLedger
 
 # The operational parts: name -> (amount, when a step earns it).
 OPERATIONAL: dict[str, tuple[float, str]] = {
-    "exec_ok": (
-        0.02,
-        "the action was carried out without an error; a well-formed ANSWER always is",
-    ),
-    "new_info": (
-        0.01,
-        "it succeeded and showed a result text that this episode had not shown before",
-    ),
-    "repeat": (
-        -0.03,
-        "the same action was taken before in this episode, as `shared.actions.normalise` sees it",
-    ),
+    "exec_ok": (0.02, "the action succeeded; a well-formed ANSWER always does"),
+    "new_info": (0.01, "it succeeded and its result text is new in this episode"),
+    "repeat": (-0.03, "the episode took the same action before, by `shared.actions.normalise`"),
     "step_cost": (-0.02, "every step"),
 }
 
 
 @dataclass(frozen=True)
 class RewardRules:
-    """The amounts of one version, in reward units. `operational` pays by the names of
-    `OPERATIONAL`."""
+    """The amounts of one version, in reward units; `operational` by the names of `OPERATIONAL`."""
 
     operational: Mapping[str, float] = field(
-        default_factory=lambda: {name: pay for name, (pay, _) in OPERATIONAL.items()}
+        default_factory=lambda: {name: amount for name, (amount, _) in OPERATIONAL.items()}
     )
     step_bounds: tuple[float, float] = (-0.10, 0.15)
     sum_bounds: tuple[float, float] = (-0.25, 0.05)
@@ -56,19 +46,18 @@ class RewardRules:
 
     @property
     def most_incorrect(self) -> float:
-        """The most that any other episode pays."""
+        """The most that an incorrect episode pays."""
         return _round(self.sum_bounds[1] + self.progress_weight)
 
     def weighted(self, ledger: RewardLedger) -> float:
-        """The ledger's total as a trainer sums it, from correctness, final potential and
-        operational, not rounded."""
+        """Return the ledger's total as a trainer sums it, which is not rounded."""
         return ledger.correctness + self.progress_weight * ledger.potential + ledger.operational
 
 
-REWARD_VERSION = "1"
+REWARD_VERSION = "1"  # raise it when any step would pay another amount
 VERSIONS: dict[str, RewardRules] = {
     REWARD_VERSION: RewardRules(),
-    # correctness alone
+    # correctness only
     "sparse": RewardRules(operational={}, sum_bounds=(0.0, 0.0), progress_weight=0.0),
 }
 RULES = VERSIONS[REWARD_VERSION]
@@ -97,18 +86,14 @@ EMPTY_LEDGER = RewardLedger(
 def settle(
     ledger: RewardLedger, facts: StepFacts, rules: RewardRules = RULES
 ) -> tuple[float, RewardLedger]:
-    """-> the step's reward and the ledger after it. `clamp` is the part that the bounds take back."""
+    """Return a step's reward and the ledger after it. The part `clamp` is what the bounds take."""
     earned = {
         "exec_ok": facts.exec_ok,
         "new_info": facts.new_info,
         "repeat": facts.repeat,
         "step_cost": True,
     }
-    parts = {
-        name: rules.operational[name]
-        for name, so in earned.items()
-        if so and name in rules.operational
-    }
+    parts = {name: amount for name, amount in rules.operational.items() if earned[name]}
     wanted = _round(sum(parts.values()))
     operational = _round(
         _clamp(ledger.operational + _clamp(wanted, rules.step_bounds), rules.sum_bounds)
@@ -135,47 +120,43 @@ def settle(
 def potential(
     rows: Sequence[Row], truncated: bool, gold: Sequence[Row], reads_tables: bool
 ) -> float:
-    """How near a QUERY's rows are to the gold rows: [0, 1], to four decimals.
+    """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
-    cardinality     the smaller number of rows over the larger
-    value overlap   Jaccard index of the two bags of cells, columns' order and names aside
-    numeric range   how near the least and the greatest number of the one are to those of the other
+    cardinality     the smaller number of rows divided by the larger
+    value overlap   Jaccard index of the two bags of cells; column order and names don't count
+    numeric range   how near the minimum and maximum are to those of the gold
 
-    Where the gold holds no number, the other two share the range's weight in proportion. Nothing is
-    paid for a query that reads no table (`SELECT 1`), nor for cardinality where there are more rows
-    than were fetched.
+    Without numbers in the gold, the other two share the range's weight in proportion. A query that
+    reads no table (`SELECT 1`) gets 0, and a truncated result gets no cardinality.
     """
     if not rows or not gold or not reads_tables:
         return 0.0
     cardinality = 0.0 if truncated else min(len(rows), len(gold)) / max(len(rows), len(gold))
-    overlap = _overlap(rows, gold)
+    score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(rows, gold)
     in_range = _range(rows, gold)
     if in_range is None:
-        score = (CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * overlap) / (
-            CARDINALITY_WEIGHT + OVERLAP_WEIGHT
-        )
+        score /= CARDINALITY_WEIGHT + OVERLAP_WEIGHT
     else:
-        score = (
-            CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * overlap + RANGE_WEIGHT * in_range
-        )
+        score += RANGE_WEIGHT * in_range
     return round(score, 4) + 0.0
 
 
 def _overlap(rows: Sequence[Row], gold: Sequence[Row]) -> float:
-    ours = Counter(_key(cell) for row in rows for cell in row)
-    theirs = Counter(_key(cell) for row in gold for cell in row)
-    return (ours & theirs).total() / (ours | theirs).total()
+    cells = Counter(_key(cell) for row in rows for cell in row)
+    gold_cells = Counter(_key(cell) for row in gold for cell in row)
+    return (cells & gold_cells).total() / (cells | gold_cells).total()
 
 
 def _range(rows: Sequence[Row], gold: Sequence[Row]) -> float | None:
-    """None where the gold holds no number."""
-    theirs = _numbers(gold)
-    if not theirs:
+    """Return the nearness of the ranges, or None if the gold holds no number."""
+    gold_numbers = _numbers(gold)
+    if not gold_numbers:
         return None
-    ours = _numbers(rows)
-    if not ours:
+    numbers = _numbers(rows)
+    if not numbers:
         return 0.0
-    return (_nearness(min(ours), min(theirs)) + _nearness(max(ours), max(theirs))) / 2
+    ends = [_nearness(end(numbers), end(gold_numbers)) for end in (min, max)]
+    return sum(ends) / 2
 
 
 def _numbers(rows: Sequence[Row]) -> list[float]:
@@ -187,15 +168,15 @@ def _numbers(rows: Sequence[Row]) -> list[float]:
     ]
 
 
-def _nearness(ours: float, theirs: float) -> float:
-    """1 where equal, falling to 0 at a difference as large as the gold's own size (at least 1)."""
-    return max(0.0, 1.0 - abs(ours - theirs) / max(abs(theirs), 1.0))
+def _nearness(value: float, gold: float) -> float:
+    """Return 1 if equal, falling to 0 at a difference of the gold's own size (at least 1)."""
+    return max(0.0, 1.0 - abs(value - gold) / max(abs(gold), 1.0))
 
 
 def _key(cell: object) -> object:
-    """Equal for cells that count as one value: 1 and 1.0, floats that differ in their last digits."""
+    """Return equal keys for cells that count as one value, such as 1 and 1.0."""
     if isinstance(cell, float) and math.isfinite(cell):
-        return float(f"{cell:.9g}")
+        return float(f"{cell:.9g}")  # sums that differ in their last digits are one value
     return cell.strip() if isinstance(cell, str) else cell
 
 
@@ -204,5 +185,5 @@ def _clamp(value: float, bounds: tuple[float, float]) -> float:
 
 
 def _round(value: float) -> float:
-    """To millionths; never -0.0, which prints otherwise than 0.0."""
+    """Round to millionths, and -0.0 to 0.0, which prints differently."""
     return round(value, 6) + 0.0

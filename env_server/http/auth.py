@@ -1,27 +1,27 @@
-"""Who may ask what, where the operator of a server has set keys: `Authorization: Bearer KEY`.
+"""Authorization by `Authorization: Bearer KEY`, if the server's settings have keys.
 
     path                        opened by
-    /health, /ready             anybody: probes carry no key
+    /health, /ready             anyone: probes send no key
     /operator/..., /metrics     the operator's key
     everything else             the agent's key, or the operator's
 
-Where no key is set for a row, it is open; but once agents need a key, theirs never opens the
-operator's row.
+Rows whose key is not set are open, except that the operator's row is closed if only the agent's key
+is set.
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import SecretStr
 
+from env_server.http.responses import error_reply
+from env_server.metrics import Metrics
 from env_server.settings import ENV_PREFIX, Settings
 from shared.errors import Unauthorized
 
 OPEN_PATHS = ("/health", "/ready")
 OPERATOR_PATHS = ("/operator", "/metrics")
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
 
 class KeyRing:
@@ -35,55 +35,52 @@ class KeyRing:
 
     @property
     def empty(self) -> bool:
+        """Whether no key is set."""
         return not self._agents and not self._operators
 
-    def check(self, path: str, authorization: bytes | None) -> None:
-        """`Unauthorized`, with what to do, unless a request for `path` with that header may pass."""
+    def check(self, path: str, authorization: bytes) -> None:
+        """Raise `Unauthorized`, with what to do, unless the header's value opens the path."""
         if path in OPEN_PATHS:
             return
         operators = any(path == root or path.startswith(root + "/") for root in OPERATOR_PATHS)
         if operators and self._closed:
             raise Unauthorized(
-                f"{path} is the operator's, who has no key: start with {ENV_PREFIX}OPERATOR_KEY"
+                f"{path} needs the operator's key, and this server has none: start it with "
+                f"{ENV_PREFIX}OPERATOR_KEY"
             )
         allowed = self._operators if operators else self._agents
         if not allowed:
             return
-        scheme, _, given = (authorization or b"").strip().partition(b" ")
-        # Every key is compared, each in constant time: neither tells a near miss from a far one,
-        # nor whose it is.
+        scheme, _, given = authorization.strip().partition(b" ")
+        # Every key is compared in constant time: the reply's time tells neither how much of a key
+        # is right nor whose it is.
         matches = [hmac.compare_digest(given.strip(), key) for key in allowed]
         if scheme.lower() != b"bearer" or not any(matches):
-            whose = f"{ENV_PREFIX}OPERATOR_KEY" if operators else f"{ENV_PREFIX}API_KEY"
-            wrong = "the key is not right" if given else "a key is needed"
+            needed = f"{ENV_PREFIX}OPERATOR_KEY" if operators else f"{ENV_PREFIX}API_KEY"
+            problem = "wrong key" if given else "a key is needed"
             raise Unauthorized(
-                f"{path}: {wrong}; send 'Authorization: Bearer KEY' with the server's {whose}"
+                f"{path}: {problem}; send 'Authorization: Bearer KEY' with the server's {needed}"
             )
 
 
 class Keys:
-    """ASGI middleware: what the key ring refuses is answered before a byte of its body is read."""
+    """ASGI middleware that answers what the key ring refuses before any of its body is read."""
 
     def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        ring: KeyRing,
-        refuse: Callable[[Unauthorized], Any],
+        self, app: Callable[..., Awaitable[None]], ring: KeyRing, metrics: Metrics
     ) -> None:
-        """`refuse` makes the error's reply, an ASGI app."""
-        self.app, self.ring, self.refuse = app, ring, refuse
+        self.app, self.ring, self.metrics = app, ring, metrics
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Check one request."""
         if scope["type"] in ("http", "websocket"):
+            headers = scope["headers"]
+            value = next((value for name, value in headers if name == b"authorization"), b"")
             try:
-                self.ring.check(scope["path"], _header(scope["headers"], b"authorization"))
+                self.ring.check(scope["path"], value)
             except Unauthorized as error:
-                return await self.refuse(error)(scope, receive, send)  # type: ignore[no-any-return]
+                return await error_reply(error, self.metrics)(scope, receive, send)
         await self.app(scope, receive, send)
-
-
-def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    return next((value for key, value in headers if key == name), None)
 
 
 def _secret(key: SecretStr | None) -> bytes:

@@ -1,5 +1,4 @@
-"""What OpenAPI says of the wire beyond what FastAPI finds: the errors, and bodies that endpoints
-read themselves."""
+"""OpenAPI for what FastAPI can't infer: the errors, and bodies that endpoints parse themselves."""
 
 from typing import Any
 
@@ -9,8 +8,7 @@ from shared.models import ResetRequest, ResetResult, StepRequest, StepResult
 
 
 class ErrorFields(BaseModel):
-    """`code` is for programs, `message` for people: what is wrong and what to do. Some codes have
-    further fields."""
+    """`code` is for programs, `message` for people. Some codes have more fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -20,56 +18,62 @@ class ErrorFields(BaseModel):
 
 
 class ErrorReply(BaseModel):
-    """Every status but 200 has this body."""
+    """The body of every status except 200."""
 
     error: ErrorFields
 
 
 class StepBatchReply(BaseModel):
+    """One result or error per step, in order."""
+
     results: list[StepResult | ErrorReply]
 
 
 class ResetBatchReply(BaseModel):
+    """One result or error per reset, in order."""
+
     results: list[ResetResult | ErrorReply]
 
 
-# not read by FastAPI, so named to OpenAPI here
 REQUEST_MODELS: list[type[BaseModel]] = [ResetRequest, StepRequest]
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorReply, "description": "invalid_action"},
-    401: {"model": ErrorReply, "description": "unauthorized: where the server has keys"},
-    404: {"model": ErrorReply, "description": "unknown_episode, unknown_question"},
-    408: {"model": ErrorReply, "description": "request_timeout: the body was too slow to arrive"},
-    409: {"model": ErrorReply, "description": "conflict, behind, digest_mismatch"},
-    413: {"model": ErrorReply, "description": "body_too_large"},
-    422: {"model": ErrorReply, "description": "invalid_request"},
-    429: {"model": ErrorReply, "description": "capacity: Retry-After says when to come again"},
-    500: {"model": ErrorReply, "description": "internal"},
-    503: {"model": ErrorReply, "description": "not_ready, timeout"},
+ERRORS = {
+    400: "invalid_action",
+    401: "unauthorized: if the server has keys",
+    404: "unknown_episode, unknown_question",
+    408: "request_timeout: the body took too long to arrive",
+    409: "conflict, behind, digest_mismatch",
+    413: "body_too_large",
+    422: "invalid_request",
+    429: "capacity: Retry-After says when to try again",
+    500: "internal",
+    503: "not_ready, timeout",
 }
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: ERRORS[status] for status in (401, *statuses)}
-
-
-def body_of(schema: dict[str, Any], required: bool = True) -> dict[str, Any]:
+    """Return the `responses` of an endpoint with these errors."""
     return {
-        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}
+        status: {"model": ErrorReply, "description": ERRORS[status]} for status in (401, *statuses)
     }
 
 
+def body_of(schema: dict[str, Any], required: bool = True) -> dict[str, Any]:
+    """Return the `openapi_extra` of an endpoint with this body."""
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
 def ref(model: type[BaseModel]) -> dict[str, str]:
+    """Return the schema that refers to a request model."""
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def batch_of(key: str, model: type[BaseModel]) -> dict[str, Any]:
-    items = {"type": "array", "items": ref(model)}
-    return body_of(
-        {
-            "type": "object",
-            "required": [key],
-            "properties": {key: items},
-            "additionalProperties": False,
-        }
-    )
+    """Return the `openapi_extra` of an endpoint that takes `{key: [model, ...]}`."""
+    schema = {
+        "type": "object",
+        "required": [key],
+        "properties": {key: {"type": "array", "items": ref(model)}},
+        "additionalProperties": False,
+    }
+    return body_of(schema)

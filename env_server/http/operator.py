@@ -1,5 +1,4 @@
-"""What the people who run a server may see and no agent: `/operator/...`, `/metrics`. Nothing here
-is gold data.
+"""What a server's operators may see and agents may not: `/operator/...`, `/metrics`. No gold data.
 
 An agent's driver must not show these replies to its agent: a verdict by another standard is a hint
 for the next try.
@@ -12,7 +11,7 @@ from pydantic_core import to_json
 
 from env_server.http.openapi import errors
 from env_server.http.responses import json_reply
-from env_server.http.routes import service_of
+from env_server.http.routes import EPISODE_ID, service_of
 from env_server.metrics import CONTENT_TYPE
 from shared.models import EpisodeVerdicts, VerdictTotals
 
@@ -25,14 +24,16 @@ operator = APIRouter(tags=["operator"])
     responses={**errors(), 200: {"content": {"text/plain": {}}}},
 )
 async def metrics(request: Request) -> Response:
-    """What this server counts, as Prometheus reads it."""
+    """Return the server's metrics in Prometheus's format."""
     return Response(request.app.state.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
 @operator.get("/operator/verdicts", response_model=VerdictTotals, responses=errors(503))
 async def verdict_totals(request: Request) -> Response:
-    """How many answers each standard calls right, those given as SQL apart. Training uses
-    `training_standard`."""
+    """Count the answers that each standard calls right; SQL answers are counted separately.
+
+    Training uses `training_standard`.
+    """
     return json_reply(to_json(service_of(request).pool.answers.totals()))
 
 
@@ -42,7 +43,7 @@ async def verdict_totals(request: Request) -> Response:
     responses=errors(404, 409, 422, 503),
 )
 async def verdicts(
-    request: Request, episode_id: Annotated[str, Path(description="as the reset said")]
+    request: Request, episode_id: Annotated[str, Path(description=EPISODE_ID)]
 ) -> Response:
-    """An ended episode's answer by every standard, side by side."""
+    """Return the verdict of every standard on an ended episode's answer."""
     return json_reply(await service_of(request).pool.verdicts(episode_id))

@@ -1,4 +1,4 @@
-"""From the bytes of a request to its model, or to the error that says what was expected where."""
+"""From the bytes of a request to its model, or to an error that says what was expected where."""
 
 import asyncio
 from typing import Any, TypeVar
@@ -16,11 +16,14 @@ Request_ = TypeVar("Request_", bound=BaseModel)
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
-    """The request's body, or `BodyTooLarge` as soon as its length says so or its bytes do; 408 if
-    it takes too long."""
+    """Return the request's body.
+
+    Raises `BodyTooLarge` as soon as the header or the bytes so far show it, and 408 if the body
+    takes too long to arrive.
+    """
     max_bytes = settings.max_body_bytes
-    stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and int(stated) > max_bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
     chunks, size = [], 0
     try:
@@ -31,20 +34,18 @@ async def read_body(request: Request, settings: Settings) -> bytes:
                 if size > max_bytes:
                     raise _too_large(max_bytes)
     except TimeoutError:
-        late = f"the body did not arrive within {settings.body_timeout_s:g} s"
-        raise HTTPException(408, late, headers={"Connection": "close"}) from None
+        message = f"the body did not arrive within {settings.body_timeout_s:g} s"
+        raise HTTPException(408, message, headers={"Connection": "close"}) from None
     return b"".join(chunks)
 
 
 def _too_large(max_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(
-        f"the body is over {max_bytes:,} bytes: send less, or raise SQLENV_MAX_BODY_BYTES",
-        max_bytes=max_bytes,
-    )
+    message = f"the body is over {max_bytes:,} bytes: send less, or raise SQLENV_MAX_BODY_BYTES"
+    return BodyTooLarge(message, max_bytes=max_bytes)
 
 
 def parse(model: type[Request_], body: bytes) -> Request_:
-    """`body` as a request, or the error that says what was expected where. No body at all is `{}`."""
+    """Return a body as a request, or raise what `invalid` returns. No body is `{}`."""
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:
@@ -52,7 +53,7 @@ def parse(model: type[Request_], body: bytes) -> Request_:
 
 
 def parse_item(model: type[Request_], item: Any) -> Request_:
-    """The same for one item of a batch, its JSON already read."""
+    """Return one item of a batch, which was already read as JSON, as a request."""
     try:
         return model.model_validate(item)
     except ValidationError as error:
@@ -60,8 +61,10 @@ def parse_item(model: type[Request_], item: Any) -> Request_:
 
 
 def invalid(error: ValidationError | RequestValidationError) -> InvalidAction | InvalidRequest:
-    """What is wrong with a request. An action that is neither an object nor text is the agent's:
-    `InvalidAction`."""
+    """Return the error for a malformed request.
+
+    An action that is neither an object nor text is the agent's error: `InvalidAction`.
+    """
     problems = error.errors()
     first = problems[0]
     place = [str(part) for part in first["loc"]]

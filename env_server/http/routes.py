@@ -1,8 +1,7 @@
-"""The wire over plain HTTP: parse a request, call the pool, send its bytes. No logic, no thread
-hop, one error shape.
+"""The wire over plain HTTP: parse a request, call the pool, send its bytes.
 
 Bodies go from bytes to pydantic and replies from pydantic to bytes, once each; a batch joins the
-bytes of its items.
+bytes of its items. Nothing here runs in another thread.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from pydantic_core import to_json
 from env_server.http.openapi import ResetBatchReply, StepBatchReply, batch_of, body_of, errors, ref
 from env_server.http.requests import Request_, parse, parse_item, read_body
 from env_server.http.responses import error_bytes, json_reply
-from env_server.logs import blamed
+from env_server.logs import episode_of
 from env_server.service import Service
 from env_server.settings import Settings
 from shared.actions import SQLAction
@@ -35,15 +34,13 @@ from shared.models import (
 )
 
 log = logging.getLogger(__name__)
-# an id that a gateway chose, so that it knows where the episode's steps go
+# an id that a gateway chose, so that it knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
-
-
-# -- the service of a request
-# --------------------------------------------------------------------------
+EPISODE_ID = "The id in the reply to the reset."
 
 
 def service_of(request: Request) -> Service:
+    """Return the application's service, or raise `NotReady`."""
     service: Service | None = request.app.state.service
     if service is None:
         raise NotReady("the server is starting", retry_after_s=1)
@@ -51,35 +48,37 @@ def service_of(request: Request) -> Service:
 
 
 def timed_out(settings: Settings) -> TimedOut:
+    """Return the error for a request that takes too long."""
     return TimedOut(
-        f"not done within {settings.request_timeout_s:g} s, and still under way: send it again, with the same step",
+        f"not done within {settings.request_timeout_s:g} s, and still running: send it again, with "
+        "the same step",
         retry_after_s=1,
     )
 
 
 async def in_time(service: Service, work: Coroutine[Any, Any, bytes]) -> Response:
-    """The reply to one request, or `TimedOut`; then the work goes on, and a repeat of the request
-    gets its reply."""
+    """Return the reply to one request, or raise `TimedOut`.
+
+    The work then continues, and the same request sent again gets its reply.
+    """
     task = service.start(work)
     await asyncio.wait((task,), timeout=service.settings.request_timeout_s)
     if not task.done():
-        service.start(settle(service, task))  # nobody else hears how it fails
+        service.start(settle(service, task))  # logs how it fails, which nobody else would notice
         raise timed_out(service.settings)
     return json_reply(task.result())
 
 
 async def settle(service: Service, reply: Awaitable[bytes]) -> bytes:
-    """What nobody waits for alone, an item of a batch or what is late: its reply or its error, as
-    bytes."""
+    """Return a reply, or its error as bytes, for an item of a batch or a late request."""
     try:
         return await reply
     except SQLEnvError as error:
         return error_bytes(error, service.metrics)
     except Exception as error:
-        log.exception("an item of a batch, or a request that was late, failed", extra=blamed(error))
-        return error_bytes(
-            InternalError("the server failed on this item; its log says why"), service.metrics
-        )
+        log.exception("an item of a batch, or a late request, failed", extra=episode_of(error))
+        fault = InternalError("the server failed on this item; see its log")
+        return error_bytes(fault, service.metrics)
 
 
 async def run_batch(
@@ -88,22 +87,22 @@ async def run_batch(
     model: type[Request_],
     call: Callable[[Request_], Awaitable[bytes]],
 ) -> Response:
-    """Play the items concurrently, those of one episode in their order. -> `{results: [...]}`, one
-    each, in order.
+    """Run a batch concurrently, the items of one episode in order; returns `{results: [...]}`.
 
-    Those that are not done in time are `timeout` errors, and go on.
+    Items that are not done in time get `timeout` errors, and continue.
     """
     limit = service.settings.max_batch
     if len(items) > limit:
         raise BodyTooLarge(
-            f"a batch of {len(items):,} items is over the limit of {limit:,}: send several, or raise SQLENV_MAX_BATCH",
+            f"a batch of {len(items):,} items is over the limit of {limit:,}: send several, or "
+            "raise SQLENV_MAX_BATCH",
             max_batch=limit,
         )
 
-    async def play(item: Any) -> bytes:
+    async def run(item: Any) -> bytes:
         return await call(parse_item(model, item))
 
-    tasks = [service.start(settle(service, play(item))) for item in items]
+    tasks = [service.start(settle(service, run(item))) for item in items]
     if tasks:
         await asyncio.wait(tasks, timeout=service.settings.request_timeout_s)
     results = [
@@ -112,9 +111,6 @@ async def run_batch(
     ]
     return json_reply(b'{"results":[%b]}' % b",".join(results))
 
-
-# -- endpoints
-# -----------------------------------------------------------------------------------------
 
 episodes = APIRouter(tags=["episodes"])
 server = APIRouter(tags=["server"])
@@ -127,10 +123,9 @@ server = APIRouter(tags=["server"])
     openapi_extra=body_of(ref(ResetRequest), required=False),
 )
 async def reset(request: Request) -> Response:
-    """Start an episode, or rebuild one by replaying its `actions`; the reply is that to the last of
-    them.
+    """Start an episode, or rebuild one by replaying its `actions`; returns the last one's result.
 
-    Where the body names no episode, its id is that of the header X-Episode-Id, else one made here.
+    The id is that of the body, else that of the header X-Episode-Id, else a new one.
     """
     service = service_of(request)
     wanted = parse(ResetRequest, await read_body(request, service.settings))
@@ -147,8 +142,7 @@ async def reset(request: Request) -> Response:
     openapi_extra=body_of(ref(StepRequest)),
 )
 async def step(request: Request) -> Response:
-    """Take a step. With `step`, sending it again is safe: the same reply comes back and the budget
-    is charged once."""
+    """Take a step. With `step` it is safe to retry: the reply is the same, charged once."""
     service = service_of(request)
     body = await read_body(request, service.settings)
     return await in_time(service, service.pool.step(parse(StepRequest, body)))
@@ -161,12 +155,10 @@ async def step(request: Request) -> Response:
     openapi_extra=batch_of("resets", ResetRequest),
 )
 async def reset_batch(request: Request) -> Response:
-    """Many resets in one call: one reply or error each, in order. A bad one fails alone."""
+    """Send many resets in one call; returns one result or error each, in order."""
     service = service_of(request)
-    body = await read_body(request, service.settings)
-    return await run_batch(
-        service, parse(ResetBatchRequest, body).resets, ResetRequest, service.pool.reset
-    )
+    batch = parse(ResetBatchRequest, await read_body(request, service.settings))
+    return await run_batch(service, batch.resets, ResetRequest, service.pool.reset)
 
 
 @episodes.post(
@@ -176,19 +168,17 @@ async def reset_batch(request: Request) -> Response:
     openapi_extra=batch_of("steps", StepRequest),
 )
 async def step_batch(request: Request) -> Response:
-    """Many steps in one call: one reply or error each, in order. A bad one fails alone."""
+    """Send many steps in one call; returns one result or error each, in order."""
     service = service_of(request)
-    body = await read_body(request, service.settings)
-    return await run_batch(
-        service, parse(StepBatchRequest, body).steps, StepRequest, service.pool.step
-    )
+    batch = parse(StepBatchRequest, await read_body(request, service.settings))
+    return await run_batch(service, batch.steps, StepRequest, service.pool.step)
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 500, 503))
 async def state(
-    request: Request, episode_id: Annotated[str, Query(description="as the reset said")]
+    request: Request, episode_id: Annotated[str, Query(description=EPISODE_ID)]
 ) -> Response:
-    """Where an episode stands, without gold data."""
+    """Return an episode's state, without gold data."""
     service = service_of(request)
     return await in_time(service, service.pool.state(episode_id))
 
@@ -197,39 +187,41 @@ async def state(
     "/episodes/{episode_id}", response_model=SQLState, responses=errors(404, 422, 500, 503)
 )
 async def close(
-    request: Request, episode_id: Annotated[str, Path(description="as the reset said")]
+    request: Request, episode_id: Annotated[str, Path(description=EPISODE_ID)]
 ) -> Response:
-    """Close an episode and free its place; an unfinished one is abandoned. The reply is its last
-    state."""
+    """Close an episode, abandoning an unfinished one; returns its last state."""
     service = service_of(request)
     return await in_time(service, service.pool.close(episode_id))
 
 
 class Health(BaseModel):
+    """A liveness or readiness probe's reply."""
+
     status: str
 
 
 @server.get("/health", response_model=Health)
 async def health() -> Response:
-    """Whether the process answers. `/ready` says whether it can play."""
+    """Report that the process answers; `/ready` reports whether episodes can start."""
     return json_reply(b'{"status":"healthy"}')
 
 
 @server.get("/ready", response_model=Health, responses=errors(503))
 async def ready(request: Request) -> Response:
-    """200 when episodes can start; 503 while the server starts, drains or has no SQL worker."""
+    """Return 200 if episodes can start; 503 while starting, draining or without SQL worker."""
     service_of(request).check_ready()
     return json_reply(b'{"status":"ready"}')
 
 
 @server.get("/metadata", response_model=ServerMetadata, responses=errors(503))
 async def metadata(request: Request) -> Response:
-    """What this server plays. Servers of equal `digest` answer the same actions with the same
-    bytes."""
+    """Describe the server. Servers with equal `digest` give equal replies, to the byte."""
     return json_reply(to_json(service_of(request).metadata))
 
 
 class Schemas(BaseModel):
+    """JSON schemas."""
+
     action: dict[str, Any]
     observation: dict[str, Any]
     state: dict[str, Any]
@@ -246,5 +238,5 @@ _SCHEMAS = to_json(
 
 @server.get("/schema", response_model=Schemas)
 async def schema() -> Response:
-    """The JSON schemas of an action, an observation and a state."""
+    """Return the JSON schemas of an action, an observation and a state."""
     return json_reply(_SCHEMAS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from env_server.logs import JsonLines, TextLines, WithEpisode, about, blamed
+from env_server.logs import JsonLines, TextLines, WithEpisode, about, episode_of
 from shared.models import Outcome
 from tests.env_server.pool_driver import Driver
 
@@ -82,7 +82,7 @@ def test_what_a_block_raises_is_blamed_on_its_episode(log: logging.Logger, as_js
         with about("ep-1"), about("ep-2"):
             raise ZeroDivisionError("a bug")
     except ZeroDivisionError as error:
-        log.exception("a step failed", extra=blamed(error))
+        log.exception("a step failed", extra=episode_of(error))
     (line,) = as_json.fields
     assert line["episode_id"] == "ep-2", "the innermost"
     assert "ZeroDivisionError: a bug" in line["traceback"]
@@ -106,4 +106,4 @@ async def test_a_fault_of_the_servers_own_names_its_episode(driver: Driver) -> N
     driver.sql.fault = RuntimeError("a bug")
     with pytest.raises(RuntimeError) as caught:
         await driver.step("QUERY: SELECT 1", 0, "one")
-    assert blamed(caught.value) == {"episode_id": "one"}
+    assert episode_of(caught.value) == {"episode_id": "one"}

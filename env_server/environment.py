@@ -163,7 +163,7 @@ class SQLEnvironment:
 
         UnknownQuestion     no question matches
         InvalidAction       one of `actions` can't be parsed
-        InvalidRequest      an open question with answer_form "sql": there is no gold to compare with
+        InvalidRequest      an open question with answer_form "sql": it has no gold to compare with
         Conflict            `actions` continue after the end
         DataError           the database can't be read, or the gold fails on it
         """

@@ -357,7 +357,7 @@ class Job:
                 self._inputs,
                 shared_play(self._play(self._inputs.model, "greedy"), self._ranks),
                 baselines=self._results,
-                shown=shown,
+                bar=shown,
                 folder=self._run.live,
                 rows=lambda: list(read_lines(self._run.metrics)),
                 ranks=self._ranks,

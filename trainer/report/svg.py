@@ -110,17 +110,11 @@ def values(chart: Chart) -> list[tuple[float, list[str]]]:
     rows: dict[float, list[str]] = {}
     for index, series in enumerate(chart.series):
         for point in series.points:
-            rows.setdefault(point.x, [""] * len(chart.series))[index] = _text(chart, point)
+            rows.setdefault(point.x, [""] * len(chart.series))[index] = chart.text(point)
     steps = sorted(rows)
     every = math.ceil(len(steps) / MAX_ROWS)
     kept = steps if every == 1 else sorted({*steps[::every], steps[-1]})
     return [(step, rows[step]) for step in kept]
-
-
-def _text(chart: Chart, point: Point) -> str:
-    if point.low is None or point.high is None:
-        return chart.form(point.y)
-    return f"{chart.form(point.y)} [{chart.form(point.low)}, {chart.form(point.high)}]"
 
 
 def description(chart: Chart) -> str:
@@ -131,7 +125,7 @@ def description(chart: Chart) -> str:
             continue
         ys = [point.y for point in series.points]
         first, last = (
-            f"{_text(chart, point)} at step {point.x:,.0f}"
+            f"{chart.text(point)} at step {point.x:,.0f}"
             for point in (series.points[0], series.points[-1])
         )
         if len(ys) == 1:

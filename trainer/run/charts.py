@@ -94,6 +94,12 @@ class Chart:
     def empty(self) -> bool:
         return not any(series.points for series in self.series)
 
+    def text(self, point: Point) -> str:
+        """Return the point's value, and its interval if it has one: `0.5 [0.3, 0.7]`."""
+        if point.low is None or point.high is None:
+            return self.form(point.y)
+        return f"{self.form(point.y)} [{self.form(point.low)}, {self.form(point.high)}]"
+
 
 def plot(axes: Axes, chart: Chart) -> None:
     """Draw the chart on `axes`, without title and legend."""

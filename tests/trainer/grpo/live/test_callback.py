@@ -105,7 +105,7 @@ def test_a_view_that_fails_ends_nothing_is_told_once_and_counted(
     def fail(*args: Any) -> bytes:
         raise RuntimeError("no font")
 
-    monkeypatch.setattr("trainer.grpo.live.views.picture", fail)
+    monkeypatch.setattr("trainer.grpo.live.displays.png", fail)
     with caplog.at_level(logging.WARNING, "trainer.grpo.live"):
         begin(live, tmp_path, FakeClient()).run()
     run = latest(tmp_path)

@@ -1,13 +1,12 @@
-"""Builds the shipped data from code: thirteen databases and the questions on them. The same code
-gives the same bytes.
+"""Build the shipped data: thirteen databases and the questions on them, always the same bytes.
 
     OUT/databases/<db_id>/<db_id>.sqlite
-    OUT/questions/questions_train.json    eight databases
-    OUT/questions/questions_eval.json     other questions on these eight, and questions on the five others
+    OUT/questions/questions_train.json    questions on eight databases
+    OUT/questions/questions_eval.json     other questions on these, and questions on the other five
 
-`check` rebuilds everything elsewhere and names each file that differs. A database file holds the
-number of the SQLite version that wrote it: under that version bytes are compared, under another one
-the schema and the rows.
+`check` rebuilds everything in a temporary folder and lists the files that differ. A database file
+contains the number of the SQLite version that wrote it: with the same version bytes are compared,
+with another one the schema and the rows.
 """
 
 import json
@@ -21,11 +20,19 @@ from typing import Any
 
 import apsw
 
-from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, Part, deal, gives_itself_away, hard_draft
+from data.choose import (
+    EVAL,
+    MAX_ANSWER_SHARE,
+    TRAIN,
+    SplitQuota,
+    distribute,
+    hard_draft,
+    reveals_answer,
+)
 from data.domains.populate import open_memory, write_database
 from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Rows
-from data.domains.templates import Asked, balanced
+from data.domains.templates import AnsweredDraft, balanced
 from data.golds.execute import GoldRejected, open_readonly, run_gold
 from shared.dataset import database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
@@ -33,12 +40,12 @@ from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent
 SEED = 1
-# a training database
+# Questions per seen and per unseen database, by split and difficulty.
 WANTED_SEEN = {TRAIN: {"easy": 33, "medium": 41}, EVAL: {"easy": 8, "medium": 11}}
-WANTED_UNSEEN = {EVAL: {"easy": 24, "medium": 27}}  # another database
-HARD_EVAL_EVERY = 3  # of a training database's hard questions, each third goes to eval
-LEVELS = ("easy", "medium")
-SURPLUS = 1.7  # questions made for each one wanted, since many are turned away
+WANTED_UNSEEN = {EVAL: {"easy": 24, "medium": 27}}
+HARD_EVAL_EVERY = 3  # every third hard question of a seen database goes to eval
+DIFFICULTIES = ("easy", "medium")
+SURPLUS = 1.7  # questions generated per wanted one, since many are refused
 VERSION_OFFSET = 96  # of a SQLite file: big-endian number of the version that wrote it
 
 
@@ -50,126 +57,62 @@ class DatabaseSummary:
     unseen: bool
     rows: dict[str, int]  # table -> rows
     size_bytes: int
-    # (split, difficulty) -> how many
-    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    questions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by split and difficulty
 
 
 @dataclass
 class Summary:
     """What a build wrote."""
 
-    databases: list[DatabaseSummary]
-    answer_types: dict[str, Counter[str]]  # split -> answer type -> how many
-    forms: dict[str, Counter[str]]  # split -> form -> how many
+    databases: list[DatabaseSummary] = field(default_factory=list)
+    answer_types: dict[str, Counter[str]] = field(  # split -> answer type -> questions
+        default_factory=lambda: {TRAIN: Counter(), EVAL: Counter()}
+    )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A database under construction, with its quotas and hard questions by split."""
+
+    shipped: Shipped
+    rows: Rows
+    quotas: dict[str, SplitQuota]
+    hard: dict[str, list[AnsweredDraft]]
 
 
 def build(out: Path) -> Summary:
-    """Write everything under `out`, replacing files of the same names. Raises DataError where a
-    hard gold is unfit."""
-    out = Path(out)
-    train, seen, unseen = (Part(round(MAX_ANSWER_SHARE * size)) for size in _part_sizes())
-    splits = (TRAIN, EVAL)
-    summary = Summary(
-        [], {name: Counter() for name in splits}, {name: Counter() for name in splits}
-    )
-    files: dict[str, list[dict[str, Any]]] = {name: [] for name in splits}
-    scenes = []
-    # the hard questions of all come first: the others give way to their answers
-    for shipped in SHIPPED:
-        rows = shipped.rows(SEED)
-        parts = {EVAL: unseen} if shipped.unseen else {TRAIN: train, EVAL: seen}
-        scenes.append((shipped, rows, parts, _hard_questions(shipped, rows, parts)))
-    for shipped, rows, parts, hard in scenes:
-        db_id = shipped.domain.db_id
-        path = database_path(out, db_id)
-        write_database(shipped.domain, rows, path)
-        counts = {name: len(found) for name, found in rows.items()}
-        entry = DatabaseSummary(db_id, shipped.unseen, counts, path.stat().st_size)
-        for split, asked in _template_questions(shipped, rows, parts, hard).items():
-            for number, item in enumerate([*asked, *hard[split]], start=1):
-                files[split].append(_record(f"{db_id}-{split}-{number:04d}", db_id, item))
+    """Write everything under `out`, replacing files of the same names.
+
+    Raises `DataError` if a hard question is unfit or a database yields too few questions.
+    """
+    summary = Summary()
+    files: dict[str, list[dict[str, Any]]] = {TRAIN: [], EVAL: []}
+    for source in _sources():
+        domain = source.shipped.domain
+        path = database_path(out, domain.db_id)
+        write_database(domain, source.rows, path)
+        counts = {table: len(rows) for table, rows in source.rows.items()}
+        entry = DatabaseSummary(domain.db_id, source.shipped.unseen, counts, path.stat().st_size)
+        for split, questions in _template_questions(source).items():
+            for number, item in enumerate([*questions, *source.hard[split]], start=1):
+                question_id = f"{domain.db_id}-{split}-{number:04d}"
+                files[split].append(question_record(question_id, domain.db_id, item))
                 entry.questions[split, item.draft.difficulty] += 1
                 summary.answer_types[split][item.gold.answer_type] += 1
-                summary.forms[split][item.draft.form] += 1
         summary.databases.append(entry)
     for split, records in files.items():
-        path = questions_path(out, split)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(records, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(questions_path(out, split), records)
     return summary
 
 
-def _part_sizes() -> tuple[int, int, int]:
-    """How many questions train, seen and unseen will hold."""
-    train = seen = unseen = 0
-    for shipped in SHIPPED:
-        hard = len(shipped.domain.hard)
-        if shipped.unseen:
-            unseen += sum(WANTED_UNSEEN[EVAL].values()) + hard
-        else:
-            train += sum(WANTED_SEEN[TRAIN].values()) + hard - hard // HARD_EVAL_EVERY
-            seen += sum(WANTED_SEEN[EVAL].values()) + hard // HARD_EVAL_EVERY
-    return train, seen, unseen
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as an indented JSON file, creating its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _template_questions(
-    shipped: Shipped, rows: Rows, parts: dict[str, Part], hard: dict[str, list[Asked]]
-) -> dict[str, list[Asked]]:
-    """Easy and medium questions by split, the easy ones first."""
-    domain = shipped.domain
-    wanted = WANTED_UNSEEN if shipped.unseen else WANTED_SEEN
-    sizes = {
-        level: round(SURPLUS * sum(counts[level] for counts in wanted.values())) for level in LEVELS
-    }
-    connection = open_memory(domain, rows)
-    try:
-        pool = balanced(
-            domain, rows, connection, random.Random(f"questions:{SEED}:{domain.db_id}"), sizes
-        )
-    finally:
-        connection.close()
-    dealt = deal(pool, wanted, parts, hard)
-    for name, counts in wanted.items():
-        for level, count in counts.items():
-            found = sum(item.draft.difficulty == level for item in dealt[name])
-            if found < count:
-                raise DataError(
-                    f"{domain.db_id}: {found} {level} questions for {name} where {count} are wanted"
-                )
-    return {
-        name: sorted(found, key=lambda item: LEVELS.index(item.draft.difficulty))
-        for name, found in dealt.items()
-    }
-
-
-def _hard_questions(shipped: Shipped, rows: Rows, parts: dict[str, Part]) -> dict[str, list[Asked]]:
-    """The hand-written questions by split."""
-    domain = shipped.domain
-    dealt: dict[str, list[Asked]] = {name: [] for name in parts}
-    connection = open_memory(domain, rows)
-    try:
-        for number, question in enumerate(domain.hard, start=1):
-            draft = hard_draft(domain, question)
-            try:
-                item = Asked(draft, run_gold(connection, draft.sql))
-            except GoldRejected as error:
-                raise DataError(
-                    f"{domain.db_id}: unfit gold of {draft.text!r}: {error.message}"
-                ) from error
-            if gives_itself_away(item):
-                raise DataError(f"{domain.db_id}: the text holds the answer: {draft.text}")
-            split = EVAL if shipped.unseen or number % HARD_EVAL_EVERY == 0 else TRAIN
-            if not parts[split].take(item):
-                raise DataError(
-                    f"{domain.db_id}: the text, the gold or the answer is taken: {draft.text}"
-                )
-            dealt[split].append(item)
-    finally:
-        connection.close()
-    return dealt
-
-
-def _record(question_id: str, db_id: str, item: Asked) -> dict[str, Any]:
+def question_record(question_id: str, db_id: str, item: AnsweredDraft) -> dict[str, Any]:
+    """Return a question as the questions files hold it."""
     return {
         "question_id": question_id,
         "question_text": item.draft.text,
@@ -182,20 +125,89 @@ def _record(question_id: str, db_id: str, item: Asked) -> dict[str, Any]:
     }
 
 
+def _sources() -> list[_Source]:
+    """Return every database; all hard questions come before any other question in the quotas."""
+    train = seen = unseen = 0  # how many questions each quota will hold
+    for shipped in SHIPPED:
+        hard = len(shipped.domain.hard)
+        if shipped.unseen:
+            unseen += sum(WANTED_UNSEEN[EVAL].values()) + hard
+        else:
+            train += sum(WANTED_SEEN[TRAIN].values()) + hard - hard // HARD_EVAL_EVERY
+            seen += sum(WANTED_SEEN[EVAL].values()) + hard // HARD_EVAL_EVERY
+    quotas = [SplitQuota(round(MAX_ANSWER_SHARE * size)) for size in (train, seen, unseen)]
+    sources = []
+    for shipped in SHIPPED:
+        rows = shipped.rows(SEED)
+        own = {EVAL: quotas[2]} if shipped.unseen else {TRAIN: quotas[0], EVAL: quotas[1]}
+        sources.append(_Source(shipped, rows, own, _hard_questions(shipped, rows, own)))
+    return sources
+
+
+def _template_questions(source: _Source) -> dict[str, list[AnsweredDraft]]:
+    """Return easy and medium questions by split, the easy ones first."""
+    domain = source.shipped.domain
+    wanted = WANTED_UNSEEN if source.shipped.unseen else WANTED_SEEN
+    sizes = {
+        difficulty: round(SURPLUS * sum(counts[difficulty] for counts in wanted.values()))
+        for difficulty in DIFFICULTIES
+    }
+    rng = random.Random(f"questions:{SEED}:{domain.db_id}")
+    connection = open_memory(domain, source.rows)
+    try:
+        pool = balanced(domain, source.rows, connection, rng, sizes)
+    finally:
+        connection.close()
+    chosen = distribute(pool, wanted, source.quotas, source.hard)
+    for split, counts in wanted.items():
+        for difficulty, count in counts.items():
+            enough = sum(item.draft.difficulty == difficulty for item in chosen[split])
+            if enough < count:
+                raise DataError(
+                    f"{domain.db_id}: only {enough} of {count} {difficulty} {split} questions"
+                )
+        chosen[split].sort(key=lambda item: DIFFICULTIES.index(item.draft.difficulty))
+    return chosen
+
+
+def _hard_questions(
+    shipped: Shipped, rows: Rows, quotas: dict[str, SplitQuota]
+) -> dict[str, list[AnsweredDraft]]:
+    """Return the hand-written questions by split."""
+    domain = shipped.domain
+    chosen: dict[str, list[AnsweredDraft]] = {split: [] for split in quotas}
+    connection = open_memory(domain, rows)
+    try:
+        for number, question in enumerate(domain.hard, start=1):
+            draft = hard_draft(domain, question)
+            where = f"{domain.db_id}: {draft.text!r}"
+            try:
+                item = AnsweredDraft(draft, run_gold(connection, draft.sql))
+            except GoldRejected as error:
+                raise DataError(f"{where}: unfit gold: {error.message}") from error
+            if reveals_answer(item):
+                raise DataError(f"{where}: the text contains the answer")
+            split = EVAL if shipped.unseen or number % HARD_EVAL_EVERY == 0 else TRAIN
+            if not quotas[split].accept(item):
+                raise DataError(f"{where}: another question has the text, the gold or the answer")
+            chosen[split].append(item)
+    finally:
+        connection.close()
+    return chosen
+
+
 def check(data_dir: Path) -> tuple[Summary, list[str]]:
-    """Rebuild elsewhere: the summary, and one line for each file of `data_dir` that differs from
-    the rebuilt one."""
+    """Rebuild in a temporary folder; return the summary and `compare`'s lines on `data_dir`."""
     with tempfile.TemporaryDirectory(prefix="sqlenv-build-") as folder:
-        fresh = Path(folder)
-        return build(fresh), compare(Path(data_dir), fresh)
+        return build(Path(folder)), compare(data_dir, Path(folder))
 
 
 def compare(data_dir: Path, fresh: Path) -> list[str]:
-    """One line for each file of `data_dir` that differs from the one built in `fresh`."""
-    expected, found = set(_files(fresh)), set(_files(data_dir))
-    problems = [f"{name}: missing" for name in sorted(expected - found)]
-    problems += [f"{name}: not made by the build" for name in sorted(found - expected)]
-    for name in sorted(expected & found):
+    """Return one line for each file of `data_dir` that differs from the one built in `fresh`."""
+    expected, present = set(_files(fresh)), set(_files(data_dir))
+    problems = [f"{name}: missing" for name in sorted(expected - present)]
+    problems += [f"{name}: not written by the build" for name in sorted(present - expected)]
+    for name in sorted(expected & present):
         problem = _difference(data_dir / name, fresh / name)
         if problem is not None:
             problems.append(f"{name}: {problem}")
@@ -210,12 +222,11 @@ def _files(data_dir: Path) -> Iterator[str]:
 
 
 def _difference(path: Path, fresh: Path) -> str | None:
-    held, made = path.read_bytes(), fresh.read_bytes()
-    if held == made:
+    present, built = path.read_bytes(), fresh.read_bytes()
+    if present == built:
         return None
-    if path.suffix != ".sqlite":
-        return "differs"
-    if held[VERSION_OFFSET : VERSION_OFFSET + 4] == made[VERSION_OFFSET : VERSION_OFFSET + 4]:
+    version = slice(VERSION_OFFSET, VERSION_OFFSET + 4)
+    if path.suffix != ".sqlite" or present[version] == built[version]:
         return "differs"
     try:
         return None if dump(path) == dump(fresh) else "its schema or its rows differ"
@@ -224,21 +235,16 @@ def _difference(path: Path, fresh: Path) -> str | None:
 
 
 def dump(path: Path) -> list[str]:
-    """The schema and every row of a database, in the order of creation and of the keys: the same
-    under all versions."""
+    """Return the schema and every row of a database, independent of the SQLite version."""
     connection = open_readonly(path)
     try:
         tables = list(connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY rowid"))
         lines = [str(sql) for _, sql in tables]
         for name, _ in tables:
-            lines += [
-                repr(row)
-                for row in connection.execute(
-                    f"SELECT * FROM {quote_identifier(name)} ORDER BY rowid"
-                )
-            ]
+            rows = connection.execute(f"SELECT * FROM {quote_identifier(str(name))} ORDER BY rowid")
+            lines += [repr(row) for row in rows]
         return lines
     except apsw.Error as error:
-        raise DatabaseLoadError(f"{path} can't be read: {error}") from error
+        raise DatabaseLoadError(f"cannot read {path}: {error}") from error
     finally:
         connection.close()

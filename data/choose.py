@@ -1,9 +1,8 @@
-"""Chooses the shipped questions of one database: which are asked in training, which in evaluation.
+"""Choose the shipped questions of each database for training and for evaluation.
 
 A question's skeleton is its SQL with every literal masked. A skeleton belongs to one split only, so
-that an eval question on a training database is never a training question with another number in it.
-One answer is the answer of a small share of a part's questions only, so that no constant earns
-much.
+that no eval question on a training database is a training question with another number. One answer
+is right for a small share of a split's questions only, so that no constant earns much.
 """
 
 import re
@@ -16,118 +15,114 @@ from typing import Any
 from sqlglot import exp
 
 from data.domains.spec import Domain, Draft, HardQuestion
-from data.domains.templates import Asked
+from data.domains.templates import AnsweredDraft
 from shared.order_by import parse_query
 
 TRAIN, EVAL = "train", "eval"
 TRIVIAL_WORDS = frozenset(("a", "an", "and", "at", "in", "of", "the", "with"))
-MAX_ANSWER_SHARE = 0.02  # of the questions of a part: train, seen, unseen
+MAX_ANSWER_SHARE = 0.02  # of the questions of train, eval on seen and eval on unseen databases
 
 
 @dataclass
-class Part:
-    """What a part of the questions has taken: `most` questions at most share one answer."""
+class SplitQuota:
+    """The texts, golds and answers of a split so far; `most` questions may share one answer."""
 
     most: int
     answers: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=set)  # texts and golds
 
-    def take(self, asked: Asked) -> bool:
-        """Take the question, unless its text or its gold is taken or its answer is too common."""
-        answer, text, gold = (
-            repr(asked.gold.answer),
-            asked.draft.text.lower(),
-            normalised(asked.draft.sql),
-        )
-        if self.answers[answer] >= self.most or text in self.taken or gold in self.taken:
+    def accept(self, question: AnsweredDraft) -> bool:
+        """Record the question, unless its text or gold is taken or its answer is too frequent."""
+        answer = repr(question.gold.answer)
+        identity = {question.draft.text.lower(), normalised(question.draft.sql)}
+        if self.answers[answer] >= self.most or identity & self.taken:
             return False
         self.answers[answer] += 1
-        self.taken |= {text, gold}
+        self.taken |= identity
         return True
 
 
 def normalised(sql: str) -> str:
-    """`sql` in one spelling: case, white space, quotes and aliases' AS don't count."""
-    return _spelled(parse_query(sql))
+    """Return `sql` in one spelling: case, white space, quotes and AS make no difference."""
+    return _canonical(parse_query(sql))
 
 
 def skeleton(sql: str) -> str:
-    """`normalised` with every literal masked, and LIMIT's number too."""
-    return _spelled(
+    """Return `normalised` with every literal masked, LIMIT's number included."""
+    return _canonical(
         parse_query(sql).transform(
             lambda node: exp.Placeholder() if isinstance(node, exp.Literal) else node
         )
     )
 
 
-def _spelled(tree: exp.Expression) -> str:
+def _canonical(tree: exp.Expression) -> str:
     return str(tree.sql(dialect="sqlite", normalize=True)).lower()
 
 
 def tables_of(domain: Domain, sql: str) -> tuple[str, ...]:
-    """The domain's tables that `sql` reads, in the domain's order."""
+    """Return the domain's tables that `sql` reads, in the domain's order."""
     named = {table.name.lower() for table in parse_query(sql).find_all(exp.Table)}
     return tuple(table.name for table in domain.tables if table.name.lower() in named)
 
 
 def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
-    """A hand-written question as a draft."""
+    """Return a hand-written question as a draft."""
     tables = tables_of(domain, question.sql)
     return Draft(question.text, question.sql, "hard", tables, form="hard")
 
 
-def gives_itself_away(asked: Asked) -> bool:
-    """Whether the question's own text holds the answer."""
-    return text_holds(asked.draft.text, asked.gold.answer)
+def reveals_answer(question: AnsweredDraft) -> bool:
+    """Return whether the question's text contains its answer."""
+    return contains_answer(question.draft.text, question.gold.answer)
 
 
-def text_holds(text: str, answer: Any) -> bool:
-    """Whether `text` says `answer`: a scalar as a word, or every cell of a list or a table."""
+def contains_answer(text: str, answer: Any) -> bool:
+    """Return whether `text` contains the words of every cell of `answer`."""
     cells = answer if isinstance(answer, list) else [answer]
     flat = [cell for row in cells for cell in (row if isinstance(row, list) else [row])]
-    said = _words(text)
-    return all(_words(str(cell)) <= said for cell in flat)
+    words = _words(text)
+    return all(_words(str(cell)) <= words for cell in flat)
 
 
 def _words(text: str) -> set[str]:
-    """The words and numbers in `text`, accents and case dropped: `José.Vega7@x.org` holds `jose`,
-    `vega`, `7`."""
+    """Return the words and numbers in `text`, without accents: `José.Vega7` has `jose` and `7`."""
     plain = unicodedata.normalize("NFKD", text.lower())
     plain = "".join(mark for mark in plain if not unicodedata.combining(mark))
-    return {
-        word for word in re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain) if word not in TRIVIAL_WORDS
-    }
+    return set(re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain)) - TRIVIAL_WORDS
 
 
-def deal(
-    pool: Iterable[Asked],
+def distribute(
+    pool: Iterable[AnsweredDraft],
     wanted: Mapping[str, Mapping[str, int]],
-    parts: Mapping[str, Part],
-    hard: Mapping[str, Iterable[Asked]],
-) -> dict[str, list[Asked]]:
-    """Deal `pool` to the splits: `wanted[split][difficulty]` questions each, forms as even as the
-    pool allows.
+    quotas: Mapping[str, SplitQuota],
+    hard: Mapping[str, Iterable[AnsweredDraft]],
+) -> dict[str, list[AnsweredDraft]]:
+    """Distribute `pool` to the splits: `wanted[split][difficulty]` questions each.
 
     A skeleton goes to the split that is furthest behind its share of the form's questions, and
-    stays there. Those of the `hard` questions have their splits.
+    stays there. The `hard` questions are distributed already and fix the split of their skeletons.
     """
-    dealt: dict[str, list[Asked]] = {name: [] for name in wanted}
-    left = {name: dict(counts) for name, counts in wanted.items()}
-    owner = {skeleton(asked.draft.sql): name for name, found in hard.items() for asked in found}
+    chosen: dict[str, list[AnsweredDraft]] = {split: [] for split in wanted}
+    left = {split: dict(counts) for split, counts in wanted.items()}
+    owner = {
+        skeleton(question.draft.sql): split
+        for split, questions in hard.items()
+        for question in questions
+    }
     forms: dict[str, Counter[str]] = defaultdict(Counter)
-    for asked in pool:
-        level, form = asked.draft.difficulty, asked.draft.form
-        open_splits = [name for name in wanted if left[name].get(level, 0) > 0]
-        if not open_splits or gives_itself_away(asked):
+    for question in pool:
+        difficulty, form = question.draft.difficulty, question.draft.form
+        open_splits = [split for split in wanted if left[split].get(difficulty, 0) > 0]
+        if not open_splits or reveals_answer(question):
             continue
-        key = skeleton(asked.draft.sql)
+        key = skeleton(question.draft.sql)
         if key not in owner:
-            owner[key] = min(
-                open_splits, key=lambda name: (forms[form][name] + 0.5) / wanted[name][level]
-            )
-        name = owner[key]
-        if name in open_splits and parts[name].take(asked):
-            dealt[name].append(asked)
-            left[name][level] -= 1
-            forms[form][name] += 1
-    return dealt
+            shares = {s: (forms[form][s] + 0.5) / wanted[s][difficulty] for s in open_splits}
+            owner[key] = min(shares, key=lambda split: shares[split])
+        split = owner[key]
+        if split in open_splits and quotas[split].accept(question):
+            chosen[split].append(question)
+            left[split][difficulty] -= 1
+            forms[form][split] += 1
+    return chosen

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding
-from data.choose import text_holds
+from data.choose import contains_answer
 from data.golds.execute import GoldRejected, GoldResult, run_gold
 from shared.dataset import Question
 from shared.order_by import parse_query
@@ -60,7 +60,7 @@ def question_findings(
         yield finding("null-cells", _short(gold.answer))
     if said_number(question.question_text, gold):
         yield finding("guessable-number", f"{_short(gold.answer)} in {question.question_text!r}")
-    elif text_holds(question.question_text, gold.answer):
+    elif contains_answer(question.question_text, gold.answer):
         yield finding("guessable-text", f"{_short(gold.answer)} in {question.question_text!r}")
     if gold.rows in (((1,),), ((1.0,),), (("1",),)):
         yield finding("guessable-one", question.question_text)

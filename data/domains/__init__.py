@@ -1,7 +1,10 @@
-"""Domains: what a database is about. Written by hand for the shipped ones (`shipped/`), drawn from
-a seed else.
+"""Domains: what a database is about, its cells, and questions on it.
 
-A `Domain` (spec.py) says tables, columns and the words a question uses for them; `values.py` makes
-cells, `populate.py` fills and writes a database, `templates/` asks questions of it,
-`demonstrations.py` scripts how an agent answers them, `fresh.py` draws a domain from a seed.
+spec.py            a `Domain`: tables, columns and the words that questions use for them
+shipped/           the domains of the shipped databases, one TOML file each
+fresh.py           a domain drawn from a seed; held_out.py lists what none of them contains
+values.py          makers of cells; populate.py fills tables and writes databases
+templates/         questions on any domain
+demonstrations.py  scripts of how an agent answers a question
+words.toml         words of fresh schemas and questions; lexicon.toml: words of cells
 """

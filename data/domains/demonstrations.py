@@ -1,9 +1,9 @@
-"""Scripts of how an agent answers a question: a list of action texts that ends in `ANSWER: ...`.
+"""Scripts of how an agent answers a question: action texts, of which the last is `ANSWER: ...`.
 
-`expert` describes the tables that it needs, runs the gold and answers; now and then it looks at one
+`expert` describes the tables that it needs, runs the gold and answers; occasionally it looks at one
 thing more. The noisy demonstrators (`NOISY`) do what weak agents do: guess column names, take a
-wrong aggregate, repeat themselves, answer without looking, run on for long. Some of them recover
-and are right in the end, others answer wrongly.
+wrong aggregate, repeat themselves, answer without looking, take many steps. Some recover and end
+right, others answer wrongly.
 """
 
 import random
@@ -16,29 +16,28 @@ from typing import Any, Literal
 import apsw
 
 from data.domains.spec import Domain, Draft, Kind
-from data.domains.templates import Asked
+from data.domains.templates import AnsweredDraft
 
 SAMPLE_SHARE = 0.03  # of expert scripts that look at rows before the query
-EXTRA_SHARE = 0.03  # of expert scripts that describe one table too many first
-MAX_ACTIONS = 14  # so that a script fits a step budget of 15
+EXTRA_SHARE = 0.03  # of expert scripts that first describe a table too many
+MAX_ACTIONS = 14  # fits a step budget of 15
 
-Demonstrator = Callable[["Scene"], list[str]]
-Demonstrate = Callable[["Scene"], tuple[str, list[str]]]
+Demonstrator = Callable[["DemonstrationTask"], list[str]]
 Mixture = Literal["careless", "guessing"]
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What a demonstrator works with. `connection` holds the database; reads only."""
+class DemonstrationTask:
+    """What a demonstrator works with. `connection` holds the database and is only read."""
 
     domain: Domain
-    asked: Asked
+    question: AnsweredDraft
     connection: apsw.Connection
     rng: random.Random
 
     @property
     def draft(self) -> Draft:
-        return self.asked.draft
+        return self.question.draft
 
     @property
     def describes(self) -> list[str]:
@@ -50,113 +49,111 @@ class Scene:
 
     @property
     def answer(self) -> str:
-        return answer_action(self.asked.gold.rows)
+        return answer_action(self.question.gold.rows)
 
 
 def answer_action(rows: Sequence[Sequence[Any]]) -> str:
-    """`ANSWER: ...` for a result: rows one a line, cells joined by ` | `, as a QUERY shows them."""
+    """Return `ANSWER: ...` with one row per line and ` | ` between cells, as a QUERY shows them."""
     return "ANSWER: " + "\n".join(" | ".join(_cell(cell) for cell in row) for row in rows)
 
 
 def _cell(cell: Any) -> str:
-    return (
-        "NULL"
-        if cell is None
-        else cell.replace("\n", "\\n")
-        if isinstance(cell, str)
-        else repr(cell)
-    )
+    if cell is None:
+        return "NULL"
+    return cell.replace("\n", "\\n") if isinstance(cell, str) else repr(cell)
 
 
-def expert(scene: Scene) -> list[str]:
-    """Right and short, with slight variety."""
-    rng, looks = scene.rng, scene.describes
-    others = [table.name for table in scene.domain.tables if table.name not in scene.draft.tables]
+def expert(task: DemonstrationTask) -> list[str]:
+    """Answer right in few steps, with slight variety."""
+    rng, looks = task.rng, task.describes
+    others = [table.name for table in task.domain.tables if table.name not in task.draft.tables]
     if others and rng.random() < EXTRA_SHARE:
         looks = [f"DESCRIBE: {rng.choice(others)}", *looks]
     if rng.random() < SAMPLE_SHARE:
-        looks = [*looks, f"SAMPLE: {rng.choice(scene.draft.tables)}"]
-    return [*looks, scene.query, scene.answer]
+        looks = [*looks, f"SAMPLE: {rng.choice(task.draft.tables)}"]
+    return [*looks, task.query, task.answer]
 
 
-def guesses_columns(scene: Scene) -> list[str]:
-    """Queries with column names taken from the question's words, then describes and recovers."""
-    return [f"QUERY: {_guess_columns(scene)}", *scene.describes, scene.query, scene.answer]
+def guesses_columns(task: DemonstrationTask) -> list[str]:
+    """Query with column names taken from the question's words, then describe and recover."""
+    return [f"QUERY: {_guess_columns(task)}", *task.describes, task.query, task.answer]
 
 
-def guesses_late(scene: Scene) -> list[str]:
-    """Describes, but first writes a column name as the question says it."""
-    return [*scene.describes, f"QUERY: {_guess_columns(scene)}", scene.query, scene.answer]
+def guesses_late(task: DemonstrationTask) -> list[str]:
+    """Describe, but first write a column name as the question phrases it."""
+    return [*task.describes, f"QUERY: {_guess_columns(task)}", task.query, task.answer]
 
 
-def guesses_and_gives_up(scene: Scene) -> list[str]:
-    """Queries with guessed names, then answers with what comes to mind."""
-    return [f"QUERY: {_guess_columns(scene)}", _blind_answer(scene)]
+def guesses_and_gives_up(task: DemonstrationTask) -> list[str]:
+    """Query with guessed names, then answer at random."""
+    return [f"QUERY: {_guess_columns(task)}", _blind_answer(task)]
 
 
-def guesses_once(scene: Scene) -> list[str]:
-    """Queries with guessed names, and answers with the result, or, after an error, with what comes
-    to mind."""
-    sql = _guess_columns(scene)
-    return [f"QUERY: {sql}", _result_answer(scene, sql)]
+def guesses_once(task: DemonstrationTask) -> list[str]:
+    """Query with guessed names and answer with the result, or at random after an error."""
+    sql = _guess_columns(task)
+    return [f"QUERY: {sql}", _result_answer(task, sql)]
 
 
-def keeps_guessing(scene: Scene) -> list[str]:
-    """As `guesses_once`, but after an error guesses again, up to five times."""
+def keeps_guessing(task: DemonstrationTask) -> list[str]:
+    """Guess as `guesses_once` does, but again after an error, up to five times."""
     guesses = []
-    for _ in range(scene.rng.randint(2, 5)):
-        guesses.append(_guess_columns(scene))
-        if _works(scene, guesses[-1]):
+    for _ in range(task.rng.randint(2, 5)):
+        guesses.append(_guess_columns(task))
+        if _works(task, guesses[-1]):
             break
-    return [*(f"QUERY: {sql}" for sql in guesses), _result_answer(scene, guesses[-1])]
+    return [*(f"QUERY: {sql}" for sql in guesses), _result_answer(task, guesses[-1])]
 
 
-def answers_blindly(scene: Scene) -> list[str]:
-    return [_blind_answer(scene)]
+def answers_blindly(task: DemonstrationTask) -> list[str]:
+    """Answer at random without looking."""
+    return [_blind_answer(task)]
 
 
-def describes_then_guesses(scene: Scene) -> list[str]:
-    return [*scene.describes, _blind_answer(scene)]
+def describes_then_guesses(task: DemonstrationTask) -> list[str]:
+    """Describe the tables, then answer at random."""
+    return [*task.describes, _blind_answer(task)]
 
 
-def takes_wrong_query(scene: Scene) -> list[str]:
-    """Runs a query that is nearly the gold, and answers with its result."""
-    sql = _wrong_query(scene)
-    return [*scene.describes, f"QUERY: {sql}", _result_answer(scene, sql)]
+def takes_wrong_query(task: DemonstrationTask) -> list[str]:
+    """Run a query that is nearly the gold, and answer with its result."""
+    sql = _wrong_query(task)
+    return [*task.describes, f"QUERY: {sql}", _result_answer(task, sql)]
 
 
-def corrects_wrong_query(scene: Scene) -> list[str]:
-    return [*scene.describes, f"QUERY: {_wrong_query(scene)}", scene.query, scene.answer]
+def corrects_wrong_query(task: DemonstrationTask) -> list[str]:
+    """Run a query that is nearly the gold, then the gold."""
+    return [*task.describes, f"QUERY: {_wrong_query(task)}", task.query, task.answer]
 
 
-def repeats(scene: Scene) -> list[str]:
-    """Does one of its actions twice or thrice, then goes on."""
-    script = [*scene.describes, scene.query]
-    at = scene.rng.randrange(len(script))
+def repeats(task: DemonstrationTask) -> list[str]:
+    """Repeat one action once or twice, then continue."""
+    script = [*task.describes, task.query]
+    at = task.rng.randrange(len(script))
     return [
         *script[: at + 1],
-        *[script[at]] * scene.rng.randint(1, 2),
+        *[script[at]] * task.rng.randint(1, 2),
         *script[at + 1 :],
-        scene.answer,
+        task.answer,
     ]
 
 
-def misnames_table(scene: Scene) -> list[str]:
-    """Describes a table by the question's noun before reading the list of tables."""
-    table = scene.domain.table(scene.draft.tables[0])
+def misnames_table(task: DemonstrationTask) -> list[str]:
+    """Describe a table by the question's noun instead of its name first."""
+    table = task.domain.table(task.draft.tables[0])
     guess = next(
         (noun for noun in (table.plural, table.singular) if noun.replace(" ", "_") != table.name),
         "data",
     )
-    return [f"DESCRIBE: {guess.replace(' ', '_')}", *scene.describes, scene.query, scene.answer]
+    return [f"DESCRIBE: {guess.replace(' ', '_')}", *task.describes, task.query, task.answer]
 
 
-def runs_long(scene: Scene) -> list[str]:
-    """Describes and samples every table before the query."""
-    names = [table.name for table in scene.domain.tables]
-    scene.rng.shuffle(names)
+def runs_long(task: DemonstrationTask) -> list[str]:
+    """Describe and sample every table before the query."""
+    names = [table.name for table in task.domain.tables]
+    task.rng.shuffle(names)
     looks = [f"{kind}: {name}" for name in names for kind in ("DESCRIBE", "SAMPLE")]
-    return [*looks[: MAX_ACTIONS - 2], scene.query, scene.answer]
+    return [*looks[: MAX_ACTIONS - 2], task.query, task.answer]
 
 
 NOISY: dict[str, Demonstrator] = {
@@ -176,7 +173,7 @@ NOISY: dict[str, Demonstrator] = {
         runs_long,
     )
 }
-# name -> the share of each demonstrator among the noisy
+# mixture -> weight of each noisy demonstrator
 MIXTURES: dict[Mixture, dict[str, float]] = {
     # slips of agents that mostly look first
     "careless": {
@@ -209,31 +206,29 @@ MIXTURES: dict[Mixture, dict[str, float]] = {
 
 
 def demonstrate(
-    scene: Scene, noise: float = 0.0, mixture: Mixture = "careless"
+    task: DemonstrationTask, noise: float = 0.0, mixture: Mixture = "careless"
 ) -> tuple[str, list[str]]:
-    """`(demonstrator, actions)`: with probability `noise` a noisy one by its share in the mixture,
-    else the expert."""
-    if scene.rng.random() < noise:
+    """Return (demonstrator, actions): with probability `noise` a noisy one, else the expert."""
+    if task.rng.random() < noise:
         shares = MIXTURES[mixture]
-        name = scene.rng.choices(list(shares), list(shares.values()))[0]
-        return name, NOISY[name](scene)
-    return "expert", expert(scene)
+        name = task.rng.choices(list(shares), list(shares.values()))[0]
+        return name, NOISY[name](task)
+    return "expert", expert(task)
 
 
-def _guess_columns(scene: Scene) -> str:
-    """The gold with each column called as its phrase says; where that is its name, as another
-    plausible name."""
-    sql = scene.draft.sql
+def _guess_columns(task: DemonstrationTask) -> str:
+    """Return the gold with each column named by its phrase, at least one of them wrongly."""
+    sql = task.draft.sql
     wrong = False
-    for name in scene.draft.tables:
-        table = scene.domain.table(name)
+    for name in task.draft.tables:
+        table = task.domain.table(name)
         for column in table.columns:
             if column.kind in (Kind.KEY, Kind.REF) or not re.search(rf"\b{column.name}\b", sql):
                 continue
-            guess = scene.rng.choice(column.said).replace(" ", "_")
+            guess = task.rng.choice(column.wordings).replace(" ", "_")
             if guess == column.name and not wrong:
                 noun = table.singular.replace(" ", "_")
-                guess = scene.rng.choice((f"{noun}_{guess}", f"{guess}s", f"the_{guess}"))
+                guess = task.rng.choice((f"{noun}_{guess}", f"{guess}s", f"the_{guess}"))
             wrong = wrong or guess != column.name
             sql = re.sub(rf"\b{column.name}\b(?=([^']*'[^']*')*[^']*$)", guess, sql)
     return sql
@@ -257,46 +252,45 @@ _SWAPS = (
 )
 
 
-def _wrong_query(scene: Scene) -> str:
-    """The gold with one thing changed: an aggregate, a comparison, a direction, or the column that
-    it returns."""
-    sql, rng = scene.draft.sql, scene.rng
+def _wrong_query(task: DemonstrationTask) -> str:
+    """Return the gold with an aggregate, a comparison, a direction or a column changed."""
+    sql, rng = task.draft.sql, task.rng
     options = [sql.replace(old, new, 1) for old, many in _SWAPS if old in sql for new in many]
-    table = scene.domain.table(scene.draft.tables[0])
+    table = task.domain.table(task.draft.tables[0])
     others = [column.name for column in table.columns if not re.search(rf"\b{column.name}\b", sql)]
     for column in table.columns:
         if others and re.search(rf"\b{column.name}\b", sql):
             options.append(re.sub(rf"\b{column.name}\b", rng.choice(others), sql, count=1))
     if not options:
-        options = [f"SELECT COUNT(*) FROM {rng.choice(scene.domain.tables).name}"]
+        options = [f"SELECT COUNT(*) FROM {rng.choice(task.domain.tables).name}"]
     return rng.choice(options)
 
 
-def _works(scene: Scene, sql: str) -> bool:
+def _works(task: DemonstrationTask, sql: str) -> bool:
     try:
-        scene.connection.execute(sql)
+        task.connection.execute(sql)
     except apsw.Error:
         return False
     return True
 
 
-def _result_answer(scene: Scene, sql: str) -> str:
+def _result_answer(task: DemonstrationTask, sql: str) -> str:
     try:
-        rows = list(islice(scene.connection.execute(sql), 3))
+        rows = list(islice(task.connection.execute(sql), 3))
     except apsw.Error:
         rows = []
-    return answer_action(rows) if rows else _blind_answer(scene)
+    return answer_action(rows) if rows else _blind_answer(task)
 
 
-def _blind_answer(scene: Scene) -> str:
-    rng = scene.rng
-    quoted = re.findall(r"'([^']+)'", scene.draft.sql)
-    match scene.asked.gold.answer_type:
+def _blind_answer(task: DemonstrationTask) -> str:
+    rng = task.rng
+    quoted = re.findall(r"'([^']+)'", task.draft.sql)
+    match task.question.gold.answer_type:
         case "integer":
             guess: object = rng.choice((rng.randint(1, 20), rng.randint(1, 200)))
         case "float":
             guess = round(rng.uniform(1, 500), 2)
         case _:
-            table = scene.domain.table(scene.draft.tables[0])
+            table = task.domain.table(task.draft.tables[0])
             guess = rng.choice((*quoted, table.singular, "unknown"))
     return f"ANSWER: {guess}"

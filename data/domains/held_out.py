@@ -38,7 +38,7 @@ def held_out_words() -> frozenset[str]:
     for shipped in SHIPPED:
         for table in shipped.domain.tables if shipped.unseen else ():
             texts += [table.name, table.singular, table.plural]
-            texts += [text for column in table.columns for text in (column.name, *column.said)]
+            texts += [text for column in table.columns for text in (column.name, *column.wordings)]
     found = {word for text in texts for word in words_of(text)} - FUNCTION_WORDS
     return frozenset(found | {plural(word) for word in found})
 

@@ -1,5 +1,4 @@
-"""Fill a domain's tables from a random stream, and write them as a SQLite file with reproducible
-bytes."""
+"""Fill a domain's tables from a random stream and write them as reproducible SQLite files."""
 
 import random
 from itertools import accumulate
@@ -11,14 +10,16 @@ from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
 from shared.sqltext import quote_identifier
 
 PAGE_BYTES = 4096
-# of a table's rows that no REF column points to, so that joins and NOT EXISTS have zero rows
-UNREFERENCED_SHARE = 0.1
-MIN_PARENTS = 5  # tables with fewer rows have every row referenced
+UNREFERENCED_SHARE = 0.1  # of a table's rows, so that NOT EXISTS and outer joins have results
+MIN_PARENTS = 5  # a table with fewer rows has all of them referenced
 
 
 def populate(domain: Domain, rng: random.Random) -> Rows:
-    """Rows of every table, keys from 1 upwards. Each column draws from a stream of its own, seeded
-    by `rng`."""
+    """Return the rows of every table, with keys from 1 upwards.
+
+    Each column draws from its own stream, seeded from `rng`. Raises `ValueError`: a column without
+    a maker, a reference to a later table, or a maker that returns the wrong number of cells.
+    """
     rows: Rows = {}
     for table in domain.tables:
         cells = [
@@ -30,34 +31,29 @@ def populate(domain: Domain, rng: random.Random) -> Rows:
 
 
 def _column_cells(table: Table, column: Column, rows: Rows, rng: random.Random) -> list[Value]:
+    name = f"{table.name}.{column.name}"
     if column.kind is Kind.KEY:
         return list(range(1, table.rows + 1))
     if column.kind is Kind.REF:
         if column.references == table.name:
             return _own_references(table.rows, column.null_share, rng)
         if column.references not in rows:
-            raise ValueError(
-                f"{table.name}.{column.name} refers to {column.references}, which is not an earlier table"
-            )
+            raise ValueError(f"{name} refers to {column.references}, which is not an earlier table")
         return _references(table.rows, len(rows[column.references]), column.null_share, rng)
     if column.values is None:
-        raise ValueError(f"{table.name}.{column.name} has no maker")
+        raise ValueError(f"{name} has no maker")
     cells = column.values(rng, table.rows)
     if len(cells) != table.rows:
-        raise ValueError(
-            f"{table.name}.{column.name}: its maker gave {len(cells)} cells for {table.rows} rows"
-        )
+        raise ValueError(f"{name}: its maker returned {len(cells)} cells for {table.rows} rows")
     return cells
 
 
 def _references(count: int, parents: int, null_share: float, rng: random.Random) -> list[Value]:
-    """`count` keys of 1..parents, Zipf-like in a random order of the parents, some of whom are
-    never drawn."""
+    """Draw `count` keys of 1..parents, Zipf-like in a random order; some are never drawn."""
     keys = rng.sample(range(1, parents + 1), parents)
     if parents >= MIN_PARENTS:
         keys = keys[: parents - max(1, round(parents * UNREFERENCED_SHARE))]
-    # The offset keeps the commonest parent within a few times the mean, so that counts spread
-    # without one giant.
+    # The offset keeps the most frequent parent within a few times the mean.
     offset = 3 + len(keys) // 4
     cumulative = list(accumulate(1 / (offset + rank) for rank in range(len(keys))))
     return [
@@ -69,8 +65,7 @@ def _references(count: int, parents: int, null_share: float, rng: random.Random)
 
 
 def _own_references(count: int, null_share: float, rng: random.Random) -> list[Value]:
-    """A forest: each row refers to an earlier row of its own table or to nothing; the first refers
-    to nothing."""
+    """Draw a forest: each row refers to an earlier row of its own table or to nothing."""
     return [
         None
         if row == 0 or rng.random() < null_share
@@ -80,7 +75,7 @@ def _own_references(count: int, null_share: float, rng: random.Random) -> list[V
 
 
 def create_sql(table: Table, domain: Domain) -> str:
-    """The CREATE TABLE statement, with its primary and foreign keys declared."""
+    """Return the CREATE TABLE statement, which declares the primary and foreign keys."""
     lines = []
     for column in table.columns:
         line = f"  {column.name} {column.kind.sql_type}"
@@ -93,7 +88,7 @@ def create_sql(table: Table, domain: Domain) -> str:
 
 
 def fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
-    """Create the domain's tables in an empty database and insert `rows`, all in one transaction."""
+    """Create the domain's tables in an empty database and insert `rows`, in one transaction."""
     with connection:
         for table in domain.tables:
             connection.execute(create_sql(table, domain))
@@ -104,8 +99,7 @@ def fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
 
 
 def write_database(domain: Domain, rows: Rows, path: Path) -> None:
-    """Write `rows` as the SQLite file `path`, replacing what is there. One SQLite version always
-    gives one file."""
+    """Write `rows` as the SQLite file `path`, replacing it; the bytes depend on SQLite's version."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -121,7 +115,7 @@ def write_database(domain: Domain, rows: Rows, path: Path) -> None:
 
 
 def open_memory(domain: Domain, rows: Rows) -> apsw.Connection:
-    """An in-memory database of `rows`, for running gold queries without a file."""
+    """Return an in-memory database of `rows`, for running gold queries without a file."""
     connection = apsw.Connection(":memory:")
     fill(connection, domain, rows)
     return connection

@@ -1,5 +1,4 @@
-"""What a database is about: tables, columns, and the words that a question uses for them. Pure
-data."""
+"""What a database is about: its tables and columns, and the words that questions use for them."""
 
 import random
 from collections.abc import Callable
@@ -7,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Value = int | float | str | None
-# (stream, how many) -> that many cells, NULLs among them
-Maker = Callable[[random.Random, int], list[Value]]
+Maker = Callable[[random.Random, int], list[Value]]  # (stream, count) -> cells, NULLs included
 Rows = dict[str, list[tuple[Value, ...]]]  # table -> its rows, in column order
 
 
@@ -17,9 +15,9 @@ class Kind(StrEnum):
 
     KEY = "key"  # the table's integer primary key
     REF = "ref"  # a foreign key to another table's KEY
-    NAME = "name"  # tells a row apart for people: a person's or a product's name
+    NAME = "name"  # identifies a row to people: a person's or a product's name
     CATEGORY = "category"  # text with few distinct values, shared by many rows
-    TEXT = "text"  # other text, about one value a row: an email, a code
+    TEXT = "text"  # other text, about one value per row: an email, a code
     INTEGER = "integer"
     REAL = "real"
     DATE = "date"  # ISO text, YYYY-MM-DD
@@ -39,24 +37,24 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """`phrases` are how a question may say it; each shares a word with `name`, so that DESCRIBE
-    resolves it."""
+    """A column. Each phrase shares a word with `name`, so that DESCRIBE resolves it."""
 
     name: str
     kind: Kind
-    values: Maker | None = None  # none for KEY and REF: populate makes those
-    phrases: tuple[str, ...] = ()  # default: the name, underscores as spaces
+    values: Maker | None = None  # None for KEY and REF, which populate fills
+    phrases: tuple[str, ...] = ()  # what questions call it; default: see `wordings`
     references: str | None = None  # REF: the table
     null_share: float = 0.0  # REF: share of rows that refer to nothing
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def wordings(self) -> tuple[str, ...]:
+        """The column's phrases; without any, its name with spaces for underscores."""
         return self.phrases or (self.name.replace("_", " "),)
 
 
 @dataclass(frozen=True)
 class Table:
-    """`singular` and `plural` are the nouns for one row and for rows; the plural shares a word with
+    """A table. `singular` and `plural` are the nouns for its rows; `plural` shares a word with
     `name`."""
 
     name: str
@@ -78,7 +76,7 @@ class Table:
 
 @dataclass(frozen=True)
 class HardQuestion:
-    """A question written by hand for one shipped domain, with its gold."""
+    """A hand-written question on a shipped database, with its gold SQL."""
 
     text: str
     sql: str
@@ -86,7 +84,7 @@ class HardQuestion:
 
 @dataclass(frozen=True)
 class Domain:
-    """Tables in an order in which every REF points to an earlier table (or to its own)."""
+    """A database's tables. Every REF refers to an earlier table or to its own."""
 
     db_id: str
     title: str
@@ -99,12 +97,10 @@ class Domain:
 
 @dataclass(frozen=True)
 class Draft:
-    """A question before its gold has run. `script` is how a near-expert answers it, ANSWER aside:
-    action texts."""
+    """A question whose gold has not run yet."""
 
     text: str
     sql: str
-    difficulty: str  # easy, medium, hard
+    difficulty: str  # easy, medium or hard
     tables: tuple[str, ...]
-    form: str  # the template's name, for balance and for hold-outs
-    script: tuple[str, ...] = ()
+    form: str  # the template's name

@@ -68,7 +68,7 @@ def test_check_exits_non_zero_and_names_each_file_that_differs(copy: Path) -> No
     done = run_build("--check", "--out", str(copy))
     assert done.returncode == 1
     assert "databases/zoo/zoo.sqlite: missing" in done.stderr
-    assert "databases/old/old.sqlite: not made by the build" in done.stderr
+    assert "databases/old/old.sqlite: not written by the build" in done.stderr
     assert "questions/questions_eval.json: differs" in done.stderr
     assert "run 'python -m data build'" in done.stderr
 

@@ -1,10 +1,13 @@
-"""What templates share: a database with its random stream, picks of tables, columns and values, and
-bits of English."""
+"""What templates share: a database with its random stream, and picks of tables, columns, values and
+wordings."""
 
+import operator
 import random
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table, Value
 from data.domains.words import WORDS, indefinite, is_plural
@@ -13,18 +16,21 @@ from shared.sqltext import quote_text
 T = TypeVar("T")
 
 NUMBERS = (Kind.INTEGER, Kind.REAL)
-MIN_MATCHES = 2  # rows a condition must leave, so that counts of 0 and 1 are rare
-MAX_SHARE = 0.85  # of the rows that a condition may leave
+MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 are rare
+MAX_SHARE = 0.85  # of the rows that a condition may keep
 MAX_LITERAL_CHARS = 40  # a longer value does not belong in a question
+WORDINGS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8")
+)
 
 
 class NoQuestionError(Exception):
-    """This template has nothing to ask of the tables and values that it drew."""
+    """The template has no question about the tables and values that it drew."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A restriction of one column's values: two pieces of English, the SQL, and the test of a cell.
+    """A restriction of one column's values, in English and in SQL.
 
     `having` follows 'with' or 'have' (`a price above 30`), `whose` follows the noun (`whose price
     is above 30`).
@@ -33,11 +39,11 @@ class Condition:
     column: Column
     having: str
     whose: str
-    sql: str  # with `{column}` in the place of the column's name
+    comparison: str  # what follows the column's name in SQL
     test: Callable[[Value], bool]
 
     def where(self, prefix: str = "") -> str:
-        return self.sql.replace("{column}", prefix + self.column.name, 1)
+        return f"{prefix}{self.column.name} {self.comparison}"
 
 
 @dataclass(frozen=True)
@@ -56,62 +62,61 @@ class Link:
 
 
 def literal(value: Value) -> str:
-    """A cell as SQL writes it."""
+    """Return a cell as a SQL literal."""
     return quote_text(value) if isinstance(value, str) else number(value)
 
 
 def number(value: Value) -> str:
-    """A number as questions and SQL write it: `12` for 12.0."""
+    """Return a number as questions and SQL write it: `12` for 12.0."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 class Asker:
-    """One database and the stream that all of a template's choices come from.
+    """One database and the stream that all choices of a template come from.
 
-    Every picker raises `NoQuestionError` where the database has nothing that fits.
+    Every method that picks raises `NoQuestionError` if nothing in the database fits.
     """
 
     def __init__(self, domain: Domain, rows: Rows, rng: random.Random) -> None:
         self.domain = domain
         self.rows = rows
         self.rng = rng
-        self.marks = "'"  # around text values; none where the value can go without
+        self.marks = "'"  # quotation marks of text values; "" if a value can go without
 
     # Tables, columns and cells
 
     def table(self, *kinds: Kind | tuple[Kind, ...]) -> Table:
-        """A table with a column of each of `kinds` (a tuple: of one of its kinds)."""
+        """Pick a table with a column of each of `kinds` (a tuple: of one of its kinds)."""
         wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in kinds]
         return self.one([t for t in self.domain.tables if all(t.of_kind(*some) for some in wanted)])
 
     def column(self, table: Table, *kinds: Kind, but: tuple[Column, ...] = ()) -> Column:
+        """Pick a column of one of `kinds` that is not in `but`."""
         return self.one([column for column in table.of_kind(*kinds) if column not in but])
 
     def one(self, options: Sequence[T]) -> T:
+        """Pick one of `options`."""
         if not options:
             raise NoQuestionError
         return self.rng.choice(options)
 
     def cells(self, table: Table, column: Column) -> list[Value]:
-        """The column's cells, NULLs among them."""
+        """Return the column's cells, NULLs included."""
         index = table.columns.index(column)
         return [row[index] for row in self.rows[table.name]]
 
     def known(self, table: Table, column: Column) -> list[Value]:
-        """The column's cells that are not NULL."""
+        """Return the column's cells that are not NULL."""
         return [cell for cell in self.cells(table, column) if cell is not None]
 
-    def has_null(self, table: Table, column: Column) -> bool:
-        return None in self.cells(table, column)
-
     def complete(self, table: Table, column: Column) -> Column:
-        """`column`, if it holds no NULL: elsewhere a row without a value could be the answer."""
-        if self.has_null(table, column):
+        """Return `column` if it has no NULL: otherwise a row without a value could be the answer."""
+        if None in self.cells(table, column):
             raise NoQuestionError
         return column
 
     def named_row(self, table: Table, name: Column) -> tuple[str, tuple[Value, ...]]:
-        """A name that only one row has, and that row."""
+        """Pick a name that only one row has; return it and the row."""
         index = table.columns.index(name)
         row = self.one(self.rows[table.name])
         cell = row[index]
@@ -122,16 +127,15 @@ class Asker:
         return cell, row
 
     def link(self, child_kinds: tuple[Kind, ...] = (), parent_kinds: tuple[Kind, ...] = ()) -> Link:
-        """A foreign key between two tables that is the only one between them."""
+        """Pick a foreign key that is the only one between its two tables."""
         links = []
         for child in self.domain.tables:
-            for ref in child.of_kind(Kind.REF):
-                twins = [
-                    other for other in child.of_kind(Kind.REF) if other.references == ref.references
-                ]
-                if ref.references is None or ref.references == child.name or len(twins) > 1:
+            refs = child.of_kind(Kind.REF)
+            for ref in refs:
+                targets = [other.references for other in refs]
+                if ref.references in (None, child.name) or targets.count(ref.references) > 1:
                     continue
-                parent = self.domain.table(ref.references)
+                parent = self.domain.table(str(ref.references))
                 if (not child_kinds or child.of_kind(*child_kinds)) and (
                     not parent_kinds or parent.of_kind(*parent_kinds)
                 ):
@@ -139,33 +143,35 @@ class Asker:
         return self.one(links)
 
     def restart(self) -> None:
-        """Before each question: one way to quote text values in it."""
+        """Pick, before each question, one way to quote text values in it."""
         self.marks = self.rng.choices(("'", '"', ""), (5, 2, 3))[0]
 
     # English
 
-    def say(self, *texts: str, **parts: object) -> str:
-        """One of `texts` with `parts` filled in, its first letter in upper case."""
-        text = self.rng.choice(texts).format(**parts)
+    def say(self, *wordings: str, table: Table, **parts: object) -> str:
+        """Return one of the texts of `wordings` (keys of wordings.toml) with its fields filled in.
+
+        The fields `singular` and `plural` are the table's nouns.
+        """
+        text = self.rng.choice([text for key in wordings for text in WORDINGS[key]])
+        text = text.format(singular=table.singular, plural=table.plural, **parts)
         return text[0].upper() + text[1:]
 
     def phrase(self, column: Column) -> str:
-        return self.rng.choice(column.said)
+        """Pick a phrase for a column."""
+        return self.rng.choice(column.wordings)
 
     def amount(self, column: Column) -> str:
-        """A column as one value that a row has: `price`, `city`; `number of goals` for the number
-        column `goals`."""
+        """Pick a phrase for one value: `price`; `number of goals` for the number column `goals`."""
         phrase = self.phrase(column)
         return f"number of {phrase}" if column.kind in NUMBERS and is_plural(phrase) else phrase
 
     def role(self, link: Link) -> str:
-        """What the parent is to the child: the REF column's own phrase where it has one, else the
-        parent's noun."""
+        """Pick a phrase for the parent: one of the REF column's own, else the parent's noun."""
         return self.rng.choice(link.ref.phrases) if link.ref.phrases else link.parent.singular
 
     def quote(self, value: Value) -> str:
-        """A value as a question writes it: numbers and dates bare, text mostly in quotes, always
-        verbatim."""
+        """Return a value as a question writes it, verbatim; text is mostly in quotation marks."""
         if not isinstance(value, str):
             return number(value)
         if _is_date(value):
@@ -178,39 +184,35 @@ class Asker:
         return f"{marks}{value}{marks}"
 
     def draft(self, text: str, sql: str, *tables: Table) -> Draft:
-        """A draft whose script describes `tables` in order and runs the gold. `ask` adds form and
-        difficulty."""
-        names = tuple(table.name for table in tables)
-        script = (*(f"DESCRIBE: {name}" for name in names), f"QUERY: {sql}")
-        return Draft(text=text, sql=sql, difficulty="", tables=names, form="", script=script)
+        """Return a draft; `ask` adds its form and difficulty."""
+        return Draft(text, sql, "", tuple(table.name for table in tables), "")
 
     # Conditions
 
     def condition(self, table: Table, *kinds: Kind, but: tuple[Column, ...] = ()) -> Condition:
-        """A condition on a column of one of `kinds` that leaves some of the table's rows, but not
-        nearly all."""
+        """Return a condition on a column of one of `kinds` that keeps some rows but not most."""
         column = self.column(table, *kinds, but=but)
         if column.kind is Kind.CATEGORY:
-            made = self._equals(table, column)
+            condition = self._equals(table, column)
         elif column.kind is Kind.DATE:
-            made = self._compares_dates(table, column)
+            condition = self._compares_dates(table, column)
         else:
-            made = self._compares_numbers(table, column)
-        matches = sum(cell is not None and made.test(cell) for cell in self.cells(table, column))
+            condition = self._compares_numbers(table, column)
+        matches = len(self.matching(table, condition))
         if not MIN_MATCHES <= matches <= MAX_SHARE * len(self.rows[table.name]):
             raise NoQuestionError
-        return made
+        return condition
 
     def _equals(self, table: Table, column: Column) -> Condition:
         value = self.one(self.known(table, column))
         if len(str(value)) > MAX_LITERAL_CHARS:
             raise NoQuestionError
-        phrase, said = self.phrase(column), self.quote(value)
+        phrase, quoted = self.phrase(column), self.quote(value)
         return Condition(
             column,
-            having=f"the {phrase} {said}",
-            whose=f"whose {phrase} {_be(phrase)} {said}",
-            sql=f"{{column}} = {literal(value)}",
+            having=f"the {phrase} {quoted}",
+            whose=f"whose {phrase} {_be(phrase)} {quoted}",
+            comparison=f"= {literal(value)}",
             test=lambda cell: cell == value,
         )
 
@@ -224,12 +226,12 @@ class Asker:
             column,
             having=f"{indefinite(phrase)} {word} {value}",
             whose=f"whose {phrase} {_be(phrase)} {word} {value}",
-            sql=f"{{column}} {sign} '{value}'",
+            comparison=f"{sign} '{value}'",
             test=lambda cell: str(cell) > value if after else str(cell) < value,
         )
 
     def threshold(self, table: Table, column: Column) -> int | float:
-        """A number well inside the column's range, mostly a rounder one than the cells."""
+        """Pick a number well inside the column's range, mostly rounder than the cells."""
         cells = sorted(cell for cell in self.known(table, column) if isinstance(cell, int | float))
         if len(cells) < 5:
             raise NoQuestionError
@@ -242,7 +244,7 @@ class Asker:
 
     def _compares_numbers(self, table: Table, column: Column) -> Condition:
         value = self.threshold(table, column)
-        words, clause, sign = self.rng.choice(
+        amount, clause, sign = self.rng.choice(
             (
                 ("more than", "above", ">"),
                 ("more than", "greater than", ">"),
@@ -254,31 +256,25 @@ class Asker:
         )
         phrase = self.phrase(column)
         if is_plural(phrase):
-            if sign == "<":
-                words = "fewer than"
-            having = f"{words} {number(value)} {phrase}"
+            amount = "fewer than" if sign == "<" else amount
+            having = f"{amount} {number(value)} {phrase}"
             whose = f"whose number of {phrase} is {clause} {number(value)}"
         else:
-            having = f"{indefinite(phrase)} {clause if clause in ('above', 'below') else f'of {words}'} {number(value)}"
+            relation = clause if clause in ("above", "below") else f"of {amount}"
+            having = f"{indefinite(phrase)} {relation} {number(value)}"
             whose = f"whose {phrase} is {clause} {number(value)}"
-        tests: dict[str, Callable[[float], bool]] = {
-            ">": lambda cell: cell > value,
-            "<": lambda cell: cell < value,
-            ">=": lambda cell: cell >= value,
-            "<=": lambda cell: cell <= value,
-        }
-        test = tests[sign]
-        return Condition(
-            column,
-            having,
-            whose,
-            sql=f"{{column}} {sign} {number(value)}",
-            test=lambda cell: isinstance(cell, int | float) and test(cell),
-        )
+        compare: Callable[[Any, Any], bool] = {
+            ">": operator.gt,
+            "<": operator.lt,
+            ">=": operator.ge,
+            "<=": operator.le,
+        }[sign]
+        comparison = f"{sign} {number(value)}"
+        return Condition(column, having, whose, comparison, lambda cell: compare(cell, value))
 
     def matching(self, table: Table, *conditions: Condition) -> list[tuple[Value, ...]]:
-        """The rows that fit all conditions."""
-        checks = [(table.columns.index(made.column), made.test) for made in conditions]
+        """Return the rows that meet all conditions."""
+        checks = [(table.columns.index(each.column), each.test) for each in conditions]
         return [
             row
             for row in self.rows[table.name]
@@ -287,8 +283,8 @@ class Asker:
 
 
 def additive(column: Column) -> bool:
-    """Whether a sum over the column means something, as far as its phrases tell."""
-    words = {word for phrase in column.said for word in phrase.lower().split()}
+    """Return whether a sum over the column is meaningful, judged by its phrases."""
+    words = {word for phrase in column.wordings for word in phrase.lower().split()}
     return words.isdisjoint(WORDS.not_additive)
 
 

@@ -18,22 +18,22 @@ FORMS: dict[str, tuple[str, Template]] = {
     **{template.__name__: ("easy", template) for template in EASY},
     **{template.__name__: ("medium", template) for template in (*MEDIUM, *JOINS)},
 }
-ATTEMPTS = 12  # draws of one form before the round goes on to the next
+ATTEMPTS = 12  # draws of one form before the next form's turn
 MAX_ANSWER_SHARE = 0.05  # of a database's questions that may share one answer
-# forms that a database has few questions of
+# Chance of a form's turn, for forms with few questions per database; 1 for the others.
 WEIGHTS = {"count_all": 0.5, "list_distinct": 0.6, "count_distinct": 0.7}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A draft with its gold."""
+class AnsweredDraft:
+    """A draft with the result of its gold."""
 
     draft: Draft
     gold: GoldResult
 
 
 def ask(form: str, asker: Asker) -> Draft | None:
-    """One draft of `form`, or None where this draw gave nothing to ask."""
+    """Return one draft of `form`, or None if this draw has no question."""
     difficulty, template = FORMS[form]
     asker.restart()
     try:
@@ -48,64 +48,50 @@ def balanced(
     connection: apsw.Connection,
     rng: random.Random,
     wanted: Mapping[str, int],
-    gold: Callable[[apsw.Connection, str], GoldResult] = run_gold,
-    wants: Callable[[Draft], bool] = lambda draft: True,
-) -> list[Asked]:
-    """Up to `wanted[difficulty]` questions of each difficulty, no two with one text or one SQL.
+    accepts: Callable[[Draft], bool] = lambda draft: True,
+) -> list[AnsweredDraft]:
+    """Return up to `wanted[difficulty]` questions of each difficulty, all different.
 
-    `connection` holds `rows`; a draft that is not in `wants` is turned away. Forms take turns in a
-    random order, so that all that the database can serve have about as many questions each, and no
-    answer takes more than a twentieth of a difficulty's questions (or two of them).
+    `connection` holds `rows`; drafts that `accepts` refuses are dropped. Forms take turns in a
+    random order, so that each has about as many questions as the database allows. No answer takes
+    more than a twentieth of a difficulty's questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
-    kept: list[Asked] = []
-    seen: set[str] = set()
+    kept: list[AnsweredDraft] = []
+    seen: set[str] = set()  # texts and golds
+
+    def draw(form: str, answers: Counter[str], most: int) -> AnsweredDraft | None:
+        for _ in range(ATTEMPTS):
+            draft = ask(form, asker)
+            if draft is None or seen & {draft.text, draft.sql} or not accepts(draft):
+                continue
+            try:
+                gold = run_gold(connection, draft.sql)
+            except GoldRejected:
+                continue
+            answer = repr(gold.answer)
+            has_null = any(cell is None for row in gold.rows for cell in row)
+            if answer == "0" or has_null or answers[answer] >= most:
+                continue
+            seen.update((draft.text, draft.sql))
+            answers[answer] += 1
+            return AnsweredDraft(draft, gold)
+        return None
+
     for difficulty, count in wanted.items():
         forms = [form for form, (level, _) in FORMS.items() if level == difficulty]
         answers: Counter[str] = Counter()
         most = max(2, round(count * MAX_ANSWER_SHARE))
-        found: list[Asked] = []
-        idle = 0
-        while len(found) < count and idle < 2:
-            before = len(found)
+        questions: list[AnsweredDraft] = []
+        idle = 0  # rounds without a new question
+        while len(questions) < count and idle < 2:
+            before = len(questions)
             for form in rng.sample(forms, len(forms)):
-                if len(found) == count:
+                if len(questions) == count:
                     break
                 if rng.random() < WEIGHTS.get(form, 1.0):
-                    asked = _one(form, asker, connection, seen, answers, most, gold, wants)
-                    if asked is not None:
-                        found.append(asked)
-            idle = 0 if len(found) > before else idle + 1
-        kept += found
+                    question = draw(form, answers, most)
+                    questions += [question] if question is not None else []
+            idle = 0 if len(questions) > before else idle + 1
+        kept += questions
     return kept
-
-
-def _one(
-    form: str,
-    asker: Asker,
-    connection: apsw.Connection,
-    seen: set[str],
-    answers: Counter[str],
-    most: int,
-    gold: Callable[[apsw.Connection, str], GoldResult],
-    wants: Callable[[Draft], bool],
-) -> Asked | None:
-    for _ in range(ATTEMPTS):
-        draft = ask(form, asker)
-        if draft is None or draft.text in seen or draft.sql in seen or not wants(draft):
-            continue
-        try:
-            result = gold(connection, draft.sql)
-        except GoldRejected:
-            continue
-        answer = repr(result.answer)
-        if (
-            answer in ("0", "None")
-            or any(cell is None for row in result.rows for cell in row)
-            or answers[answer] >= most
-        ):
-            continue
-        seen |= {draft.text, draft.sql}
-        answers[answer] += 1
-        return Asked(draft, result)
-    return None

@@ -10,7 +10,7 @@ from data.domains.demonstrations import (
     MAX_ACTIONS,
     MIXTURES,
     NOISY,
-    Scene,
+    DemonstrationTask,
     answer_action,
     demonstrate,
     expert,
@@ -22,7 +22,7 @@ from shared.actions import ActionType, parse_action, render_action
 
 
 @pytest.fixture(scope="module")
-def scenes() -> list[Scene]:
+def tasks() -> list[DemonstrationTask]:
     found = []
     for seed in range(8):
         domain = fresh_domain(seed)
@@ -30,26 +30,26 @@ def scenes() -> list[Scene]:
         connection = open_memory(domain, rows)
         asked = balanced(domain, rows, connection, random.Random(seed), {"easy": 20, "medium": 20})
         found += [
-            Scene(domain, item, connection, random.Random(f"{seed}:{item.draft.text}"))
+            DemonstrationTask(domain, item, connection, random.Random(f"{seed}:{item.draft.text}"))
             for item in asked
         ]
     return found
 
 
-def _failures(scene: Scene, actions: list[str]) -> int:
+def _failures(task: DemonstrationTask, actions: list[str]) -> int:
     """How many of the queries SQLite refuses."""
     failed = 0
     for action in map(parse_action, actions):
         if action.action_type is ActionType.QUERY:
             try:
-                list(scene.connection.execute(action.argument))
+                list(task.connection.execute(action.argument))
             except apsw.Error:
                 failed += 1
     return failed
 
 
-def _right(scene: Scene) -> str:
-    return answer_action(scene.asked.gold.rows)
+def _right(task: DemonstrationTask) -> str:
+    return answer_action(task.question.gold.rows)
 
 
 def test_answers_are_written_as_results_are_shown() -> None:
@@ -60,10 +60,12 @@ def test_answers_are_written_as_results_are_shown() -> None:
 
 
 @pytest.mark.parametrize("name", ["expert", *NOISY])
-def test_every_action_is_canonical_and_the_last_answers(scenes: list[Scene], name: str) -> None:
+def test_every_action_is_canonical_and_the_last_answers(
+    tasks: list[DemonstrationTask], name: str
+) -> None:
     play = expert if name == "expert" else NOISY[name]
-    for scene in scenes:
-        actions = play(scene)
+    for task in tasks:
+        actions = play(task)
         assert 1 <= len(actions) <= MAX_ACTIONS
         parsed = [parse_action(action) for action in actions]
         assert [render_action(action) for action in parsed] == actions
@@ -72,30 +74,30 @@ def test_every_action_is_canonical_and_the_last_answers(scenes: list[Scene], nam
         ) + [True]
 
 
-def test_the_expert_is_right_without_an_error(scenes: list[Scene]) -> None:
+def test_the_expert_is_right_without_an_error(tasks: list[DemonstrationTask]) -> None:
     lengths: Counter[int] = Counter()
-    for scene in scenes:
-        actions = expert(scene)
-        assert actions[-1] == _right(scene)
-        assert _failures(scene, actions) == 0
-        lengths[len(actions) - len(scene.draft.script)] += 1
-        for table in scene.draft.tables:
+    for task in tasks:
+        actions = expert(task)
+        assert actions[-1] == _right(task)
+        assert _failures(task, actions) == 0
+        lengths[len(actions) - len(task.draft.tables) - 1] += 1
+        for table in task.draft.tables:
             assert f"DESCRIBE: {table}" in actions
-    assert lengths[1] > 0.8 * len(scenes)  # the script and the answer
+    assert lengths[1] > 0.8 * len(tasks)  # the script and the answer
     assert sum(lengths.values()) > lengths[1]  # and now and then one thing more
 
 
-def test_noisy_demonstrators_do_what_they_are_called(scenes: list[Scene]) -> None:
+def test_noisy_demonstrators_do_what_they_are_called(tasks: list[DemonstrationTask]) -> None:
     def share(name: str, test: str) -> float:
         hits = 0
-        for scene in scenes:
-            actions = NOISY[name](scene)
+        for task in tasks:
+            actions = NOISY[name](task)
             hits += {
-                "right": actions[-1] == _right(scene),
-                "failing": _failures(scene, actions) > 0,
+                "right": actions[-1] == _right(task),
+                "failing": _failures(task, actions) > 0,
                 "repeating": len(set(actions)) < len(actions),
             }[test]
-        return hits / len(scenes)
+        return hits / len(tasks)
 
     losers = {
         "guesses_once",
@@ -118,12 +120,12 @@ def test_noisy_demonstrators_do_what_they_are_called(scenes: list[Scene]) -> Non
     ):
         assert share(guessing, "failing") > 0.85
     assert share("repeats", "repeating") == 1
-    assert sum(len(NOISY["runs_long"](scene)) for scene in scenes) > 6 * len(scenes)
+    assert sum(len(NOISY["runs_long"](task)) for task in tasks) > 6 * len(tasks)
 
 
-def test_noise_is_the_share_of_noisy_scripts(scenes: list[Scene]) -> None:
-    assert {demonstrate(scene, 0.0)[0] for scene in scenes} == {"expert"}
-    half = Counter(demonstrate(scene, 0.5)[0] for scene in scenes)
+def test_noise_is_the_share_of_noisy_scripts(tasks: list[DemonstrationTask]) -> None:
+    assert {demonstrate(task, 0.0)[0] for task in tasks} == {"expert"}
+    half = Counter(demonstrate(task, 0.5)[0] for task in tasks)
     assert 0.4 < half["expert"] / half.total() < 0.6
     for mixture, shares in MIXTURES.items():
-        assert {demonstrate(scene, 1.0, mixture)[0] for scene in scenes} == set(shares)
+        assert {demonstrate(task, 1.0, mixture)[0] for task in tasks} == set(shares)

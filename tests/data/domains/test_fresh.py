@@ -58,9 +58,9 @@ def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
                     word
                     for other in said
                     if other is not column
-                    for word in " ".join(other.said).split()
+                    for word in " ".join(other.wordings).split()
                 }
-                for phrase in column.said:
+                for phrase in column.wordings:
                     own = [
                         w
                         for w in phrase.split()
@@ -77,7 +77,7 @@ def test_names_often_differ_from_phrases(domains: list[Domain]) -> None:
         for c in t.columns
         if c.kind not in (Kind.KEY, Kind.REF)
     ]
-    plain = sum(column.name == column.said[0].replace(" ", "_") for column in said)
+    plain = sum(column.name == column.wordings[0].replace(" ", "_") for column in said)
     assert 0.2 < plain / len(said) < 0.6
 
 

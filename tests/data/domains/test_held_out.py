@@ -36,7 +36,7 @@ def test_no_schema_word_of_an_unseen_database_is_drawn():
     for seed in range(300):
         for table in fresh_domain(seed).tables:
             texts = [table.name, table.singular, table.plural]
-            texts += [text for column in table.columns for text in (column.name, *column.said)]
+            texts += [text for column in table.columns for text in (column.name, *column.wordings)]
             for text in texts:
                 assert not held_out_words().intersection(words_of(text)), (seed, text)
 

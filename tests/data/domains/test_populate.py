@@ -120,5 +120,5 @@ def test_what_is_wrong_with_a_domain_is_named() -> None:
     short = replace(
         PEOPLE, columns=(PEOPLE.columns[0], Column("name", Kind.NAME, lambda _rng, _count: ["one"]))
     )
-    with pytest.raises(ValueError, match=r"people\.name: its maker gave 1 cells for 60 rows"):
+    with pytest.raises(ValueError, match=r"people\.name: its maker returned 1 cells for 60 rows"):
         populate(Domain("park", "A park", (short,)), random.Random(1))

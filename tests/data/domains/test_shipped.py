@@ -9,10 +9,10 @@ import apsw
 import pytest
 
 from data.build import DATA_DIR
-from data.choose import gives_itself_away, normalised, skeleton, tables_of
+from data.choose import reveals_answer, normalised, skeleton, tables_of
 from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Draft, Kind
-from data.domains.templates import Asked
+from data.domains.templates import AnsweredDraft
 from data.golds.execute import open_readonly, run_gold
 from shared.dataset import Question, check_databases, database_path, load_splits
 
@@ -121,7 +121,7 @@ def test_phrases_share_a_word_with_what_they_name(shipped: Shipped) -> None:
         assert stem is not None, table.name
         for column in table.columns:
             if column.kind not in (Kind.KEY, Kind.REF):
-                for phrase in column.said:
+                for phrase in column.wordings:
                     assert words(phrase) & words(column.name), (table.name, column.name, phrase)
 
 
@@ -131,7 +131,7 @@ def test_some_phrases_are_not_the_column_name() -> None:
             column for table in shipped.domain.tables for column in table.columns if column.phrases
         ]
         assert (
-            any(column.name.replace("_", " ") not in column.said for column in columns)
+            any(column.name.replace("_", " ") not in column.wordings for column in columns)
             or len(columns) > 6
         )
 
@@ -201,7 +201,7 @@ def test_no_question_gives_its_answer_away() -> None:
     for question in TRAIN + EVAL:
         draft = Draft(question.question_text, question.gold_sql, question.difficulty, (), "")
         gold = run_gold_of(question)
-        assert not gives_itself_away(Asked(draft, gold)), question.question_id
+        assert not reveals_answer(AnsweredDraft(draft, gold)), question.question_id
 
 
 def run_gold_of(question: Question) -> Any:

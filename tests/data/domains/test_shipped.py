@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from data.build import DATA_DIR
-from data.choose import reveals_answer, normalised, skeleton, tables_of
+from data.choose import normalised, reveals_answer, skeleton, tables_of
 from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Draft, Kind
 from data.domains.templates import AnsweredDraft

@@ -29,7 +29,7 @@ def build_command(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Data directory to write or check.", show_default="the shipped"),
+        typer.Option(help="Data directory to write or check.", show_default="the shipped data"),
     ] = None,
 ) -> None:
     """Build the shipped databases and questions."""

@@ -1,5 +1,4 @@
-"""Settings of `python -m data`: each is an environment variable with the prefix SQLENV_, or keeps
-its default."""
+"""Settings of `python -m data`, from environment variables with the prefix SQLENV_."""
 
 from pathlib import Path
 
@@ -8,8 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class DataSettings(BaseSettings):
-    """Where data sets of others come from and where downloads are kept. Times in seconds, sizes in
-    bytes."""
+    """Where public data sets come from and where downloads are kept. Seconds and bytes."""
 
     model_config = SettingsConfigDict(env_prefix="SQLENV_")
 
@@ -19,18 +17,16 @@ class DataSettings(BaseSettings):
     )
     spider_sha256: str | None = Field(
         default=None,
-        description="the archive's SHA-256; its authors publish none, so none is checked unless one is given",
+        description="the archive's SHA-256; not checked by default, since its authors publish none",
     )
     cache_dir: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "sqlenv",
         description="where downloaded archives are kept",
     )
-    download_attempts: int = Field(
-        default=5, ge=1, description="tries in all, broken transfers included"
-    )
+    download_attempts: int = Field(default=5, ge=1, description="transfers in all, broken ones too")
     download_timeout_s: float = Field(
         default=60.0, gt=0, description="longest silence of a server during a transfer"
     )
     unpacked_max_bytes: int = Field(
-        default=20 * 2**30, gt=0, description="an archive that unpacks to more is refused"
+        default=20 * 2**30, gt=0, description="largest unpacked size of an archive"
     )

@@ -1,4 +1,4 @@
-"""Prints what a build holds as tables."""
+"""Print the summary of a build as tables."""
 
 from collections import Counter
 
@@ -7,22 +7,22 @@ from rich.table import Table
 
 from data.build import Summary
 
-LEVELS = ("easy", "medium", "hard")
-WIDTH = 100  # narrower, the first table breaks its cells
+DIFFICULTIES = ("easy", "medium", "hard")
+MIN_WIDTH = 100  # columns; a narrower table breaks its cells
 
 
 def show(summary: Summary, console: Console | None = None) -> None:
-    """One table of the databases, one of the answer types."""
+    """Print a table of the databases and one of the answer types."""
     console = console or Console()
-    console.width = max(console.width, WIDTH)
+    console.width = max(console.width, MIN_WIDTH)
     console.print(_databases(summary))
     console.print(_answers(summary))
 
 
 def _databases(summary: Summary) -> Table:
     table = Table(title="Databases, and questions as easy/medium/hard")
-    for heading in ("database", "part", "tables", "rows", "KB", "train", "eval"):
-        table.add_column(heading, justify="left" if heading in ("database", "part") else "right")
+    for heading in ("database", "group", "tables", "rows", "KB", "train", "eval"):
+        table.add_column(heading, justify="left" if heading in ("database", "group") else "right")
     totals: Counter[tuple[str, str]] = Counter()
     for entry in summary.databases:
         totals += entry.questions
@@ -32,8 +32,8 @@ def _databases(summary: Summary) -> Table:
             str(len(entry.rows)),
             f"{sum(entry.rows.values()):,}",
             str(round(entry.size_bytes / 1000)),
-            _levels(entry.questions, "train"),
-            _levels(entry.questions, "eval"),
+            _counts(entry.questions, "train"),
+            _counts(entry.questions, "eval"),
         )
     table.add_section()
     table.add_row(
@@ -42,14 +42,14 @@ def _databases(summary: Summary) -> Table:
         str(sum(len(entry.rows) for entry in summary.databases)),
         f"{sum(sum(entry.rows.values()) for entry in summary.databases):,}",
         str(round(sum(entry.size_bytes for entry in summary.databases) / 1000)),
-        _levels(totals, "train"),
-        _levels(totals, "eval"),
+        _counts(totals, "train"),
+        _counts(totals, "eval"),
     )
     return table
 
 
-def _levels(questions: Counter[tuple[str, str]], split: str) -> str:
-    counts = [questions[split, level] for level in LEVELS]
+def _counts(questions: Counter[tuple[str, str]], split: str) -> str:
+    counts = [questions[split, difficulty] for difficulty in DIFFICULTIES]
     return f"{sum(counts)} = {'/'.join(map(str, counts))}" if sum(counts) else "-"
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from data.golds.execute import Reason
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How much a finding weighs."""
 
-    ERROR = "error"  # the question can't be trusted; the audit fails
+    ERROR = "error"  # the question cannot be trusted; the audit fails
     NOTE = "note"  # a reader of a result should know
 
 
@@ -18,36 +18,39 @@ _GOLDS = {
     Reason.FAILING: "the gold is not one SELECT that runs",
     Reason.EMPTY: "the gold returns no row",
     Reason.NULL: "the gold returns nothing but NULL",
-    Reason.TIED: "equal sort keys leave more than one answer right",
-    Reason.ORDER: "the result hangs on the order in which rows are scanned",
-    Reason.OVERSIZE: "the result is more than an agent is shown",
+    Reason.TIED: "equal sort keys allow more than one right answer",
+    Reason.ORDER: "the result depends on the order in which rows are scanned",
+    Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
-    Reason.UNSTABLE: "the result hangs on the clock or on chance, or is no text or number",
+    Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",
 }
 
-# flag -> (level, what it says), in the order in which they are shown
-FLAGS: dict[str, tuple[Level, str]] = {
-    **{str(reason): (Level.ERROR, text) for reason, text in _GOLDS.items()},
-    "same-id": (Level.ERROR, "two questions have one id, and no server takes such data"),
-    "blank": (Level.ERROR, "the question has no text"),
-    "stale": (Level.ERROR, "the stored answer or its type is not what the gold returns"),
-    "guessable-number": (Level.ERROR, "a number in the question is the answer"),
-    "guessable-text": (Level.ERROR, "the question's own words hold the answer"),
-    "guessable-constant": (Level.ERROR, "one answer is right for too many questions of its part"),
-    "duplicate": (Level.ERROR, "two splits ask the same of the same database"),
-    "near-duplicate": (Level.ERROR, "two splits ask the same of the same database but for a value"),
+# flag -> (severity, meaning), in the order in which they are shown
+FLAGS: dict[str, tuple[Severity, str]] = {
+    **{str(reason): (Severity.ERROR, text) for reason, text in _GOLDS.items()},
+    "same-id": (Severity.ERROR, "two questions have the same id; no server loads such data"),
+    "blank": (Severity.ERROR, "the question has no text"),
+    "stale": (Severity.ERROR, "the stored answer or its type is not what the gold returns"),
+    "guessable-number": (Severity.ERROR, "the answer is a number in the question"),
+    "guessable-text": (Severity.ERROR, "the question's own words contain the answer"),
+    "guessable-constant": (
+        Severity.ERROR,
+        "one answer is right for too many questions of its split",
+    ),
+    "duplicate": (Severity.ERROR, "two splits ask the same of the same database"),
+    "near-duplicate": (
+        Severity.ERROR,
+        "two splits ask the same of the same database except for a value",
+    ),
     "shared-database": (
-        Level.ERROR,
+        Severity.ERROR,
         "an unseen database of the eval split is a training database under another name",
     ),
-    "dev-question": (
-        Level.ERROR,
-        "a question that is for measuring alone is in the training split",
-    ),
-    "guessable-one": (Level.NOTE, "the answer is 1, as of SELECT 1"),
-    "guessable-mode": (Level.NOTE, "the answer is what half of its column's rows hold, or more"),
-    "repeated": (Level.NOTE, "one split asks the same of the same database twice"),
-    "null-cells": (Level.NOTE, "some cells of the answer are NULL"),
+    "dev-question": (Severity.ERROR, "a question reserved for measuring is in the training split"),
+    "guessable-one": (Severity.NOTE, "the answer is 1, the result of SELECT 1"),
+    "guessable-mode": (Severity.NOTE, "at least half of the rows of its column hold the answer"),
+    "repeated": (Severity.NOTE, "one split asks the same of the same database twice"),
+    "null-cells": (Severity.NOTE, "some cells of the answer are NULL"),
 }
 
 
@@ -62,8 +65,9 @@ class Finding:
     detail: str
 
     @property
-    def level(self) -> Level:
+    def severity(self) -> Severity:
         return FLAGS[self.flag][0]
 
     def as_json(self) -> dict[str, Any]:
-        return {"level": str(self.level), **vars(self)}
+        """Return the finding as an object of the report's JSON file."""
+        return {"level": str(self.severity), **vars(self)}

@@ -1,8 +1,8 @@
-"""`audit`: every check over a data directory; `AuditReport`: its findings, as a table and as JSON."""
+"""The audit of a data directory and its report, a table and JSON."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,47 +10,46 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from data.audit.flags import FLAGS, Finding, Level
+from data.audit.flags import FLAGS, Finding, Severity
 from data.audit.golds import question_findings
-from data.audit.splits import parts, split_findings
+from data.audit.splits import by_audience, split_findings
 from data.golds.execute import open_readonly
 from shared.dataset import Question, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
-SHOWN = 40
-
-Progress = Callable[[int, int], None]  # (questions done, in all)
+MAX_SHOWN = 40
 
 
 @dataclass
 class AuditReport:
-    """What an audit found. `parts`: part -> how many questions; `wall_s` in seconds."""
+    """The findings of an audit."""
 
     path: str
     digest: str
-    parts: dict[str, int]
+    questions: dict[str, int]  # split, with `seen` or `unseen` databases -> how many
     databases: int
     findings: list[Finding] = field(default_factory=list)
     wall_s: float = 0.0
 
     @property
     def errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.level is Level.ERROR]
+        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
     @property
     def clean(self) -> bool:
-        """Whether there is no error."""
         return not self.errors
 
     def count(self, flag: str, split: str) -> int:
+        """Return the number of findings with `flag` on questions of `split`."""
         return sum((finding.flag, finding.split) == (flag, split) for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the content of the JSON file."""
         return {
             "path": self.path,
             "data_digest": self.digest,
             "clean": self.clean,
-            "parts": self.parts,
+            "parts": self.questions,
             "databases": self.databases,
             "flags": dict(Counter(finding.flag for finding in self.findings).most_common()),
             "findings": [finding.as_json() for finding in self.findings],
@@ -58,63 +57,58 @@ class AuditReport:
         }
 
     def show(self, console: Console, *, everything: bool = False) -> None:
-        """A row a flag, then the findings: errors first, `SHOWN` of them unless `everything`."""
-        splits = list(dict.fromkeys(part.partition(",")[0] for part in self.parts))
+        """Print one row per flag, then the findings, errors first: at most `MAX_SHOWN` or all."""
+        splits = list(dict.fromkeys(key.partition(",")[0] for key in self.questions))
         table = Table(title=f"Questions flagged in {self.path}", title_justify="left")
-        for heading in ("flag", "level", *splits, "what it says"):
+        for heading in ("flag", "severity", *splits, "meaning"):
             table.add_column(heading, justify="right" if heading in splits else "left")
-        for flag, (level, meaning) in FLAGS.items():
-            counts = [self.count(flag, split) for split in splits]
-            table.add_row(
-                flag, level, *(f"{count:,}" if count else "-" for count in counts), meaning
-            )
+        for flag, (severity, meaning) in FLAGS.items():
+            counts = (f"{self.count(flag, split):,}" for split in splits)
+            table.add_row(flag, severity, *(n if n != "0" else "-" for n in counts), meaning)
         console.print(table)
         ordered = sorted(
             self.findings,
-            key=lambda finding: (finding.level is not Level.ERROR, finding.question_id),
+            key=lambda finding: (finding.severity is not Severity.ERROR, finding.question_id),
         )
-        for finding in ordered if everything else ordered[:SHOWN]:
-            line = f"{finding.level}: {finding.flag}: {finding.question_id}: {finding.detail}"
+        for finding in ordered if everything else ordered[:MAX_SHOWN]:
+            line = f"{finding.severity}: {finding.flag}: {finding.question_id}: {finding.detail}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-        if not everything and len(ordered) > SHOWN:
-            console.print(
-                f"... and {len(ordered) - SHOWN:,} more: --all shows them, --out keeps them as JSON"
-            )
+        if not everything and len(ordered) > MAX_SHOWN:
+            hidden = len(ordered) - MAX_SHOWN
+            console.print(f"... and {hidden:,} more: use --all or --json PATH")
 
 
-def audit(data_dir: Path, progress: Progress = lambda done, total: None) -> AuditReport:
-    """Audit a data directory. `QuestionLoadError` where its questions can't be read; a database
-    that can't be used is a finding on each of its questions."""
-    began = time.monotonic()
+def audit(data_dir: Path) -> AuditReport:
+    """Audit a data directory.
+
+    A database that cannot be used is a finding on each of its questions. Raises
+    `QuestionLoadError` if the questions cannot be read.
+    """
+    started = time.monotonic()
     splits = load_splits(data_dir)
-    every = [(split, question) for split, questions in splits.items() for question in questions]
-    names = sorted({question.database_name for _, question in every})
-    sizes = {part: len(members) for part, members in parts(splits).items()}
-    report = AuditReport(str(data_dir), data_digest(data_dir), sizes, len(names))
-    done = 0
+    tagged = [(split, question) for split, questions in splits.items() for question in questions]
+    names = sorted({question.database_name for _, question in tagged})
+    counts = {key: len(members) for key, members in by_audience(splits).items()}
+    report = AuditReport(str(data_dir), data_digest(data_dir), counts, len(names))
     for name in names:
-        members = [(split, question) for split, question in every if question.database_name == name]
-        report.findings += _of_database(database_path(data_dir, name), members)
-        done += len(members)
-        progress(done, len(every))
-    report.findings += split_findings(Path(data_dir), splits)
-    report.wall_s = time.monotonic() - began
+        own = [(split, question) for split, question in tagged if question.database_name == name]
+        report.findings += _database_findings(database_path(data_dir, name), own)
+    report.findings += split_findings(data_dir, splits)
+    report.wall_s = time.monotonic() - started
     return report
 
 
-def _of_database(path: Path, members: Sequence[tuple[str, Question]]) -> list[Finding]:
+def _database_findings(path: Path, questions: Sequence[tuple[str, Question]]) -> Iterator[Finding]:
+    """Yield the findings on the questions of one database, each given with its split."""
     try:
         connection = open_readonly(path)
     except DatabaseLoadError as error:
-        return [
-            Finding("failing", split, question.question_id, question.database_name, error.message)
-            for split, question in members
-        ]
+        for split, question in questions:
+            name = question.database_name
+            yield Finding("failing", split, question.question_id, name, error.message)
+        return
     try:
-        return [
-            finding
-            for split, question in members
-            for finding in question_findings(split, question, connection)
-        ]
+        for split, question in questions:
+            yield from question_findings(split, question, connection)
     finally:
         connection.close()

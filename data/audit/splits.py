@@ -1,4 +1,4 @@
-"""Questions side by side: what one split gives away of another, and what a constant would win."""
+"""Findings on questions side by side: leaks between splits, and what a constant answer would win."""
 
 import difflib
 import hashlib
@@ -11,105 +11,105 @@ from pathlib import Path
 from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding
-from data.choose import normalised, skeleton
+from data.choose import TRAIN, normalised, skeleton
 from data.golds.execute import open_readonly
 from shared.dataset import Question, database_path, is_dev_question
 from shared.errors import DatabaseLoadError
 from shared.sqltext import quote_identifier
 
-TRAIN = "train"
-MAX_ANSWER_SHARE = 0.04  # of the questions of a part that one constant answer may be right for
-MAX_ANSWER_COUNT = 2  # what any part may have, however small
-# of two questions' words, values masked, from which on they are the same but for a word in twenty
-NEAR_RATIO = 0.95
-# of an unseen database's tables that one training database may have too, below it
-SHARED_TABLES = 0.5
+MAX_ANSWER_SHARE = 0.04  # of a split's questions that one constant answer may be right for
+MAX_ANSWER_COUNT = 2  # always allowed, however small the split
+NEAR_RATIO = 0.95  # likeness of two questions' words from which they are near-duplicates
+SHARED_TABLES = 0.5  # of an unseen database's tables that a training database may also have
 
 Splits = Mapping[str, Sequence[Question]]
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
 
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
-    """What is flagged on questions by their company."""
+    """Yield the findings on questions compared with others."""
     yield from _same_ids(splits)
     yield from _constants(splits)
-    asked = {
-        split: [_Asked(question) for question in questions] for split, questions in splits.items()
-    }
-    for split, questions in asked.items():
+    keyed = {split: [_Keyed(question) for question in splits[split]] for split in splits}
+    for split, questions in keyed.items():
         yield from _repeated(split, questions)
-    for one, other in combinations(asked, 2):
-        yield from _across(one, asked[one], other, asked[other])
-    yield from _dev_questions(splits)
+    for first, second in combinations(keyed, 2):
+        yield from _across(first, keyed[first], second, keyed[second])
+    for question in splits.get(TRAIN, []):
+        if is_dev_question(question.question_id):
+            detail = "results on it are published: train on others"
+            yield _finding("dev-question", TRAIN, question, detail)
     yield from _shared_databases(data_dir, splits)
 
 
-def parts(splits: Splits) -> dict[str, list[tuple[str, Question]]]:
-    """Part -> its questions with their split: train, and of every other split `seen` and `unseen`
-    (in training)."""
+def by_audience(splits: Splits) -> dict[str, list[tuple[str, Question]]]:
+    """Group the questions, each with its split, by what training sees of their databases.
+
+    Keys: `train`, and for every other split `<split>, seen` and `<split>, unseen`.
+    """
     known = {question.database_name for question in splits.get(TRAIN, [])}
-    found: dict[str, list[tuple[str, Question]]] = defaultdict(list)
+    groups: dict[str, list[tuple[str, Question]]] = defaultdict(list)
     for split, questions in splits.items():
         for question in questions:
             seen = "seen" if question.database_name in known else "unseen"
-            found[split if split == TRAIN else f"{split}, {seen}"].append((split, question))
-    return dict(found)
+            groups[split if split == TRAIN else f"{split}, {seen}"].append((split, question))
+    return dict(groups)
 
 
 def _same_ids(splits: Splits) -> Iterator[Finding]:
-    first: dict[str, str] = {}  # id -> the split that has it
+    first: dict[str, str] = {}  # id -> its first split
     for split, questions in splits.items():
         for question in questions:
             if question.question_id in first:
-                where = first[question.question_id]
-                yield _finding(
-                    "same-id", split, question, f"another question of split {where} has this id"
-                )
+                detail = f"another question of split {first[question.question_id]} has this id"
+                yield _finding("same-id", split, question, detail)
             first.setdefault(question.question_id, split)
 
 
 def _constants(splits: Splits) -> Iterator[Finding]:
-    for part, members in parts(splits).items():
+    for group, members in by_audience(splits).items():
         counts = Counter(repr(question.gold_answer) for _, question in members)
         most = max(MAX_ANSWER_COUNT, MAX_ANSWER_SHARE * len(members))
         for split, question in members:
-            if (count := counts[answer := repr(question.gold_answer)]) > most:
-                detail = f"{answer[:60]} is right for {count} of the {len(members)} questions of part {part}"
+            answer = repr(question.gold_answer)
+            if counts[answer] > most:
+                total = f"{counts[answer]} of the {len(members)} questions of {group}"
+                detail = f"{answer[:60]} is right for {total}"
                 yield _finding("guessable-constant", split, question, detail)
 
 
-class _Asked:
-    """A question with what it is compared by, each computed once."""
+class _Keyed:
+    """A question with the keys that it is compared by."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.text = " ".join(question.question_text.lower().split())
         self.words = re.findall(r"\w+|\?", _VALUE.sub("?", question.question_text.lower()))
-        self.gold = _spelled(question.gold_sql, normalised)
-        self.skeleton = _spelled(question.gold_sql, skeleton)
+        self.gold = _key(question.gold_sql, normalised)
+        self.skeleton = _key(question.gold_sql, skeleton)
 
-    def likeness(self, twin: "_Asked") -> tuple[str, str] | None:
-        """(flag, why) where `twin`, on the same database, asks the same or nearly so."""
+    def likeness(self, twin: "_Keyed") -> tuple[str, str] | None:
+        """Return (flag, why) if `twin`, on the same database, asks the same or nearly the same."""
         name = twin.question.question_id
         if self.text == twin.text:
             return "duplicate", f"the text of {name}"
         if self.gold == twin.gold:
             return "duplicate", f"the gold of {name}"
         if self.skeleton == twin.skeleton:
-            return "near-duplicate", f"the gold of {name} but for a literal"
+            return "near-duplicate", f"the gold of {name} except for a literal"
         matcher = difflib.SequenceMatcher(None, self.words, twin.words, autojunk=False)
-        # upper bounds first: they cost less
+        # the upper bounds first: they cost less
         bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
         if all(ratio() >= NEAR_RATIO for ratio in bounds):
             return "near-duplicate", f"nearly the words of {name}"
         return None
 
 
-def _repeated(split: str, questions: Sequence[_Asked]) -> Iterator[Finding]:
+def _repeated(split: str, questions: Sequence[_Keyed]) -> Iterator[Finding]:
     first: dict[tuple[str, str, str], str] = {}
-    for asked in questions:
-        question = asked.question
-        for kind, key in (("text", asked.text), ("gold", asked.gold)):
+    for keyed in questions:
+        question = keyed.question
+        for kind, key in (("text", keyed.text), ("gold", keyed.gold)):
             earlier = first.setdefault((kind, question.database_name, key), question.question_id)
             if earlier != question.question_id:
                 yield _finding("repeated", split, question, f"the {kind} of {earlier}")
@@ -117,34 +117,22 @@ def _repeated(split: str, questions: Sequence[_Asked]) -> Iterator[Finding]:
 
 
 def _across(
-    one: str, ours: Sequence[_Asked], other: str, theirs: Sequence[_Asked]
+    split: str, questions: Sequence[_Keyed], other: str, others: Sequence[_Keyed]
 ) -> Iterator[Finding]:
-    """Flags are put on the questions of the split `one`, which comes first (eval before train)."""
-    by_database: dict[str, list[_Asked]] = defaultdict(list)
-    for asked in theirs:
-        by_database[asked.question.database_name].append(asked)
-    for asked in ours:
-        found = [
-            hit
-            for twin in by_database[asked.question.database_name]
-            if (hit := asked.likeness(twin))
-        ]
-        if found:
-            flag, why = min(found, key=lambda hit: hit[0] != "duplicate")
-            yield _finding(flag, one, asked.question, f"{why} in split {other}")
-
-
-def _dev_questions(splits: Splits) -> Iterator[Finding]:
-    for question in splits.get(TRAIN, []):
-        if is_dev_question(question.question_id):
-            yield _finding(
-                "dev-question", TRAIN, question, "results on it are published: train on others"
-            )
+    """Yield findings on the questions of `split`, which comes first (eval before train)."""
+    by_database: dict[str, list[_Keyed]] = defaultdict(list)
+    for keyed in others:
+        by_database[keyed.question.database_name].append(keyed)
+    for keyed in questions:
+        twins = by_database[keyed.question.database_name]
+        hits = [hit for twin in twins if (hit := keyed.likeness(twin))]
+        if hits:
+            flag, why = min(hits, key=lambda hit: hit[0] != "duplicate")
+            yield _finding(flag, split, keyed.question, f"{why} in split {other}")
 
 
 def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
-    """Finds unseen databases that are a training database under another name: equal bytes, or most
-    tables equal."""
+    """Yield findings on unseen databases with the bytes or most tables of a training database."""
     known = sorted({question.database_name for question in splits.get(TRAIN, [])})
     prints = {db_id: _fingerprint(database_path(data_dir, db_id)) for db_id in known}
     for split, questions in splits.items():
@@ -155,38 +143,31 @@ def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
                 if digest == twin_digest:
                     why = f"the file of the training database {twin}"
                 elif tables and shared > SHARED_TABLES * len(tables):
-                    why = f"{shared} of its {len(tables)} tables have the names and columns of those of {twin}"
+                    count = f"{shared} of its {len(tables)} tables"
+                    why = f"{count} have the names and columns of tables of {twin}"
                 else:
                     continue
-                touched = [question for question in questions if question.database_name == db_id]
-                yield from (
-                    _finding("shared-database", split, question, why) for question in touched
-                )
+                for question in questions:
+                    if question.database_name == db_id:
+                        yield _finding("shared-database", split, question, why)
 
 
 def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
-    """A file's SHA-256, and its tables, each as its name and its sorted column names; none where it
-    can't be read."""
+    """Return a file's SHA-256 and its tables, each as its name and its sorted column names.
+
+    A database that cannot be read has its path as digest and no tables.
+    """
     try:
         connection = open_readonly(path)
     except DatabaseLoadError:
         return str(path), frozenset()
     try:
-        names = [
-            str(name)
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        ]
-        tables = {
-            (
-                name.lower(),
-                *sorted(
-                    str(row[1]).lower()
-                    for row in connection.execute(f"PRAGMA table_info({quote_identifier(name)})")
-                ),
-            )
-            for name in names
-            if not name.startswith("sqlite_")
-        }
+        tables = set()
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            if not str(name).startswith("sqlite_"):
+                info = connection.execute(f"PRAGMA table_info({quote_identifier(str(name))})")
+                columns = sorted(str(row[1]).lower() for row in info)
+                tables.add((str(name).lower(), *columns))
     finally:
         connection.close()
     return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
@@ -196,8 +177,8 @@ def _finding(flag: str, split: str, question: Question, detail: str) -> Finding:
     return Finding(flag, split, question.question_id, question.database_name, detail)
 
 
-def _spelled(sql: str, spell: Callable[[str], str]) -> str:
+def _key(sql: str, canonical: Callable[[str], str]) -> str:
     try:
-        return spell(sql)
+        return canonical(sql)
     except (SqlglotError, RecursionError):
         return sql

@@ -1,1 +1,1 @@
-"""Data sets of others, brought into SQLEnv's format: one file a source."""
+"""Importers of public data sets, one module each."""

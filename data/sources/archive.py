@@ -1,4 +1,4 @@
-"""Unpacks what an import needs of a zip file, and nothing outside its target."""
+"""Unpack the files of a zip archive that an import needs, and nothing outside the target folder."""
 
 import lzma
 import shutil
@@ -10,9 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from shared.errors import DataError
 
-WANTED = (".json", ".sqlite", ".txt", ".md")
-# the second: copies of databases for Spider's hidden test set
-IGNORED = {"__MACOSX", "test_database"}
+SUFFIXES = (".json", ".sqlite", ".txt", ".md")
+IGNORED = {"__MACOSX", "test_database"}  # the latter: copies for Spider's hidden test set
+# RuntimeError: encrypted; zlib's and lzma's: damage found before the checksum is checked
+DAMAGE = (
+    zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 
 
 def unpack(
@@ -20,11 +23,12 @@ def unpack(
     target: Path,
     *,
     max_bytes: int,
-    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> None:
-    """Unpacks `archive` under `target`. Raises `DataError`: not a zip, damaged, a path that leads
-    out, or too large."""
-    again = f"remove {archive} and fetch it again"
+    """Unpack `archive` under `target`; `progress` gets (bytes done, bytes in all).
+
+    Raises `DataError`: not a zip, damaged, too large, or a path that leads outside.
+    """
     try:
         with zipfile.ZipFile(archive) as packed:
             members = [member for member in packed.infolist() if _wanted(member, archive)]
@@ -41,42 +45,32 @@ def unpack(
                     shutil.copyfileobj(source, file, 1 << 20)
                 done += member.file_size
                 progress(done, total)
-    # RuntimeError: encrypted; zlib's and lzma's own errors: damage that the decompressor meets
-    # before the checksum
-    except (
-        zipfile.BadZipFile,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
-        raise DataError(f"{archive} is no usable zip file: {error}; {again}") from error
+    except DAMAGE as error:
+        raise DataError(
+            f"{archive} is not a usable zip file: {error}; remove it and fetch it again"
+        ) from error
 
 
 def _wanted(member: zipfile.ZipInfo, archive: Path) -> bool:
     path = _safe_path(member, archive)
-    return not member.is_dir() and path.suffix in WANTED and not IGNORED.intersection(path.parts)
+    return not member.is_dir() and path.suffix in SUFFIXES and not IGNORED.intersection(path.parts)
 
 
 def _safe_path(member: zipfile.ZipInfo, archive: Path) -> PurePosixPath:
     path = PurePosixPath(member.filename.replace("\\", "/"))
     drive = ":" in next(iter(path.parts), "")  # `./` has no parts
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or drive
-        or stat.S_ISLNK(member.external_attr >> 16)
-    ):
+    link = stat.S_ISLNK(member.external_attr >> 16)
+    if path.is_absolute() or ".." in path.parts or drive or link:
         raise DataError(
-            f"{archive} holds the path {member.filename!r}, which leads out of it: not unpacked"
+            f"{archive} holds the path {member.filename!r}, which leads outside: not unpacked"
         )
     return path
 
 
 def find_root(folder: Path, marker: str) -> Path:
-    """The shallowest directory at or below `folder` that holds `marker`, or `DataError`."""
-    found = sorted(folder.rglob(marker), key=lambda path: (len(path.parts), path))
-    if not found:
-        raise DataError(f"the archive holds no {marker}, so it is not this data set")
-    return found[0].parent
+    """Return the shallowest directory at or below `folder` that holds `marker`, or raise
+    `DataError`."""
+    paths = sorted(folder.rglob(marker), key=lambda path: (len(path.parts), path))
+    if not paths:
+        raise DataError(f"the archive holds no {marker}: it is not this data set")
+    return paths[0].parent

@@ -1,13 +1,12 @@
-"""`python -m data import ...` and `python -m data fetch ...`."""
+"""`python -m data import` and `python -m data fetch`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -22,29 +21,25 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from data.cli import errors, fail, output, reporting_errors, say, warn
 from data.sources.report import ImportReport
-from shared.errors import SQLEnvError
 
-import_app = typer.Typer(
-    no_args_is_help=True, help="Bring a data set of others into SQLEnv's format."
-)
-fetch_app = typer.Typer(no_args_is_help=True, help="Download a data set of others, then import it.")
+import_app = typer.Typer(no_args_is_help=True, help="Convert a public data set to SQLEnv's format.")
+fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set and import it.")
 
-_console = Console()
-_errors = Console(stderr=True)
-
-Out = Annotated[Path, typer.Option(help="The data directory to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace OUT even if no import made it.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
+]
 
 
 @import_app.callback()
 def _import() -> None:
-    """A callback, so that the one command keeps its name."""
+    """Keep the name of the only command."""
 
 
 @fetch_app.callback()
 def _fetch() -> None:
-    """Likewise."""
+    """Keep the name of the only command."""
 
 
 @import_app.command("spider")
@@ -53,29 +48,28 @@ def import_spider_command(
         Path,
         typer.Argument(help="Spider's folder, with database/, train_spider.json and dev.json."),
     ],
-    out: Out,
+    out: Annotated[Path, typer.Option(help="Data directory to write.")],
     force: Force = False,
 ) -> None:
-    """Execute every gold of Spider and keep the questions with one answer that fits what an agent
-    sees."""
-    # here: it loads SQLite and sqlglot, which --help needs not
+    """Import Spider: execute every gold and keep the questions with one answer that fits."""
+    # here: it loads SQLite and sqlglot, which --help does not need
     from data.sources.spider import import_spider
 
-    with _errors_shown(), _bars() as bar:
+    with reporting_errors(), _progress_bars() as bar:
         report = import_spider(directory, out, force=force, progress=bar("running the golds"))
-    _tell(report, out)
+    _show(report, out)
 
 
 @fetch_app.command("spider")
 def fetch_spider_command(
     out: Annotated[
-        Path | None, typer.Option(help="The data directory to write; default: in the cache.")
+        Path | None, typer.Option(help="Data directory to write.", show_default="in the cache")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Another place of the archive; default: SQLENV_SPIDER_URL.")
+        str | None, typer.Option(help="URL of the archive.", show_default="SQLENV_SPIDER_URL")
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option(help="The archive's SHA-256, checked before it is unpacked.")
+        str | None, typer.Option(help="SHA-256 of the archive, checked before unpacking.")
     ] = None,
     force: Force = False,
 ) -> None:
@@ -87,49 +81,26 @@ def fetch_spider_command(
         settings = DataSettings()
     except ValidationError as error:
         first = error.errors()[0]
-        fail(ValueError(f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}: {first['msg']}"))
-    place = out or settings.cache_dir / "spider"
-    with _errors_shown(), _bars() as bar:
-        fetched = fetch_spider(
-            place, settings, url=url, sha256=sha256, force=force, progress=bar, notice=_warn
+        fail(f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}: {first['msg']}")
+    out = out or settings.cache_dir / "spider"
+    with reporting_errors(), _progress_bars() as bar:
+        result = fetch_spider(
+            out, settings, url=url, sha256=sha256, force=force, progress=bar, notice=warn
         )
-    _tell(fetched.report, place)
-    _say(f"The archive is kept at {fetched.archive}; SHA-256 {fetched.sha256}")
-    if not fetched.checked:
-        _say(
-            f"Nothing vouches for that checksum: pin it with SQLENV_SPIDER_SHA256={fetched.sha256} or --sha256"
+    _show(result.report, out)
+    say(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
+    if not result.checked:
+        say(
+            "The checksum was not verified: to pin it, "
+            f"set SQLENV_SPIDER_SHA256={result.sha256} or pass --sha256"
         )
 
 
-def _tell(report: ImportReport, out: Path) -> None:
-    report.show(_console)
-    _say(
-        f"{report.kept:,} questions on {report.databases} databases in {report.wall_s:.1f} s: {out}"
-    )
-    _say(f"Train on it with: make train DATA={out}")
-
-
-def _say(line: str) -> None:
-    _console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _warn(line: str) -> None:
-    _errors.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _errors_shown() -> Iterator[None]:
-    """An error of ours or of the file system is one line and exit status 1."""
-    try:
-        yield
-    except (SQLEnvError, OSError) as error:
-        fail(error)
-
-
-def fail(error: Exception) -> NoReturn:
-    """Prints the error and exits with 1."""
-    _errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
+def _show(report: ImportReport, out: Path) -> None:
+    report.show(output)
+    counts = f"{report.kept:,} questions on {report.databases} databases"
+    say(f"Wrote {counts} to {out} in {report.wall_s:.1f} s")
+    say(f"Train on it with: make train DATA={out}")
 
 
 class _Amount(ProgressColumn):
@@ -137,11 +108,9 @@ class _Amount(ProgressColumn):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bytes, self._speed, self._rows = (
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            MofNCompleteColumn(),
-        )
+        self._bytes = DownloadColumn()
+        self._speed = TransferSpeedColumn()
+        self._rows = MofNCompleteColumn()
 
     def render(self, task: Task) -> Text:
         if task.description == "running the golds":
@@ -150,8 +119,8 @@ class _Amount(ProgressColumn):
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str], Callable[[int, int | None], None]]]:
-    """`bar(phase)` begins a progress bar on stderr and returns what moves it."""
+def _progress_bars() -> Iterator[Callable[[str], Callable[[int, int | None], None]]]:
+    """Yield `bar(phase)`, which starts a progress bar on stderr and returns its callback."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -159,10 +128,10 @@ def _bars() -> Iterator[Callable[[str], Callable[[int, int | None], None]]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_errors, transient=True) as shown:
+    with Progress(*columns, console=errors, transient=True) as bars:
 
-        def begin(phase: str) -> Callable[[int, int | None], None]:
-            task = shown.add_task(phase, total=None)
-            return lambda done, total: shown.update(task, completed=done, total=total)
+        def start(phase: str) -> Callable[[int, int | None], None]:
+            task = bars.add_task(phase, total=None)
+            return lambda done, total: bars.update(task, completed=done, total=total)
 
-        yield begin
+        yield start

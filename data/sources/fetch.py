@@ -1,4 +1,4 @@
-"""Downloads Spider's archive, unpacks it and imports it."""
+"""Download Spider's archive, unpack it and import it."""
 
 import tempfile
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from pathlib import Path
 from data.settings import DataSettings
 from data.sources.archive import find_root, unpack
 from data.sources.download import Progress, download
-from data.sources.landing import check_place
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
+from data.sources.staging import check_out
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """`sha256` is what the archive has; `checked` says whether it was compared with a given one."""
+class FetchResult:
+    """A finished fetch. `checked`: whether `sha256` was compared with a given checksum."""
 
     archive: Path
     sha256: str
@@ -25,8 +25,7 @@ class Fetched:
 
 
 def archive_path(settings: DataSettings, url: str) -> Path:
-    """Where the archive of `url` is kept: one place for each URL, so that another URL never passes
-    for it."""
+    """Return where the archive of `url` is kept, a different file for each URL."""
     return settings.cache_dir / f"spider-{digest_of(url.encode()).hexdigest()[:12]}.zip"
 
 
@@ -37,19 +36,19 @@ def fetch_spider(
     url: str | None = None,
     sha256: str | None = None,
     force: bool = False,
-    progress: Callable[[str], Progress] = lambda _phase: lambda _done, _all: None,
+    progress: Callable[[str], Progress] = lambda _phase: lambda _done, _total: None,
     notice: Callable[[str], None] = lambda _line: None,
-) -> Fetched:
-    """Makes `out` from the official archive. Raises `DataError`.
+) -> FetchResult:
+    """Write the data directory `out` from the official archive. Raises `DataError`.
 
-    `progress(phase)` is asked for a callback at each phase; `notice` is told of each broken
-    transfer that is retried.
+    `progress(phase)` returns the callback of each phase; `notice` gets the reason of each transfer
+    that failed.
     """
     url = url or settings.spider_url
     expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
     archive = archive_path(settings, url)
-    check_place(out, archive, force=force)
-    found = download(
+    check_out(out, archive, force=force)
+    actual = download(
         url,
         archive,
         sha256=expected,
@@ -67,6 +66,6 @@ def fetch_spider(
         )
         root = find_root(Path(folder), "train_spider.json")
         report = import_spider(
-            root, out, force=force, progress=progress("running the golds"), named=url
+            root, out, force=force, progress=progress("running the golds"), source_name=url
         )
-    return Fetched(archive, found, expected is not None, report)
+    return FetchResult(archive, actual, expected is not None, report)

@@ -1,11 +1,11 @@
-"""How hard a query is by Spider's own rules, counted on sqlglot's tree, and which tables it reads.
+"""The difficulty of a query by Spider's own rules, on sqlglot's tree, and the tables it reads.
 
 Spider's evaluator counts three kinds of component of the outermost query and maps the counts to
 easy, medium, hard and extra; the last two are `hard` here. It counts NOT before a condition, and
 AND or OR between HAVING conditions, as aggregates, and aggregates inside HAVING not at all: so does
 this. It is an approximation because the original has its own grammar, without CASE, WITH, windows
-and functions: here what is inside them counts like any other expression, and a WITH table as a
-nested query.
+and functions: here their content counts like any other expression, and a WITH table as a nested
+query.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from sqlglot import exp
 
 from shared.order_by import parse_query
 
-Level = Literal["easy", "medium", "hard"]
+Difficulty = Literal["easy", "medium", "hard"]
 
 
-def difficulty_of(sql: str) -> Level:
-    """Spider's hardness of `sql`, extra counted as hard. Raises sqlglot's errors."""
+def difficulty_of(sql: str) -> Difficulty:
+    """Return Spider's hardness of `sql`, extra counted as hard. Raises sqlglot's errors."""
     query = parse_query(sql)
     return rate(*count_components(query))
 
 
-def rate(plain: int, nested: int, others: int) -> Level:
-    """Spider's table of limits: `plain` are its component 1 counts, `nested` its component 2."""
+def rate(plain: int, nested: int, others: int) -> Difficulty:
+    """Return the difficulty for counts of Spider's component 1 (plain), 2 (nested) and others."""
     if nested == 0 and plain <= 1 and others == 0:
         return "easy"
     if nested == 0 and ((others <= 2 and plain <= 1) or (plain <= 2 and others < 2)):
@@ -34,8 +34,7 @@ def rate(plain: int, nested: int, others: int) -> Level:
 
 
 def count_components(query: exp.Query) -> tuple[int, int, int]:
-    """`(plain, nested, others)` of the outermost query; of a UNION and its kin, of its first
-    branch.
+    """Return (plain, nested, others) of the outermost query; of a UNION, of its first branch.
 
     plain: WHERE, GROUP BY, ORDER BY, LIMIT, each join, each OR, each LIKE. nested: each subquery in
     a condition, and one for UNION, INTERSECT or EXCEPT. others: one for each of aggregates, output
@@ -69,8 +68,7 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
 
 
 def tables_of(sql: str, known: list[str]) -> list[str]:
-    """Tables that `sql` reads, in order of first mention, spelt as in `known` (the database's own
-    names)."""
+    """Return the tables that `sql` reads, by first mention, spelt as in `known`."""
     query = parse_query(sql)
     spelling = {name.lower(): name for name in known}
     made = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
@@ -79,7 +77,7 @@ def tables_of(sql: str, known: list[str]) -> list[str]:
 
 
 def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """`node` and what is below it; a subquery is met but not entered, and met once."""
+    """Yield `node` and what is below it; subqueries are yielded but not entered."""
     for below in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery)):
         yield cast(exp.Expression, below)
 
@@ -89,7 +87,7 @@ def _holds_aggregate(node: exp.Expression) -> bool:
 
 
 def _leaves(condition: exp.Expression) -> Iterator[exp.Expression]:
-    """The conditions that AND and OR join."""
+    """Yield the conditions that AND and OR join."""
     inner = condition.unnest()
     if isinstance(inner, exp.And | exp.Or):
         yield from _leaves(inner.left)

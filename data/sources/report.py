@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-REPORT_NAME = "import_report.json"  # also marks a directory as an import's output
-SHOWN_PROBLEMS = 20
+REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
+MAX_SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """One row that was left out."""
+    """A row that was left out."""
 
     question_id: str
     split: str
@@ -26,18 +26,18 @@ class Dropped:
 
 @dataclass
 class SplitCount:
-    """Of one split: rows read, rows kept, and how the kept ones divide."""
+    """Rows of one split: read, kept and dropped."""
 
     rows: int = 0
     kept: int = 0
-    difficulty: Counter[str] = field(default_factory=Counter)
-    answer_type: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+    difficulty: Counter[str] = field(default_factory=Counter)  # of the kept ones
+    answer_type: Counter[str] = field(default_factory=Counter)  # of the kept ones
 
 
 @dataclass
 class ImportReport:
-    """`problems` are one line each and name a file, a database or a row; `wall_s` is in seconds."""
+    """The outcome of an import. Each of `problems` is one line on a file, a database or a row."""
 
     source: str
     path: str
@@ -48,6 +48,7 @@ class ImportReport:
     wall_s: float = 0.0
 
     def drop(self, item: Dropped) -> None:
+        """Record a dropped row."""
         self.splits[item.split].dropped[item.reason] += 1
         self.dropped.append(item)
 
@@ -56,58 +57,57 @@ class ImportReport:
         return sum(split.kept for split in self.splits.values())
 
     def to_json(self) -> dict[str, Any]:
+        """Return the content of the report file."""
+        splits = {
+            name: {
+                "rows": split.rows,
+                "kept": split.kept,
+                "dropped": dict(split.dropped.most_common()),
+                "difficulty": dict(split.difficulty.most_common()),
+                "answer_type": dict(split.answer_type.most_common()),
+            }
+            for name, split in self.splits.items()
+        }
         return {
             "source": self.source,
             "path": self.path,
             "databases": self.databases,
             "wall_s": round(self.wall_s, 2),
-            "splits": {
-                name: {
-                    "rows": split.rows,
-                    "kept": split.kept,
-                    "dropped": dict(split.dropped.most_common()),
-                    "difficulty": dict(split.difficulty.most_common()),
-                    "answer_type": dict(split.answer_type.most_common()),
-                }
-                for name, split in self.splits.items()
-            },
+            "splits": splits,
             "problems": self.problems,
             "dropped": [vars(item) for item in self.dropped],
         }
 
     def write(self, directory: Path) -> None:
-        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
-        # a broken row may name half a surrogate pair: the escape is JSON's own
-        (directory / REPORT_NAME).write_text(
-            text + "\n", encoding="utf-8", errors="backslashreplace"
-        )
+        """Write the report file."""
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
+        # a broken row may contain half a surrogate pair: the escape is JSON's own
+        (directory / REPORT_NAME).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def show(self, console: Console) -> None:
-        """Prints the table of rows by split and reason, then the problems."""
-        names = list(self.splits)
+        """Print a table of the rows by split and reason, then the problems."""
         table = Table(title=f"{self.source}: questions kept and dropped", title_justify="left")
         table.add_column("")
-        for name in names:
+        for name in self.splits:
             table.add_column(name, justify="right")
+        splits = list(self.splits.values())
 
         def row(label: str, cells: list[int]) -> None:
             table.add_row(label, *(f"{cell:,}" if cell else "-" for cell in cells))
 
-        splits = [self.splits[name] for name in names]
         row("rows read", [split.rows for split in splits])
         table.add_section()
-        for reason in dict.fromkeys(
-            reason for split in splits for reason, _n in split.dropped.most_common()
-        ):
+        reasons = [reason for split in splits for reason, _ in split.dropped.most_common()]
+        for reason in dict.fromkeys(reasons):
             row(f"dropped: {reason}", [split.dropped[reason] for split in splits])
         table.add_section()
         row("kept", [split.kept for split in splits])
-        for level in ("easy", "medium", "hard"):
-            row(f"  {level}", [split.difficulty[level] for split in splits])
+        for difficulty in ("easy", "medium", "hard"):
+            row(f"  {difficulty}", [split.difficulty[difficulty] for split in splits])
         for kind in ("integer", "float", "string", "list", "table"):
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
-        for problem in self.problems[:SHOWN_PROBLEMS]:
+        for problem in self.problems[:MAX_SHOWN_PROBLEMS]:
             console.print(f"problem: {problem}", markup=False, highlight=False, soft_wrap=True)
-        if len(self.problems) > SHOWN_PROBLEMS:
-            console.print(f"... and {len(self.problems) - SHOWN_PROBLEMS:,} more in {REPORT_NAME}")
+        if (hidden := len(self.problems) - MAX_SHOWN_PROBLEMS) > 0:
+            console.print(f"... and {hidden:,} more in {REPORT_NAME}")

@@ -1,15 +1,17 @@
-"""Imports Spider (Yu et al., 2018) from its own layout, keeping the questions whose gold has one
-answer that fits.
+"""Import Spider (Yu et al., 2018) from its own layout; keep questions with one answer that fits.
 
-    DIR/database/<db_id>/<db_id>.sqlite     DIR/tables.json
-    DIR/train_spider.json [DIR/train_others.json] -> questions_train.json     DIR/dev.json -> questions_eval.json
+    DIR/database/<db_id>/<db_id>.sqlite
+    DIR/tables.json
+    DIR/train_spider.json [DIR/train_others.json]  -> questions_train.json
+    DIR/dev.json                                   -> questions_eval.json
 
 A question's id is its file and row (`spider-dev-0012` is row 12 of dev.json, counted from 0), so
-that it stays the same whatever else is dropped.
+that it does not depend on which rows are dropped.
 """
 
 import json
 import re
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,28 +24,28 @@ from sqlglot.errors import SqlglotError
 
 from data.golds.execute import GoldRejected, open_readonly, run_gold
 from data.sources.hardness import difficulty_of, tables_of
-from data.sources.landing import check_place, copy_database, landing
 from data.sources.report import Dropped, ImportReport, SplitCount
+from data.sources.staging import check_out, staged
 from shared.dataset import SPIDER_DEV_PREFIX, Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
-# file -> (split, how the ids of its rows begin)
+# file -> (split, prefix of its rows' ids)
 FILES = {
     "train_spider.json": ("train", "spider-train-"),
     "train_others.json": ("train", "spider-others-"),
     "dev.json": ("eval", SPIDER_DEV_PREFIX),
 }
 OPTIONAL = {"train_others.json"}
-MAX_NAMED_ROWS = 1_000  # problems named one by one; beyond, the counts in the table tell
-# quick_check's own words
-DECLARES_DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
+MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only counted
+# what lines of PRAGMA quick_check start with if the file is damaged
+DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
 
 Progress = Callable[[int, int], None]  # (rows done, rows in all)
 
 
 @dataclass(frozen=True)
 class SpiderRow:
-    """One row of a questions file, checked for its keys."""
+    """One row of a questions file, with all keys checked."""
 
     question_id: str
     split: str
@@ -57,62 +59,58 @@ def import_spider(
     out: Path,
     *,
     force: bool = False,
-    named: str | None = None,
-    progress: Progress = lambda _done, _all: None,
+    source_name: str | None = None,
+    progress: Progress = lambda _done, _total: None,
 ) -> ImportReport:
-    """Writes `out` as a data directory (shared.dataset) with `import_report.json`, and returns that
-    report.
+    """Write `out` as a data directory with `import_report.json`, and return that report.
 
-    What is missing, corrupt or malformed is named in the report and the rest goes on. Raises
-    `DataError` where `source` or `out` can't be used, or where no question is left; then `out` is
-    as it was. `named` is what the report calls the source.
+    The report lists what is missing, corrupt or malformed, and the import continues with the rest;
+    it calls the source `source_name`. Raises `DataError` if `source` or `out` cannot be used or no
+    question is left; then `out` is unchanged.
     """
-    source, out = Path(source), Path(out)
     if not source.is_dir():
         raise DataError(
-            f"no directory at {source}; it must hold Spider's database/, train_spider.json and dev.json"
+            f"no directory at {source}: name Spider's folder, with database/, train_spider.json "
+            "and dev.json"
         )
-    check_place(out, source, force=force)
+    check_out(out, source, force=force)
     started = time.perf_counter()
-    report = ImportReport("spider", named or str(source.resolve()))
+    report = ImportReport("spider", source_name or str(source.resolve()))
     rows = [row for name in FILES for row in _read_questions(source / name, report)]
     schema = _read_schema(source / "tables.json", report)
     kept = _convert(source, rows, schema, report, progress)
     if not kept:
-        raise DataError(f"nothing in {source} can be used:\n" + "\n".join(_why_nothing(report)))
-    with landing(out) as made:
+        raise DataError(f"no usable question in {source}:\n" + "\n".join(_why_nothing(report)))
+    with staged(out) as folder:
         for split in dict.fromkeys(row.split for row in rows):
-            chosen = [
-                kept[row.question_id]
-                for row in rows
-                if row.split == split and row.question_id in kept
-            ]
-            if chosen:
-                _write_questions(questions_path(made, split), chosen)
+            ids = [row.question_id for row in rows if row.split == split]
+            questions = [kept[question_id] for question_id in ids if question_id in kept]
+            if questions:
+                _write_questions(questions_path(folder, split), questions)
             else:
-                report.problems.append(
-                    f"no {split} question is left, so there is no questions_{split}.json"
-                )
+                report.problems.append(f"no {split} question is left: no questions_{split}.json")
         names = sorted({question.database_name for question in kept.values()})
         for name in names:
-            copy_database(_database_file(source, name), database_path(made, name))
+            target = database_path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_database_file(source, name), target)  # without its permissions
         report.databases = len(names)
         report.wall_s = time.perf_counter() - started
-        report.write(made)
+        report.write(folder)
     return report
 
 
 def _why_nothing(report: ImportReport) -> list[str]:
     reasons = [
-        f"{split}: {reason}: {n}"
-        for split, c in report.splits.items()
-        for reason, n in c.dropped.most_common()
+        f"{split}: {reason}: {count}"
+        for split, counts in report.splits.items()
+        for reason, count in counts.dropped.most_common()
     ]
     return [*report.problems[:10], *reasons] or ["it holds no question"]
 
 
 def _read_json(path: Path, report: ImportReport) -> list[Any]:
-    """The array in `path`; anything else is a problem and an empty list."""
+    """Return the array in `path`; anything else is a problem and an empty list."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -120,7 +118,7 @@ def _read_json(path: Path, report: ImportReport) -> list[Any]:
             report.problems.append(f"{path} is missing")
         return []
     except OSError as error:
-        report.problems.append(f"can't read {path}: {error.strerror}")
+        report.problems.append(f"cannot read {path}: {error.strerror}")
         return []
     except (ValueError, RecursionError) as error:  # not JSON, or not UTF-8, or nested too deeply
         report.problems.append(f"{path} is not JSON: {error}")
@@ -158,26 +156,25 @@ def _row_fault(raw: Any) -> str | None:
         if not _is_plain(raw[key]):
             return f"'{key}' holds a NUL or half a surrogate pair"
     if Path(raw["db_id"]).name != raw["db_id"] or raw["db_id"].startswith("."):
-        return f"{raw['db_id']!r} can't be a database's name"
+        return f"{raw['db_id']!r} is not a valid database name"
     return None
 
 
 def _is_plain(text: str) -> bool:
-    """Whether `text` can be written as UTF-8 and handed to SQLite; JSON can spell more."""
+    """Return whether `text` is valid in UTF-8 and SQLite; JSON allows more."""
     return not re.search("[\0\ud800-\udfff]", text)
 
 
 def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
-    """Database -> its tables, as tables.json declares them."""
+    """Return the tables of each database, as tables.json declares them."""
     schema = {}
     for number, raw in enumerate(_read_json(path, report)):
         match raw:
             case {"db_id": str(db_id), "table_names_original": list(names)}:
                 schema[db_id] = [str(name).encode("utf-8", "replace").decode() for name in names]
             case _:
-                report.problems.append(
-                    f"{path.name} row {number}: no 'db_id' or no 'table_names_original'"
-                )
+                fault = "no 'db_id' or no 'table_names_original'"
+                report.problems.append(f"{path.name} row {number}: {fault}")
     return schema
 
 
@@ -188,7 +185,7 @@ def _convert(
     report: ImportReport,
     progress: Progress,
 ) -> dict[str, Question]:
-    """question_id -> question, for the rows that can be used. One database is open at a time."""
+    """Return the usable questions by id. One database is open at a time."""
     by_database: dict[str, list[SpiderRow]] = defaultdict(list)
     for row in rows:
         by_database[row.database].append(row)
@@ -200,13 +197,11 @@ def _convert(
         except DatabaseLoadError as error:
             report.problems.append(f"{error.message}; {len(group)} questions need it")
             for row in group:
-                report.drop(
-                    Dropped(row.question_id, row.split, name, "unusable database", error.message)
-                )
+                _drop(report, row, "unusable database", error.message)
         else:
-            if absent := _absent_tables(schema.get(name, []), tables):
+            if missing := _missing_tables(schema.get(name, []), tables):
                 report.problems.append(
-                    f"{name}: tables.json names tables that the file lacks: {', '.join(absent)}"
+                    f"{name}: tables.json names tables that the file lacks: {', '.join(missing)}"
                 )
             for row in group:
                 if (question := _convert_row(connection, row, tables, report)) is not None:
@@ -233,13 +228,10 @@ def _convert_row(
             tables_involved=tables_of(row.sql, tables),
         )
     except GoldRejected as error:
-        report.drop(
-            Dropped(row.question_id, row.split, row.database, str(error.reason), error.detail)
-        )
+        _drop(report, row, str(error.reason), error.detail)
         return None
     except (SqlglotError, RecursionError) as error:
-        detail = str(error).splitlines()[0]
-        report.drop(Dropped(row.question_id, row.split, row.database, "unparsed", detail))
+        _drop(report, row, "unparsed", str(error).splitlines()[0])
         return None
     count = report.splits[row.split]
     count.kept += 1
@@ -248,7 +240,11 @@ def _convert_row(
     return question
 
 
-def _absent_tables(declared: list[str], present: list[str]) -> list[str]:
+def _drop(report: ImportReport, row: SpiderRow, reason: str, detail: str) -> None:
+    report.drop(Dropped(row.question_id, row.split, row.database, reason, detail))
+
+
+def _missing_tables(declared: list[str], present: list[str]) -> list[str]:
     known = {name.lower() for name in present}
     return [
         name
@@ -262,18 +258,21 @@ def _database_file(source: Path, name: str) -> Path:
 
 
 def _open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
-    """A read-only connection and its tables' and views' names, or `DatabaseLoadError` where the
-    file is damaged."""
+    """Open a database; return it with the names of its tables and views.
+
+    Raises `DatabaseLoadError` if the file is damaged.
+    """
     connection = open_readonly(path)
     try:
         lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
         names = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+            "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
         ).fetchall()
     except (apsw.Error, UnicodeDecodeError) as error:
         connection.close()
         raise DatabaseLoadError(f"{path} is corrupt: {error}") from error
-    damage = [line for line in lines if line.startswith(DECLARES_DAMAGE)]
+    damage = [line for line in lines if line.startswith(DAMAGE)]
     if damage:
         connection.close()
         raise DatabaseLoadError(f"{path} is corrupt: {' '.join(damage[0].split())[:200]}")

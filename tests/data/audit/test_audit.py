@@ -1,4 +1,4 @@
-"""`python -m data audit`: every flag is raised where it must be, and on nothing that ships."""
+"""`python -m data audit`: every flag is raised where due, and on none of the shipped data."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from data.__main__ import app
-from data.audit import FLAGS, AuditReport, Level, audit
-from data.audit.golds import said_number
+from data.audit import FLAGS, AuditReport, Severity, audit
+from data.audit.golds import states_number
 from data.golds.execute import GoldResult
 from data.sources.spider import import_spider
 from shared.errors import QuestionLoadError
@@ -92,13 +92,11 @@ def flags_of(report: AuditReport) -> dict[str, set[str]]:
 
 
 def test_what_ships_is_clean() -> None:
-    seen: list[tuple[int, int]] = []
-    report = audit(SHIPPED, lambda done, total: seen.append((done, total)))
+    report = audit(SHIPPED)
     assert report.errors == []
     assert report.clean
-    assert report.parts == {"train": 656, "eval, seen": 184, "eval, unseen": 310}
+    assert report.questions == {"train": 656, "eval, seen": 184, "eval, unseen": 310}
     assert report.databases == 13
-    assert seen[-1] == (1150, 1150)
     # what is noted is little: an answer of 1, or a column that is mostly one value
     assert {finding.flag for finding in report.findings} == {"guessable-one", "guessable-mode"}
     assert len(report.findings) == 6
@@ -112,7 +110,7 @@ def test_each_flag_is_raised_where_it_must_be_and_alone(tmp_path: Path, flag: st
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
     name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
     assert flags_of(report) == {name: {flag}}
-    assert report.clean is (FLAGS[flag][0] is Level.NOTE)
+    assert report.clean is (FLAGS[flag][0] is Severity.NOTE)
     assert report.findings[0].detail
 
 
@@ -122,7 +120,7 @@ def test_every_flag_is_tried_here() -> None:
     assert set(FLAGGED) | company == set(FLAGS)
 
 
-def test_a_constant_that_wins_too_often_is_flagged_in_its_part(tmp_path: Path) -> None:
+def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:
     def counting(number: int, answer: int) -> dict[str, Any]:
         text = f"How many of day number {'x' * (number + 1)}?"
         return ask(
@@ -134,7 +132,7 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_part(tmp_path: Path) -
     assert {finding.question_id for finding in report.findings if finding.flag == "guessable-constant"} == {
         "train-0", "train-1", "train-2",
     }  # fmt: skip
-    assert "77 is right for 3 of the 60 questions of part train" in report.findings[-1].detail
+    assert "77 is right for 3 of the 60 questions of train" in report.findings[-1].detail
     # 3 of 80 is below 4 %
     train = [counting(number, 77 if number < 3 else 200 + number) for number in range(80)]
     assert audit(write(tmp_path / "b", train, [])).clean
@@ -186,16 +184,16 @@ def test_a_database_that_is_not_there_is_a_finding_on_each_of_its_questions(tmp_
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "said"),
+    ("text", "answer", "stated"),
     [
         ("Days over 1,200.5?", 1200.5, True), ("The twelve months?", 12, True), ("Below -3?", -3, True),
         ("Above 3?", 3.0, True), ("In 2013?", 13, False), ("Version 1.12?", 12, False), ("B12?", 12, False),
         ("Of 30?", "30", False), ("Some?", 4, False),
     ],
 )  # fmt: skip
-def test_which_numbers_a_question_says(text: str, answer: Any, said: bool) -> None:
+def test_which_numbers_a_question_states(text: str, answer: Any, stated: bool) -> None:
     kind: Any = {int: "integer", float: "float", str: "string"}[type(answer)]
-    assert said_number(text, GoldResult(((answer,),), answer, kind)) is said
+    assert states_number(text, GoldResult(((answer,),), answer, kind)) is stated
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -210,16 +208,16 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
         write(tmp_path / "data", [SOUND, FLAGGED["empty"][1]], [FLAGGED["near-duplicate"][1]]),
         tmp_path / "a.json",
     )
-    code, shown = run(root, "--out", out)
+    code, shown = run(root, "--json", out)
     assert code == 1
     assert "error: empty: train-1: no rows" in shown
     assert "2 errors, 0 notes" in shown
     found = json.loads(out.read_text())
     assert found["flags"] == {"empty": 1, "near-duplicate": 1}
     assert {finding["level"] for finding in found["findings"]} == {"error"}
-    code, shown = run(root, "--out", tmp_path / "nowhere" / "a.json")
+    code, shown = run(root, "--json", tmp_path / "nowhere" / "a.json")
     assert code == 1
-    assert "2 errors, 0 notes" in shown  # what it found is said all the same
+    assert "2 errors, 0 notes" in shown  # the findings are shown all the same
     assert "error: [Errno 2]" in shown
     code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"][1]], []), "--all")
     assert code == 0
@@ -234,7 +232,7 @@ def test_what_can_not_be_audited_is_named(tmp_path: Path) -> None:
     assert code == 1
     assert "error: no questions_<split>.json" in shown
     (tmp_path / "dev.json").write_text("[]")
-    assert "import it first" in run(tmp_path)[1]
+    assert "run 'python -m data import spider' first" in run(tmp_path)[1]
 
 
 @pytest.mark.slow
@@ -245,8 +243,8 @@ def test_an_import_of_spider_holds_what_the_audit_knows_of_it(tmp_path: Path) ->
     report = audit(tmp_path / "spider")
     errors = {finding.flag for finding in report.errors}
     assert errors <= {"guessable-text", "guessable-number", "guessable-constant"}
-    assert len(report.errors) < 0.02 * sum(report.parts.values())
-    assert set(report.parts) == {"train", "eval, unseen"}
+    assert len(report.errors) < 0.02 * sum(report.questions.values())
+    assert set(report.questions) == {"train", "eval, unseen"}
     assert {"repeated", "null-cells", "guessable-mode"} <= {
         finding.flag for finding in report.findings
     }

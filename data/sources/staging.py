@@ -1,0 +1,42 @@
+"""Write a directory completely or not at all: in a temporary folder beside it, then renamed."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from data.sources.report import REPORT_NAME
+from shared.errors import DataError
+
+
+def check_out(out: Path, source: Path, *, force: bool) -> None:
+    """Raise `DataError` if `out` overlaps `source`, is a file, or holds files of another origin."""
+    out, source = out.resolve(), source.resolve()
+    if out == source or out in source.parents or source in out.parents:
+        raise DataError(f"--out {out} and the source {source} overlap: name another directory")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"--out {out} is a file: name a directory")
+    if out.is_dir() and any(out.iterdir()) and not (out / REPORT_NAME).is_file() and not force:
+        raise DataError(
+            f"--out {out} is not empty and not from an import: name another directory, "
+            "or replace it with --force"
+        )
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """Yield an empty directory that replaces `out` when the block ends without an error."""
+    out = out.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.partial-") as folder:
+        new, old = Path(folder) / "new", Path(folder) / "old"
+        new.mkdir()
+        yield new
+        if out.exists():
+            out.rename(old)
+        try:
+            new.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise

@@ -2,21 +2,20 @@
 
 from collections import Counter
 
-from rich.console import Console
 from rich.table import Table
 
 from data.build import Summary
+from data.cli import output
 
 DIFFICULTIES = ("easy", "medium", "hard")
 MIN_WIDTH = 100  # columns; a narrower table breaks its cells
 
 
-def show(summary: Summary, console: Console | None = None) -> None:
+def show(summary: Summary) -> None:
     """Print a table of the databases and one of the answer types."""
-    console = console or Console()
-    console.width = max(console.width, MIN_WIDTH)
-    console.print(_databases(summary))
-    console.print(_answers(summary))
+    output.width = max(output.width, MIN_WIDTH)
+    output.print(_databases(summary))
+    output.print(_answers(summary))
 
 
 def _databases(summary: Summary) -> Table:

@@ -1,4 +1,4 @@
-"""Findings on questions side by side: leaks between splits, and what a constant answer would win."""
+"""Findings on questions side by side: leaks between splits, and answers that are too frequent."""
 
 import difflib
 import hashlib

@@ -1,9 +1,9 @@
-"""Random domains: from a seed, a schema with its words and cell makers that nobody has seen.
+"""Random domains: from a seed, a schema with its words and cell makers that no model has seen.
 
-A domain has one naming style (how tables, keys and columns are called), two to four tables that
-refer to one another, and columns drawn from word lists or made of pseudo-words, so that a model has
-to read names and copy them. A column's name is its phrase, or the phrase with a word more or less:
-what a question says never gives the identifier away.
+A domain has one naming style (of tables, keys and columns), two to six tables that refer to one
+another, and columns from word lists or made of pseudo-words, so that a model has to read names and
+copy them. A column's name is its phrase, or the phrase with a word more or less: the text of a
+question does not determine the identifier.
 """
 
 import datetime as dt
@@ -13,30 +13,27 @@ from dataclasses import dataclass
 
 from data.domains import values
 from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
-from data.domains.lexicon import listed
 from data.domains.spec import Column, Domain, Kind, Maker, Table
 from data.domains.words import SQL_WORDS, WORDS, is_plural, plural
 
 PSEUDO_NOUN_SHARE = 0.04  # of tables
 PSEUDO_PHRASE_SHARE = 0.04  # of columns
-FITTING_SHARE = 0.75  # of the other columns, that suit the table's noun
-# of references to people, that are called by a role: `coach_id -> people.person_id`
-ROLE_SHARE = 0.1
-DECORATED_SHARE = 0.45  # of columns whose name is not just the phrase
+FITTING_SHARE = 0.75  # of the other columns, whose phrase suits the table's noun
+ROLE_SHARE = 0.1  # of references to people, named by a role: `coach_id -> people.person_id`
+DECORATED_SHARE = 0.45  # of columns whose name is more than the phrase
 NULL_SHARE = 0.25  # of columns that have NULLs at all
-CODE_SHARE = 0.55  # of text columns: the others hold emails, phone numbers or streets
-FEW_ROWS, MANY_ROWS = 30, 200
-NOUNS, NAMES = allowed_by(WORDS.nouns), allowed_by(WORDS.names)
-INTEGERS, REALS, DATES, TEXTS = map(
-    allowed, (WORDS.integers, WORDS.reals, WORDS.dates, WORDS.texts)
-)
-LABELS = allowed(tuple(WORDS.labels))
-NUMBER_ADJECTIVES, CATEGORY_ADJECTIVES = (
-    allowed(WORDS.number_adjectives),
-    allowed(WORDS.category_adjectives),
-)
-COUNT_ADJUNCTS = allowed(WORDS.count_adjuncts)
+CODE_SHARE = 0.55  # of text columns; the others hold emails, phone numbers or streets
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
+
+NOUNS, NAMES = allowed_by(WORDS.nouns), allowed_by(WORDS.names)
+INTEGERS, REALS = allowed(WORDS.integers), allowed(WORDS.reals)
+DATES, TEXTS = allowed(WORDS.dates), allowed(WORDS.texts)
+LABELS = allowed(tuple(WORDS.labels))
+NUMBER_ADJECTIVES = allowed(WORDS.number_adjectives)
+CATEGORY_ADJECTIVES = allowed(WORDS.category_adjectives)
+COUNT_ADJUNCTS = allowed(WORDS.count_adjuncts)
+COMPOUND_HEADS = allowed(WORDS.compound_heads)
+UNITS = allowed(WORDS.units)
 
 
 @dataclass(frozen=True)
@@ -45,27 +42,54 @@ class Shape:
 
     tables: tuple[int, int] = (2, 6)
     columns: tuple[int, int] = (2, 6)  # of a table, besides its key and references
-    rows: tuple[int, int] = (FEW_ROWS, MANY_ROWS)
+    rows: tuple[int, int] = (30, 200)
 
 
 @dataclass(frozen=True)
 class Style:
-    """How one domain writes its identifiers."""
+    """How a domain writes its identifiers."""
 
-    table: Callable[[str, str], str]  # (singular, plural) -> name
-    key: Callable[[str], str]  # singular -> name
-    ref: Callable[[str, str], str]  # (parent's singular, parent's key) -> name
-    prefixed: bool  # columns start with the table's singular
+    table: Callable[["Noun"], str]
+    key: Callable[["Noun"], str]
+    ref: Callable[[str, str], str]  # (parent's noun, parent's key) -> name
+    prefixed: bool  # columns start with the table's noun
     case: Callable[[str], str]
+
+    def spell(self, name: str) -> str:
+        """Return a snake-case name in the domain's case, and no reserved word."""
+        return self.case(f"{name}_info" if name.lower() in SQL_WORDS else name)
+
+
+@dataclass(frozen=True)
+class Noun:
+    """What a table's rows are. `kind` is a key of words.toml's nouns."""
+
+    kind: str
+    singular: str
+    plural: str
+
+    @property
+    def words(self) -> set[str]:
+        return {*self.singular.split(), *self.plural.split()}
+
+    @property
+    def one(self) -> str:
+        return _snake(self.singular)
+
+    @property
+    def many(self) -> str:
+        return _snake(self.plural)
 
 
 def fresh_domain(seed: int, shape: Shape | None = None) -> Domain:
-    """The domain of `seed`, the same on every machine. Its `db_id` is `fresh_<seed>_<noun>`."""
+    """Return the domain of `seed`, the same on every machine, called `fresh_<seed>_<noun>`."""
     rng = random.Random(f"fresh:{seed}")
     return _Maker(rng, shape or Shape()).domain(seed)
 
 
 class _Maker:
+    """Draws one domain."""
+
     def __init__(self, rng: random.Random, shape: Shape) -> None:
         self.rng = rng
         self.shape = shape
@@ -74,53 +98,50 @@ class _Maker:
 
     def domain(self, seed: int) -> Domain:
         nouns = self._nouns(self.rng.randint(*self.shape.tables))
-        self.noun_words = {word for _, one, many in nouns for word in (*one.split(), *many.split())}
+        self.noun_words = {word for noun in nouns for word in noun.words}
         tables: list[Table] = []
-        for kind, singular, many in nouns:
-            tables.append(self._table(kind, singular, many, tables))
-        label = nouns[0][1].replace(" ", "_")
-        return Domain(f"fresh_{seed}_{label}", f"A database of {nouns[0][2]}", tuple(tables))
+        for noun in nouns:
+            tables.append(self._table(noun, tables))
+        name = f"fresh_{seed}_{nouns[0].one}"
+        return Domain(name, f"A database of {nouns[0].plural}", tuple(tables))
 
-    def _nouns(self, count: int) -> list[tuple[str, str, str]]:
-        """`(kind, singular, plural)` of each table, without a word in common. Things that happen
-        come last."""
-        found: list[tuple[str, str, str]] = []
-        while len(found) < count:
+    def _nouns(self, count: int) -> list[Noun]:
+        """Draw nouns without a word in common; events come last."""
+        nouns: list[Noun] = []
+        while len(nouns) < count:
             kind = self.rng.choice(list(NOUNS))
             if self.rng.random() < PSEUDO_NOUN_SHARE:
-                noun = fresh_word(self.rng, 1, 3)
+                singular = fresh_word(self.rng, 1, 3)
             else:
-                noun = self.rng.choice(NOUNS[kind])
+                singular = self.rng.choice(NOUNS[kind])
                 if self.rng.random() < 0.12:
-                    noun = f"{self.rng.choice(_COMPOUND_HEADS)} {noun}"
-            used = {
-                word for _, singular, many in found for word in (*singular.split(), *many.split())
-            }
-            if not used & {*noun.split(), *plural(noun).split()}:
-                found.append((kind, noun, plural(noun)))
-        return sorted(found, key=lambda noun: noun[0] == "event")
+                    singular = f"{self.rng.choice(COMPOUND_HEADS)} {singular}"
+            noun = Noun(kind, singular, plural(singular))
+            if not any(noun.words & other.words for other in nouns):
+                nouns.append(noun)
+        return sorted(nouns, key=lambda noun: noun.kind == "event")
 
-    def _table(self, kind: str, singular: str, many: str, parents: list[Table]) -> Table:
+    def _table(self, noun: Noun, parents: list[Table]) -> Table:
         style, rng = self.style, self.rng
-        name = style.case(_safe(style.table(singular.replace(" ", "_"), many.replace(" ", "_"))))
-        key = Column(style.case(_safe(style.key(singular.replace(" ", "_")))), Kind.KEY)
+        key = Column(style.spell(style.key(noun)), Kind.KEY)
         columns: list[Column] = []
         taken = {key.name.lower()}
         count = rng.randint(*self.shape.columns)
-        if kind != "event" or rng.random() < 0.4:
-            columns.append(self._name(kind, singular, taken))
-        for column_kind in self._kinds(count - len(columns)):
-            columns.append(self._column(column_kind, kind, singular, taken))
+        if noun.kind != "event" or rng.random() < 0.4:
+            columns.append(self._name(noun, taken))
+        for kind in self._kinds(count - len(columns)):
+            columns.append(self._column(kind, noun, taken))
         rest = columns[1:]
         rng.shuffle(rest)
         refs = self._refs(parents, taken)
         columns = [key, *columns[:1], *rest]
         for ref in refs:
             columns.insert(rng.choice((1, len(columns), len(columns))), ref)
-        return Table(name, singular, many, tuple(columns), rng.randint(*self.shape.rows))
+        name, rows = style.spell(style.table(noun)), rng.randint(*self.shape.rows)
+        return Table(name, noun.singular, noun.plural, tuple(columns), rows)
 
     def _kinds(self, count: int) -> list[Kind]:
-        """A mix that lets most templates ask: a category and a number come first."""
+        """Draw the columns' kinds, first those that most templates need."""
         first = [Kind.CATEGORY, self.rng.choice((Kind.INTEGER, Kind.REAL)), Kind.DATE]
         self.rng.shuffle(first)
         more = self.rng.choices(
@@ -136,12 +157,12 @@ class _Maker:
         count = 1 if len(parents) == 1 or self.rng.random() < 0.7 else 2
         refs = []
         for parent in self.rng.sample(parents, count):
-            name = self.style.ref(parent.singular.replace(" ", "_"), parent.key.name)
+            name = self.style.ref(_snake(parent.singular), parent.key.name)
             phrases: tuple[str, ...] = ()
             if parent.singular in NOUNS["person"] and self.rng.random() < ROLE_SHARE:
                 role = self.rng.choice(NOUNS["person"])
                 name, phrases = f"{role}_id", (role,)
-            name = self.style.case(_safe(name))
+            name = self.style.spell(name)
             if name.lower() in taken:
                 continue
             taken.add(name.lower())
@@ -151,14 +172,14 @@ class _Maker:
             )
         return refs
 
-    def _name(self, kind: str, singular: str, taken: set[str]) -> Column:
-        phrase = self.rng.choice(NAMES[kind])
-        name = phrase.replace(" ", "_")
+    def _name(self, noun: Noun, taken: set[str]) -> Column:
+        phrase = self.rng.choice(NAMES[noun.kind])
+        name = _snake(phrase)
         if " " not in phrase and (self.style.prefixed or self.rng.random() < 0.3):
-            name = f"{singular.replace(' ', '_')}_{name}"
-        name = self.style.case(_safe(name))
+            name = f"{noun.one}_{name}"
+        name = self.style.spell(name)
         taken.add(name.lower())
-        return Column(name, Kind.NAME, without_held_out(self._names(kind, phrase)), (phrase,))
+        return Column(name, Kind.NAME, without_held_out(self._names(noun.kind, phrase)), (phrase,))
 
     def _names(self, kind: str, phrase: str) -> Maker:
         roll = self.rng.random()
@@ -172,41 +193,33 @@ class _Maker:
             return values.company_names()
         if kind == "place" and roll < 0.5:
             return values.column(
-                lambda rng: f"{rng.choice(WORDS.objects)} {rng.choice(_PLACE_TAILS)}".title()
+                lambda rng: f"{rng.choice(WORDS.objects)} {rng.choice(WORDS.place_tails)}".title()
             )
         return values.column(_object_name)
 
-    def _column(self, kind: Kind, noun_kind: str, singular: str, taken: set[str]) -> Column:
-        """A column whose phrase shares no word with another column of its table, nor with any
-        table's noun."""
+    def _column(self, kind: Kind, noun: Noun, taken: set[str]) -> Column:
+        """Draw a column whose phrase shares no word with other columns or nouns."""
         while True:
-            phrase, maker = self._attribute(kind, noun_kind)
-            head = phrase.split()
+            phrase, maker = self._attribute(kind, noun.kind)
+            words = phrase.split()
             used = {part for name in taken for part in name.split("_")}
-            if any(word in used for word in head if word != "date") or (
-                kind is Kind.DATE and head[0] in used
-            ):
+            if used & ({*words} - {"date"}) or (kind is Kind.DATE and words[0] in used):
                 continue
-            if set(head) & (set(singular.split()) if kind is Kind.DATE else self.noun_words):
+            nouns = set(noun.singular.split()) if kind is Kind.DATE else self.noun_words
+            if nouns & {*words}:
                 continue
-            identifier = self._identifier(kind, phrase, singular)
-            name = self.style.case(_safe(identifier))
+            identifier = self._identifier(kind, phrase, noun)
+            name = self.style.spell(identifier)
             if name.lower() not in taken:
                 break
-        taken.add("_".join([name.lower(), *head]))
-        taken.add(name.lower())
+        taken |= {name.lower(), "_".join([name.lower(), *words])}
         first, _, rest = identifier.partition("_")
         longer = rest == phrase and first in NUMBER_ADJECTIVES + CATEGORY_ADJECTIVES
-        return Column(
-            name,
-            kind,
-            without_held_out(maker),
-            (phrase, f"{first} {phrase}") if longer else (phrase,),
-        )
+        phrases = (phrase, f"{first} {phrase}") if longer else (phrase,)
+        return Column(name, kind, without_held_out(maker), phrases)
 
-    def _identifier(self, kind: Kind, phrase: str, singular: str) -> str:
-        """The column's name: the phrase, or it with a prefix or a suffix; always with a word of the
-        phrase in it."""
+    def _identifier(self, kind: Kind, phrase: str, noun: Noun) -> str:
+        """Draw the column's name: the phrase or a word of it, mostly with a prefix or suffix."""
         rng, parts = self.rng, phrase.split()
         if kind is Kind.DATE and parts[-1] == "date" and rng.random() < 0.35:
             parts = [*parts[:-1], rng.choice(("on", "day", "at", "dt"))]
@@ -214,14 +227,14 @@ class _Maker:
             parts = rng.choice((parts, parts, ["num", *parts], [*parts, "count"]))
         base = "_".join(parts)
         if self.style.prefixed:
-            return f"{singular.replace(' ', '_')}_{base}"
+            return f"{noun.one}_{base}"
         if rng.random() > DECORATED_SHARE:
             return base
-        options = [f"{singular.replace(' ', '_')}_{base}"]
+        options = [f"{noun.one}_{base}"]
         if len(parts) == 1:
             if kind in (Kind.INTEGER, Kind.REAL):
                 options += [f"{rng.choice(NUMBER_ADJECTIVES)}_{base}"] * 2
-                options += [f"{base}_{rng.choice(_UNITS)}"] * 2
+                options += [f"{base}_{rng.choice(UNITS)}"] * 2
             elif kind is Kind.CATEGORY:
                 options += [f"{rng.choice(CATEGORY_ADJECTIVES)}_{base}"] * 2
                 options += [f"{base}_{rng.choice(('name', 'code', 'label', 'kind'))}"]
@@ -232,7 +245,7 @@ class _Maker:
         return rng.choice(options)
 
     def _attribute(self, kind: Kind, noun_kind: str) -> tuple[str, Maker]:
-        """A phrase and the maker of its cells."""
+        """Draw a phrase and the maker of its cells."""
         rng = self.rng
         null = rng.choice((0.04, 0.1, 0.2)) if rng.random() < NULL_SHARE else 0.0
         pseudo = fresh_word(rng, 2, 3) if rng.random() < PSEUDO_PHRASE_SHARE else None
@@ -240,26 +253,23 @@ class _Maker:
             case Kind.INTEGER:
                 word = pseudo or self._fitting(INTEGERS, noun_kind)
                 if is_plural(word):
-                    dressed = (
-                        f"{rng.choice(COUNT_ADJUNCTS)} {word}" if rng.random() < 0.25 else word
-                    )
-                    return dressed, _integers(rng, word, null)
-                return self._dressed(word, NUMBER_ADJECTIVES), _integers(rng, word, null)
+                    phrase = self._decorated(word, COUNT_ADJUNCTS, 0.25)
+                else:
+                    phrase = self._decorated(word, NUMBER_ADJECTIVES)
+                return phrase, _integers(rng, word, null)
             case Kind.REAL:
                 word = pseudo or self._fitting(REALS, noun_kind)
-                return self._dressed(word, NUMBER_ADJECTIVES), _reals(rng, word, null)
+                return self._decorated(word, NUMBER_ADJECTIVES), _reals(rng, word, null)
             case Kind.DATE:
-                first = FIRST_DAY + dt.timedelta(
-                    days=rng.randrange((LAST_DAY - FIRST_DAY).days - 900)
-                )
+                start = rng.randrange((LAST_DAY - FIRST_DAY).days - 900)
+                first = FIRST_DAY + dt.timedelta(days=start)
                 last = min(LAST_DAY, first + dt.timedelta(days=rng.randint(400, 2600)))
-                return f"{pseudo or self._fitting(DATES, noun_kind)} date", values.dates(
-                    first, last, null
-                )
+                word = pseudo or self._fitting(DATES, noun_kind)
+                return f"{word} date", values.dates(first, last, null)
             case Kind.CATEGORY:
                 word = self._fitting(LABELS, noun_kind)
                 maker = self._labels(word, null)
-                return pseudo or self._dressed(word, CATEGORY_ADJECTIVES), maker
+                return pseudo or self._decorated(word, CATEGORY_ADJECTIVES), maker
             case _:
                 phrase = pseudo or rng.choice(TEXTS)
                 return phrase, _texts(rng, null)
@@ -268,8 +278,8 @@ class _Maker:
         suited = [word for word in options if word in WORDS.fitting[noun_kind]]
         return self.rng.choice(suited if suited and self.rng.random() < FITTING_SHARE else options)
 
-    def _dressed(self, word: str, adjectives: tuple[str, ...]) -> str:
-        return f"{self.rng.choice(adjectives)} {word}" if self.rng.random() < 0.15 else word
+    def _decorated(self, word: str, adjectives: tuple[str, ...], share: float = 0.15) -> str:
+        return f"{self.rng.choice(adjectives)} {word}" if self.rng.random() < share else word
 
     def _labels(self, label: str, null: float) -> Maker:
         rng = self.rng
@@ -284,27 +294,20 @@ class _Maker:
         return values.skewed_choice(rng.sample(known, min(count, len(known))), null)
 
 
-_COMPOUND_HEADS = allowed(
-    listed("guest night local winter summer field street sea sky master junior senior spare custom")
-)
-_PLACE_TAILS = listed("house hall park hill bay point square lodge court ridge")
-_UNITS = allowed(listed("eur usd kg cm km pct value amount num total sum"))
-
-
 def _style(rng: random.Random) -> Style:
     mark = fresh_word(rng, 1, 2)
     suffix = rng.choice(("info", "data", "list", "records", "details"))
-    tables: tuple[Callable[[str, str], str], ...] = (
-        lambda one, many: many,
-        lambda one, many: one,
-        lambda one, many: f"tbl_{many}",
-        lambda one, many: f"{mark}_{many}",
-        lambda one, many: f"{one}_{suffix}",
+    tables: tuple[Callable[[Noun], str], ...] = (
+        lambda noun: noun.many,
+        lambda noun: noun.one,
+        lambda noun: f"tbl_{noun.many}",
+        lambda noun: f"{mark}_{noun.many}",
+        lambda noun: f"{noun.one}_{suffix}",
     )
-    keys: tuple[Callable[[str], str], ...] = (
-        lambda one: f"{one}_id",
-        lambda one: "id",
-        lambda one: f"{one}_no",
+    keys: tuple[Callable[[Noun], str], ...] = (
+        lambda noun: f"{noun.one}_id",
+        lambda noun: "id",
+        lambda noun: f"{noun.one}_no",
     )
     refs: tuple[Callable[[str, str], str], ...] = (
         lambda parent, key: f"{parent}_id",
@@ -315,20 +318,16 @@ def _style(rng: random.Random) -> Style:
         key=rng.choices(keys, (60, 30, 10))[0],
         ref=rng.choice(refs),
         prefixed=rng.random() < 0.12,
-        case=rng.choices((_same, _camel), (96, 4))[0],
+        case=rng.choices((str, _camel), (96, 4))[0],
     )
 
 
-def _same(name: str) -> str:
-    return name
+def _snake(text: str) -> str:
+    return text.replace(" ", "_")
 
 
 def _camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
-
-
-def _safe(name: str) -> str:
-    return f"{name}_info" if name.lower() in SQL_WORDS else name
 
 
 def _pseudo_name(rng: random.Random) -> str:
@@ -373,5 +372,5 @@ def _texts(rng: random.Random, null: float) -> Maker:
 
 
 def _prefix(rng: random.Random) -> str:
-    """What all codes of a column start with."""
+    """Draw the common prefix of a column's codes."""
     return fresh_word(rng, 1, 1)[: rng.randint(1, 3)].upper() + rng.choice(("-", "-", ""))

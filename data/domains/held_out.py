@@ -1,9 +1,9 @@
-"""What pretraining never sees, so that success on the unseen databases is not recall of theirs.
+"""What pretraining never sees, so that success on the unseen databases is not recall.
 
-Held out are the unseen databases' schema words, in tables, columns and the phrases for them, save
-those that say what a column is (`FUNCTION_WORDS`); the values in their cells, dates and numbers
-aside; and, with every shipped database, the pairs of a form of SQL and a word (`PAIRS`): each of
-these words occurs with other forms, each form with other words.
+Held out are the words of the unseen databases' tables, columns and phrases, except those that say
+what a column is (`FUNCTION_WORDS`); the texts in their cells; and, on every shipped database, the
+pairs of a form of question and a word (`PAIRS`): each word occurs with other forms and each form
+with other words.
 """
 
 import random
@@ -26,53 +26,52 @@ PAIRS = frozenset(WORDS.held_out_pairs.items())
 
 
 def is_held_out_pair(form: str, text: str) -> bool:
-    """Whether a question of `form` says a word that is held out from this form."""
-    return any(form == held and re.search(rf"\b{word}\b", text.lower()) for held, word in PAIRS)
+    """Return whether `text` contains a word that is held out from questions of `form`."""
+    return any(form == pair and re.search(rf"\b{word}\b", text.lower()) for pair, word in PAIRS)
 
 
 @cache
 def held_out_words() -> frozenset[str]:
-    """Lower-case words of the unseen databases' schemas and phrases and their plurals, without
-    `FUNCTION_WORDS`."""
+    """Return the unseen databases' lower-case words and their plurals, but no `FUNCTION_WORDS`."""
     texts: list[str] = []
     for shipped in SHIPPED:
         for table in shipped.domain.tables if shipped.unseen else ():
             texts += [table.name, table.singular, table.plural]
-            texts += [text for column in table.columns for text in (column.name, *column.wordings)]
-    found = {word for text in texts for word in words_of(text)} - FUNCTION_WORDS
-    return frozenset(found | {plural(word) for word in found})
+            for column in table.columns:
+                texts += [column.name, *column.wordings]
+    words = {word for text in texts for word in words_of(text)} - FUNCTION_WORDS
+    return frozenset(words | {plural(word) for word in words})
 
 
 def words_of(name: str) -> list[str]:
-    """Lower-case words of an identifier or a phrase: `ReleaseDate`, `release_date` and `release
-    date` have the same."""
+    """Return the lower-case words of `ReleaseDate`, `release_date` or `release date`."""
     return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def allowed(options: Sequence[str]) -> tuple[str, ...]:
-    """Those of a word list, nouns or phrases, that share no word with the unseen databases, in
-    either number."""
-    held = held_out_words()
+    """Return the nouns or phrases that share no word with the unseen databases."""
+    held_out = held_out_words()
     return tuple(
-        text for text in options if not held.intersection(words_of(text) + words_of(plural(text)))
+        text for text in options if held_out.isdisjoint(words_of(text) + words_of(plural(text)))
     )
 
 
+def allowed_by(options: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Apply `allowed` to each list of a mapping."""
+    return {key: allowed(texts) for key, texts in options.items()}
+
+
 def fresh_word(rng: random.Random, least: int, most: int) -> str:
-    """A pseudo-word that is no held-out word by chance."""
+    """Return a pseudo-word of `least` to `most` syllables that is not held out."""
     while (word := pseudo_word(rng, least, most)) in held_out_words():
         pass
     return word
 
 
-def allowed_by(options: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    return {kind: allowed(some) for kind, some in options.items()}
-
-
 @cache
 def held_out_values() -> frozenset[str]:
-    """Every text in a cell of an unseen database, dates aside."""
-    found: set[str] = set()
+    """Return every text in a cell of an unseen database, dates aside."""
+    texts: set[str] = set()
     for shipped in SHIPPED:
         if not shipped.unseen:
             continue
@@ -81,26 +80,24 @@ def held_out_values() -> frozenset[str]:
         try:
             for table in shipped.domain.tables:
                 for column in table.of_kind(Kind.NAME, Kind.CATEGORY, Kind.TEXT):
-                    cells = connection.execute(
-                        f"SELECT DISTINCT {quote_identifier(column.name)} FROM {quote_identifier(table.name)}"
-                    )
-                    found.update(cell for (cell,) in cells if isinstance(cell, str))
+                    name, source = quote_identifier(column.name), quote_identifier(table.name)
+                    cells = connection.execute(f"SELECT DISTINCT {name} FROM {source}")
+                    texts.update(cell for (cell,) in cells if isinstance(cell, str))
         finally:
             connection.close()
-    return frozenset(found)
+    return frozenset(texts)
 
 
 def without_held_out(maker: Maker) -> Maker:
-    """`maker` with a pseudo-word in the place of each value that is held out, the same one for all
-    its cells."""
+    """Return `maker` with each held-out text replaced by one pseudo-word in all cells."""
 
     def make(rng: random.Random, count: int) -> list[Value]:
-        held = held_out_values()
-        instead: dict[str, str] = {}
+        held_out = held_out_values()
+        substitutes: dict[Value, str] = {}
         cells = maker(rng, count)
         for cell in cells:
-            if isinstance(cell, str) and cell in held and cell not in instead:
-                instead[cell] = fresh_word(rng, 2, 3).capitalize()
-        return [instead.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+            if isinstance(cell, str) and cell in held_out and cell not in substitutes:
+                substitutes[cell] = fresh_word(rng, 2, 3).capitalize()
+        return [substitutes.get(cell, cell) for cell in cells]
 
     return make

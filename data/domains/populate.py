@@ -99,7 +99,7 @@ def fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
 
 
 def write_database(domain: Domain, rows: Rows, path: Path) -> None:
-    """Write `rows` as the SQLite file `path`, replacing it; the bytes depend on SQLite's version."""
+    """Write `rows` as the SQLite file `path`; its bytes depend on them and SQLite's version."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)

@@ -54,8 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `singular` and `plural` are the nouns for its rows; `plural` shares a word with
-    `name`."""
+    """A table with the nouns for its rows; `plural` shares a word with `name`."""
 
     name: str
     singular: str

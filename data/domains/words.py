@@ -24,6 +24,9 @@ class Words(BaseModel):
     labels: dict[str, WordList]
     category_adjectives: WordList
     count_adjuncts: WordList
+    compound_heads: WordList
+    place_tails: WordList
+    units: WordList
     dates: WordList
     texts: WordList
     names: dict[str, WordList]
@@ -47,8 +50,7 @@ SQL_WORDS = frozenset(WORDS.sql_words)
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun or of a phrase's last word: `city` -> `cities`, `home city` -> `home
-    cities`."""
+    """Return the plural of a noun or of a phrase's last word: `home city` -> `home cities`."""
     head, _, last = noun.rpartition(" ")
     if last in WORDS.irregular_plurals:
         many = WORDS.irregular_plurals[last]
@@ -62,37 +64,31 @@ def plural(noun: str) -> str:
 
 
 def is_plural(phrase: str) -> bool:
-    """Whether a column's phrase takes `are`: `points` and `goals of the season` do, `price` and
-    `status` do not."""
+    """Return whether a phrase takes `are`: `goals of the season` does, `price` and `status` not."""
     head = phrase.split(" of ")[0].split(" per ")[0].split(" in ")[0].split()[-1].lower()
-    return (
-        head.endswith("s")
-        and not head.endswith(("ss", "us", "is"))
-        and head not in WORDS.singular_with_s
-    )
+    if head in WORDS.singular_with_s:
+        return False
+    return head.endswith("s") and not head.endswith(("ss", "us", "is"))
 
 
 def indefinite(phrase: str) -> str:
-    """`phrase` with its article: `a price`, `an age`; a plural phrase has none."""
+    """Return `phrase` with its article: `a price`, `an age`; a plural phrase has none."""
     if is_plural(phrase):
         return phrase
     first = phrase.lower()
-    sounds_like_consonant = first.startswith(("uni", "use", "eu", "one", "ur"))
-    vowel = first[0] in "aeiou" and not sounds_like_consonant
+    consonant_sound = first.startswith(("uni", "use", "eu", "one", "ur"))
+    vowel = first[0] in "aeiou" and not consonant_sound
     return f"{'an' if vowel or first.startswith(('hour', 'honor')) else 'a'} {phrase}"
 
 
 def pseudo_word(rng: random.Random, least: int, most: int) -> str:
-    """A lower-case word of `least` to `most` syllables that is in no dictionary, such as `torvel`."""
+    """Return a lower-case word of `least` to `most` syllables, in no dictionary: `torvel`."""
     while True:
-        parts = [
+        syllables = [
             rng.choice(WORDS.onsets) + rng.choice(WORDS.vowels) + rng.choice(WORDS.codas)
             for _ in range(rng.randint(least, most))
         ]
-        word = "".join(parts)
-        if (
-            3 <= len(word) <= 9
-            and word not in SQL_WORDS
-            and not any(part in word for part in WORDS.rude)
-        ):
+        word = "".join(syllables)
+        rude = any(part in word for part in WORDS.rude)
+        if 3 <= len(word) <= 9 and word not in SQL_WORDS and not rude:
             return word

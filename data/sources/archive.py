@@ -68,8 +68,7 @@ def _safe_path(member: zipfile.ZipInfo, archive: Path) -> PurePosixPath:
 
 
 def find_root(folder: Path, marker: str) -> Path:
-    """Return the shallowest directory at or below `folder` that holds `marker`, or raise
-    `DataError`."""
+    """Return the shallowest directory with a file `marker` at or below `folder`."""
     paths = sorted(folder.rglob(marker), key=lambda path: (len(path.parts), path))
     if not paths:
         raise DataError(f"the archive holds no {marker}: it is not this data set")

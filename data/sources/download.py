@@ -54,8 +54,8 @@ def download(
         cache.fetch(target.name, downloader=_Downloader(timeout_s, progress, notice))
     except (requests.RequestException, ValueError) as error:
         raise DownloadError(
-            f"cannot download {url}: {_reason(error)}; check the network, name a mirror with --url, "
-            f"or {MANUAL_IMPORT}"
+            f"cannot download {url}: {_reason(error)}; check the network, name a mirror with "
+            f"--url, or {MANUAL_IMPORT}"
         ) from error
     actual = str(pooch.file_hash(str(target)))
     expected = sha256.strip().lower() if sha256 else actual

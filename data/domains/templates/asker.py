@@ -1,5 +1,4 @@
-"""What templates share: a database with its random stream, and picks of tables, columns, values and
-wordings."""
+"""What templates share: picks of tables, columns, values and wordings from one database."""
 
 import operator
 import random
@@ -110,7 +109,7 @@ class Asker:
         return [cell for cell in self.cells(table, column) if cell is not None]
 
     def complete(self, table: Table, column: Column) -> Column:
-        """Return `column` if it has no NULL: otherwise a row without a value could be the answer."""
+        """Return `column` if it has no NULL: a row without a value could be the answer."""
         if None in self.cells(table, column):
             raise NoQuestionError
         return column

@@ -10,7 +10,7 @@ ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
 
 
 def _named_parent(ask: Asker, link: Link, most: int | None = None) -> tuple[str, str]:
-    """Pick a parent with at least two and at most `most` children; return its name and condition."""
+    """Pick a parent with two to `most` children; return its name and the condition on it."""
     name = ask.column(link.parent, Kind.NAME)
     value, row = ask.named_row(link.parent, name)
     key = row[link.parent.columns.index(link.parent.key)]

@@ -1,38 +1,30 @@
-"""`python -m env_server verify` and `rescore`: recorded episodes played and scored again, without a
-server or a GPU."""
+"""`python -m env_server verify` and `rescore`: replay recorded episodes without a server or GPU."""
 
 import asyncio
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from env_server.rewards import REWARD_VERSION
 from env_server.verifier import TRAINING_STANDARD
-from shared.errors import SQLEnvError
+from shared.console import one_line_errors, print_line, progress_bar, table_console, write_json
 from shared.models import MAX_STEP_BUDGET
 
-SHOWN_PROBLEMS = 20
-TABLE_WIDTH = 120  # narrower, a table breaks its cells
+MAX_LINES = 20  # of problems or changes; the JSON report has all
 
-_console = Console()
-_console.width = max(_console.width, TABLE_WIDTH)
-_errors = Console(stderr=True)
+_console = table_console()
 
-Data = Annotated[
+DataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data", help="The data directory that it was played on.", show_default="the run's own"
-    ),
+    typer.Option("--data", help="The run's data directory.", show_default="the run's own"),
 ]
-Workers = Annotated[int, typer.Option(min=1, max=64, help="Worker processes for SQL.")]
-Out = Annotated[Path | None, typer.Option(help="Write the result there as JSON.")]
+WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=64, help="SQL processes.")]
+ReportOption = Annotated[
+    Path | None, typer.Option("--json", "--out", help="Write the result to this JSON file.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,140 +35,106 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     run: Annotated[Path, typer.Argument(help="A run's folder, such as runs/latest.")],
-    data: Data = None,
-    workers: Workers = 2,
-    out: Out = None,
+    data: DataOption = None,
+    workers: WorkersOption = 2,
+    report: ReportOption = None,
 ) -> None:
-    """Play every recorded episode of a run again; all that its files say must follow, to the byte.
+    """Replay every episode of a run and compare all its files, byte by byte.
 
-    Exits with 1, naming each line, where something does not. Needs the data that it was played on,
-    and no GPU.
+    Needs the data that the run was played on, and no GPU. Exit status: 0 if everything agrees, 1 if
+    a line differs (each is listed) or the run can't be read.
     """
     from env_server.audit.verify import verify_run
 
-    with _told(), _bar("replaying") as bar:
-        report = asyncio.run(verify_run(run, data_dir=data, workers=workers, progress=bar))
-    table = Table(title=f"Replayed episodes of {run}", title_justify="left")
-    for heading in ("phase", "mode", "episodes", "correct", "observations", "rewards"):
-        table.add_column(heading, justify="left" if heading in ("phase", "mode") else "right")
-    for row in report.as_json()["phases"]:
+    with one_line_errors(), progress_bar("replaying") as bar:
+        audit = asyncio.run(verify_run(run, data_dir=data, workers=workers, progress=bar))
+    result = audit.as_json()
+    table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
+    for row in result["phases"]:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values()))
     _console.print(table)
-    for note in report.notes:
-        _say(f"note: {note}")
-    for problem in report.problems[:SHOWN_PROBLEMS]:
-        _say(str(problem))
-    if len(report.problems) > SHOWN_PROBLEMS:
-        _say(f"... and {len(report.problems) - SHOWN_PROBLEMS:,} more")
-    counts = f"{sum(report.episodes.values()):,} episodes, {report.metrics_rows:,} rows of metrics, {report.files:,} files"
-    looked = f"{counts} in {report.wall_s:.1f} s"
-    _say(
-        f"passed: {looked}"
-        if report.passed
-        else f"FAILED: {len(report.problems):,} differences in {looked}"
+    for note in audit.notes:
+        print_line(_console, f"note: {note}")
+    _print_first([str(problem) for problem in audit.problems])
+    compared = (
+        f"{sum(audit.episodes.values()):,} episodes, {audit.metrics_rows:,} rows of metrics, "
+        f"{audit.files:,} files in {audit.wall_s:.1f} s"
     )
-    _write(out, report.as_json())
-    if not report.passed:
+    verdict = "passed" if audit.passed else f"FAILED: {len(audit.problems):,} differences"
+    print_line(_console, f"{verdict}: {compared}")
+    write_json(report, result)
+    if not audit.passed:
         raise typer.Exit(1)
 
 
 def rescore(
     file: Annotated[Path, typer.Argument(help="A run's episodes.jsonl, or its folder.")],
     rewards: Annotated[
-        str,
-        typer.Option(help="Reward version to score by; 'sparse' pays for a right answer alone."),
+        str, typer.Option(help="Reward version to score by; 'sparse' only pays for right answers.")
     ] = REWARD_VERSION,
     standard: Annotated[
-        str, typer.Option(help="Standard that an answer is compared by.")
+        str, typer.Option(help="Standard by which answers are judged: strict, spider or bird.")
     ] = TRAINING_STANDARD,
-    data: Data = None,
+    data: DataOption = None,
     step_budget: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=MAX_STEP_BUDGET,
-            help="Steps that an episode had.",
-            show_default="the run's own",
+            min=1, max=MAX_STEP_BUDGET, help="The episodes' budget.", show_default="the run's own"
         ),
     ] = None,
-    workers: Workers = 2,
-    out: Out = None,
+    workers: WorkersOption = 2,
+    report: ReportOption = None,
 ) -> None:
-    """Score recorded episodes by another reward version or standard, and say what changed."""
+    """Score recorded episodes by another reward version or standard, and list what changes.
+
+    Exit status: 0 if all episodes were scored, 1 if a file or an episode can't be read.
+    """
     from env_server.audit.rescore import Source
     from env_server.audit.rescore import rescore as score_again
 
-    with _told(), _bar("scoring") as bar:
+    with one_line_errors(), progress_bar("scoring") as bar:
         source = Source.open(file, data, step_budget)
-        found = asyncio.run(
-            score_again(source, rewards=rewards, standard=standard, workers=workers, progress=bar)
-        )
-    table = Table(
-        title=f"{source.path} by rewards {rewards}, standard {standard}", title_justify="left"
-    )
-    for heading in (
-        "phase",
-        "mode",
-        "episodes",
-        "correct",
-        "gained",
-        "lost",
-        "mean reward",
-        "rewards changed",
-    ):
-        table.add_column(heading, justify="left" if heading in ("phase", "mode") else "right")
-    for (phase, mode), tally in found.tallies.items():
+        job = score_again(source, rewards=rewards, standard=standard, workers=workers, progress=bar)
+        rescored = asyncio.run(job)
+    title = f"{source.path} by rewards {rewards}, standard {standard}"
+    columns = ("episodes", "correct", "gained", "lost", "mean reward", "rewards changed")
+    table = _table(title, *columns)
+    for (phase, mode), tally in rescored.tallies.items():
         old, new = tally.as_json()["mean_reward"]
-        table.add_row(
-            phase,
-            mode,
-            f"{tally.episodes:,}",
-            f"{tally.old_correct:,} -> {tally.new_correct:,}",
-            f"{tally.gained:,}",
-            f"{tally.lost:,}",
-            f"{old:.4f} -> {new:.4f}",
-            f"{tally.rewards_changed:,}",
-        )
+        correct = f"{tally.old_correct:,} -> {tally.new_correct:,}"
+        counts = (tally.episodes, tally.gained, tally.lost, tally.rewards_changed)
+        episodes, gained, lost, changed = (f"{count:,}" for count in counts)
+        mean = f"{old:.4f} -> {new:.4f}"
+        table.add_row(phase, mode, episodes, correct, gained, lost, mean, changed)
     _console.print(table)
-    flipped = [change for change in found.changes if change.flipped]
-    for change in flipped[:SHOWN_PROBLEMS]:
-        verdict = "right" if change.is_correct else "wrong"
-        _say(
-            f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is {verdict} by {standard}"
+    flipped = [change for change in rescored.changes if change.flipped]
+    _print_first(
+        [
+            f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is "
+            f"{'right' if change.is_correct else 'wrong'} by {standard}"
+            for change in flipped
+        ]
+    )
+    if rescored.skipped:
+        print_line(
+            _console, f"note: {rescored.skipped:,} episodes lost to infrastructure: no reward"
         )
-    if len(flipped) > SHOWN_PROBLEMS:
-        _say(f"... and {len(flipped) - SHOWN_PROBLEMS:,} more verdicts changed")
-    if found.skipped:
-        _say(f"note: {found.skipped:,} episodes were lost to infrastructure and have no reward")
-    _write(out, found.as_json())
+    total = sum(tally.episodes for tally in rescored.tallies.values())
+    print_line(_console, f"scored: {total:,} episodes, {len(flipped):,} verdicts changed")
+    write_json(report, rescored.as_json())
 
 
-def _write(out: Path | None, value: dict[str, Any]) -> None:
-    if out is not None:
-        with _told():
-            out.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in ("phase", "mode"):
+        table.add_column(heading)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """An error of ours or of the file system is one line and exit status 1."""
-    try:
-        yield
-    except (SQLEnvError, OSError) as error:
-        _errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from error
-
-
-@contextmanager
-def _bar(title: str) -> Iterator[Any]:
-    """A progress bar on a terminal's stderr: call what it gives with (done, in all)."""
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=_errors, transient=True, disable=not _errors.is_terminal
-    ) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def _say(line: str) -> None:
-    _console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _print_first(lines: Sequence[str]) -> None:
+    for line in lines[:MAX_LINES]:
+        print_line(_console, line)
+    if len(lines) > MAX_LINES:
+        print_line(_console, f"... and {len(lines) - MAX_LINES:,} more")

@@ -1,5 +1,4 @@
-"""Whether a run's learning curve and its result follow from its episodes: pure functions of what
-its files hold."""
+"""Recompute a run's metrics and summary from its episodes, and yield the differences."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from shared import run_stats
 from shared.run_files import EpisodeLine
 from shared.run_stats import PHASES, counts, mean, measurement, rates
 
-# What trl logs of a step's rewards, as means in float32: its key -> the episode's field.
+# TRL's float32 means of a step's rewards: key of metrics.jsonl -> field of an episode
 LOGGED = {
     "reward": "reward",
     "rewards/reward_correctness/mean": "correctness",
@@ -19,8 +18,7 @@ LOGGED = {
 LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
 UNCHECKED = ("wall_s",)  # of a measurement
-# where a run's files don't have these, there were none
-COUNTED = ("episodes_truncated", "truncated")
+COUNTED = ("episodes_truncated", "truncated")  # runs of older versions lack them where they are 0
 
 Row = tuple[int, Mapping[str, Any]]  # (line number, object) of metrics.jsonl
 Difference = tuple[int, str]  # (line number, what differs)
@@ -29,16 +27,15 @@ Difference = tuple[int, str]  # (line number, what differs)
 def metrics_differences(
     rows: Iterable[Row], episodes: Sequence[EpisodeLine], finished: bool
 ) -> Iterator[Difference]:
-    """Where metrics.jsonl says other than the episodes do. `finished`: every training episode must
-    be in a row.
+    """Yield where metrics.jsonl differs from the episodes.
 
-    A row with `episodes` is of the training episodes since the row before it; one with `eval_n` is
-    a point of the eval curve. The points before and after training are of those questions of the
-    whole evaluations that the others ask.
+    A row with `episodes` covers the training episodes since the row before it; in a `finished` run
+    the rows must cover all of them. A row with `eval_n` is a point of the eval curve; those before
+    and after training cover the questions of the whole evaluations that the other points ask.
     """
-    train = [one for one in episodes if one.phase == "train"]
-    asked = {one.question_id for one in episodes if one.phase == "eval"}
-    last = max((one.step for one in train), default=0)
+    train = [episode for episode in episodes if episode.phase == "train"]
+    asked = {episode.question_id for episode in episodes if episode.phase == "eval"}
+    last = max((episode.step for episode in train), default=0)
     logged = 0
     for number, row in rows:
         step = row.get("step")
@@ -46,33 +43,33 @@ def metrics_differences(
             yield number, f"its step is {step!r}"
             continue
         if "episodes" in row:
-            found = training_row([one for one in train if logged < one.step <= step])
+            recomputed = training_row([one for one in train if logged < one.step <= step])
             logged = step
         elif "eval_n" in row:
-            found = eval_row(_of_point(episodes, step, last, asked))
+            recomputed = eval_row(_of_point(episodes, step, last, asked))
         else:
             continue
-        yield from ((number, text) for text in _differences(row, found))
+        yield from ((number, text) for text in _differences(row, recomputed))
     if finished and logged < last:
-        yield 0, f"no row has the training episodes after step {logged}"
+        yield 0, f"no row covers the training episodes after step {logged}"
 
 
 def training_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     """Return what metrics.jsonl reports of the training episodes of one log event."""
     row: dict[str, Any] = {**run_stats.training_row(episodes)}
-    # rows of older runs have neither
-    if any(one.context_truncations is None for one in episodes):
+    # runs of older versions have neither
+    if any(episode.context_truncations is None for episode in episodes):
         del row["context_overflows"], row["episodes_truncated"]
     if not row["episodes_lost"]:
-        row |= {key: mean(getattr(one, name) for one in episodes) for key, name in LOGGED.items()}
+        for key, name in LOGGED.items():
+            row[key] = mean(getattr(episode, name) for episode in episodes)
     return row
 
 
 def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     """Return what metrics.jsonl reports of one point of the eval curve."""
     row: dict[str, Any] = {}
-    for mode in _modes(episodes):
-        of_mode = [one for one in episodes if one.mode == mode]
+    for mode, of_mode in _by("mode", episodes).items():
         row |= {"eval_n": len(of_mode), **run_stats.eval_row(mode, of_mode)}
     return row
 
@@ -80,76 +77,75 @@ def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
 def summary_differences(
     summary: Mapping[str, Any], episodes: Sequence[EpisodeLine]
 ) -> Iterator[str]:
-    """Where summary.json says other than the episodes do: rates, intervals, means and counts, but
-    for `UNCHECKED`."""
-    by_phase: dict[str, list[EpisodeLine]] = {}
-    for one in episodes:
-        by_phase.setdefault(one.phase, []).append(one)
+    """Yield where summary.json differs from the episodes: rates, intervals, means and counts."""
+    by_phase = _by("phase", episodes)
     measured = {
-        phase: {
-            mode: measurement([one for one in played if one.mode == mode])
-            for mode in _modes(played)
-        }
+        phase: {mode: measurement(played) for mode, played in _by("mode", by_phase[phase]).items()}
         for phase in PHASES
-        if (played := by_phase.get(phase))
+        if phase in by_phase
     }
-    found: dict[str, Any] = {
+    recomputed: dict[str, Any] = {
         **{f"eval_success_{phase}": rates(measured.get(phase, {})) for phase in PHASES},
         **counts(episodes),
         "by_phase": {phase: counts(played) for phase, played in by_phase.items()},
         "evaluations": measured,
     }
-    yield from _nested({key: summary[key] for key in found if key in summary}, found)
+    written = {key: summary[key] for key in recomputed if key in summary}
+    yield from _nested_differences(written, recomputed)
     cost, trained = summary.get("cost"), len(by_phase.get("train", ()))
-    if isinstance(cost, dict) and cost.get("train_episodes") != trained:
-        yield f"cost.train_episodes is {cost.get('train_episodes')!r}, and {trained} by the episodes"
+    if isinstance(cost, dict) and (written_count := cost.get("train_episodes")) != trained:
+        yield f"cost.train_episodes is {written_count!r}; recomputed from the episodes: {trained}"
 
 
-def _modes(episodes: Sequence[EpisodeLine]) -> list[str]:
-    return list(dict.fromkeys(one.mode for one in episodes))
+def _by(name: str, episodes: Sequence[EpisodeLine]) -> dict[str, list[EpisodeLine]]:
+    """Group episodes by a field, in the order of its first occurrences."""
+    groups: dict[str, list[EpisodeLine]] = {}
+    for episode in episodes:
+        groups.setdefault(getattr(episode, name), []).append(episode)
+    return groups
 
 
 def _of_point(
     episodes: Sequence[EpisodeLine], step: int, last: int, asked: set[str]
 ) -> list[EpisodeLine]:
-    """The episodes of an eval curve's point; none where they can't be told."""
+    """Return the episodes of a point of the eval curve; none if they can't be determined."""
     if small := [one for one in episodes if (one.phase, one.step) == ("eval", step)]:
         return small
     phase = "before" if step == 0 else "after" if step == last else ""
     return [one for one in episodes if one.phase == phase and one.question_id in asked]
 
 
-def _differences(said: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in found.items():
-        if key not in said:
-            if key in COUNTED and not value:
-                continue
-            yield f"{key} is missing, and {value!r} by the episodes"
-        elif not _same(key, said[key], value):
-            yield f"{key} is {said[key]!r}, and {value!r} by the episodes"
+def _differences(written: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in recomputed.items():
+        if key not in written:
+            if key not in COUNTED or value:
+                yield f"{key} is missing; recomputed from the episodes: {value!r}"
+        elif not _same(key, written[key], value):
+            yield f"{key} is {written[key]!r}; recomputed from the episodes: {value!r}"
 
 
-def _nested(said: Any, found: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """`_differences` at every depth. What is said and not found differs too, but for `UNCHECKED`."""
-    if not isinstance(said, dict):
-        yield f"{path.removesuffix('.')} is {said!r}"
+def _nested_differences(
+    written: Any, recomputed: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
+    """Yield `_differences` at every depth, and keys that do not follow from the episodes."""
+    if not isinstance(written, dict):
+        yield f"{path.removesuffix('.')} is {written!r}"
         return
-    values = {key: value for key, value in found.items() if not isinstance(value, dict)}
-    yield from (path + text for text in _differences(said, values))
-    for key, value in found.items():
+    values = {key: value for key, value in recomputed.items() if not isinstance(value, dict)}
+    yield from (path + text for text in _differences(written, values))
+    for key, value in recomputed.items():
         if isinstance(value, dict):
-            yield from _nested(said.get(key), value, f"{path}{key}.")
-    yield from (
-        f"{path}{key} is of no episode" for key in said if key not in found and key not in UNCHECKED
-    )
+            yield from _nested_differences(written.get(key), value, f"{path}{key}.")
+    for key in written:
+        if key not in recomputed and key not in UNCHECKED:
+            yield f"{path}{key} has no episodes"
 
 
-def _same(key: str, said: Any, found: Any) -> bool:
-    if isinstance(said, float) and isinstance(found, float):
+def _same(key: str, written: Any, recomputed: Any) -> bool:
+    if isinstance(written, float) and isinstance(recomputed, float):
         tolerance = LOGGED_TOLERANCE if key in LOGGED else MEAN_TOLERANCE
-        return math.isclose(said, found, rel_tol=tolerance, abs_tol=tolerance)
-    if isinstance(said, list) and isinstance(found, list):
-        return len(said) == len(found) and all(
-            _same(key, one, other) for one, other in zip(said, found, strict=True)
-        )
-    return bool(said == found)
+        return math.isclose(written, recomputed, rel_tol=tolerance, abs_tol=tolerance)
+    if isinstance(written, list) and isinstance(recomputed, list):
+        pairs = zip(written, recomputed, strict=False)
+        return len(written) == len(recomputed) and all(_same(key, *pair) for pair in pairs)
+    return bool(written == recomputed)

@@ -1,8 +1,4 @@
-"""Plays recorded actions again, as the server did: the same state machine, the same SQL workers, no
-HTTP.
-
-So a query that kills its worker costs a worker here too, and nothing else.
-"""
+"""Play recorded actions again as the server did: same state machine, same SQL workers, no HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -17,18 +13,18 @@ from env_server.sql import SqlJob, SqlResult
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 
-IN_FLIGHT = 128  # episodes played side by side
+IN_FLIGHT = 128  # episodes played concurrently
 
 
 class Sql(Protocol):
-    """What runs the jobs: `env_server.sql.SqlPool`, on worker processes."""
+    """Runs SQL jobs, as `env_server.sql.SqlPool` does on worker processes."""
 
     async def run(self, job: SqlJob, /) -> SqlResult: ...
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an episode is: its question, its options, its actions (canonical texts)."""
+    """What determines an episode: its question, its budget and its actions as canonical texts."""
 
     question_id: str
     step_budget: int
@@ -36,19 +32,12 @@ class Recorded:
 
 
 async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[StepResult]:
-    """The replies: to the reset, then to each action. Raises what the environment raises
-    (`SQLEnvError`)."""
+    """Return the replies to the reset and to each action. Raises the environment's errors."""
     env = SQLEnvironment(bank)
-    replies: list[StepResult] = [
-        await drive_async(
-            env.reset_jobs(
-                question_id=episode.question_id,
-                step_budget=episode.step_budget,
-                episode_id="replay",
-            ),
-            sql.run,
-        )
-    ]
+    reset = env.reset_jobs(
+        question_id=episode.question_id, step_budget=episode.step_budget, episode_id="replay"
+    )
+    replies: list[StepResult] = [await drive_async(reset, sql.run)]
     for action in episode.actions:
         replies.append(await drive_async(env.step_jobs(action), sql.run))
     return replies
@@ -57,7 +46,7 @@ async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[St
 async def replay(
     bank: QuestionBank, sql: Sql, episodes: Iterable[Recorded], in_flight: int = IN_FLIGHT
 ) -> AsyncIterator[list[StepResult] | SQLEnvError]:
-    """`replay_one` of each, in their order; what can't be replayed is its error."""
+    """Yield `replay_one` of each episode in order, or the error that prevented it."""
 
     async def attempt(episode: Recorded) -> list[StepResult] | SQLEnvError:
         try:

@@ -1,9 +1,7 @@
-"""Scores recorded episodes again, by another reward version or another standard of comparison, and
-says what changed.
+"""Score recorded episodes by another reward version or standard of comparison, and report changes.
 
-The actions are replayed, so that every step's facts are the environment's own; only what they pay,
-or what counts as right, is another's. What a policy would have done under other rewards is not to
-be had from its recorded episodes.
+The actions are replayed, so each step's facts are the environment's own; only rewards and verdicts
+change. What a policy would have done under other rewards cannot be inferred from its episodes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,10 +40,9 @@ Key = tuple[str, str]  # (phase, mode)
 
 @dataclass(frozen=True)
 class Change:
-    """One episode whose reward or verdict is another. `line` counts from 1; rewards are the
-    trainer's weighted sums."""
+    """One episode's old and new verdict and reward (the trainer's weighted sum)."""
 
-    line: int
+    line: int  # from 1
     question_id: str
     last_action: str
     was_correct: bool
@@ -60,8 +57,7 @@ class Change:
 
 @dataclass
 class Tally:
-    """Sums over the episodes of one phase and mode; those that the infrastructure lost are left
-    out."""
+    """Sums over the episodes of one phase and mode, except those lost to infrastructure."""
 
     episodes: int = 0
     old_correct: int = 0
@@ -97,7 +93,7 @@ class Tally:
 
 @dataclass
 class Rescored:
-    """What a re-scoring found. `skipped` episodes were lost to infrastructure and have no reward."""
+    """The result of re-scoring. `skipped` episodes were lost to infrastructure: no reward."""
 
     file: str
     rewards: str
@@ -122,7 +118,7 @@ class Rescored:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of episodes and what they were played on."""
+    """A file of episodes, with the data and the step budget they were played with."""
 
     path: Path
     bank: QuestionBank
@@ -132,30 +128,30 @@ class Source:
     def open(
         cls, path: Path, data_dir: Path | None = None, step_budget: int | None = None
     ) -> "Source":
-        """`path` is episodes.jsonl or its run's folder. Data and budget are those of the
-        config.json beside it; a file on its own needs both. `DataError` says what is missing."""
+        """Open episodes.jsonl or its run's folder. Raises `DataError` for what is missing.
+
+        Data and budget default to those of the config.json beside it; a single file needs both.
+        """
         path = path / EPISODES if path.is_dir() else path
         if not path.is_file():
-            raise DataError(
-                f"no file at {path}; name a run's {EPISODES}, such as runs/latest/{EPISODES}"
-            )
+            raise DataError(f"no file at {path}; pass a run's {EPISODES} or its folder")
         if (path.parent / CONFIG).is_file():
             run = RunFolder.open(path.parent)
             return cls(path, run.bank(data_dir), step_budget or run.settings.config.step_budget)
         if data_dir is None or step_budget is None:
-            raise DataError(f"{path} has no {CONFIG} beside it: give --data and --step-budget")
+            raise DataError(f"{path} has no {CONFIG} beside it: pass --data and --step-budget")
         return cls(path, QuestionBank.load(data_dir), step_budget)
 
     def lines(self) -> list[tuple[int, EpisodeLine]]:
-        """(line number, episode). `DataError` names the first line that is not what was written."""
-        found = []
+        """Return (line number, episode). Raises `DataError` with the first damaged line."""
+        episodes = []
         for number, line in numbered_lines(self.path):
             try:
                 check_seal(line)
-                found.append((number, read_episode(line)))
+                episodes.append((number, read_episode(line)))
             except LineError as error:
                 raise DataError(f"{self.path} line {number}: {error}") from error
-        return found
+        return episodes
 
 
 async def rescore(
@@ -166,14 +162,11 @@ async def rescore(
     workers: int = 2,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Rescored:
-    """Score every episode of a file by a reward version of `VERSIONS` and a standard of
-    `STANDARDS`."""
-    rules, judge = (
-        _named(VERSIONS, rewards, "reward version"),
-        _named(STANDARDS, standard, "standard"),
-    )
+    """Score all episodes of a file by one of `VERSIONS` and one of `STANDARDS`."""
+    rules = _named(VERSIONS, rewards, "reward version")
+    judge = _named(STANDARDS, standard, "standard")
     lines = source.lines()
-    found = Rescored(str(source.path), rewards, standard)
+    rescored = Rescored(str(source.path), rewards, standard)
     played = (
         Recorded(episode.question_id, source.step_budget, episode.actions) for _, episode in lines
     )
@@ -184,22 +177,21 @@ async def rescore(
             done += 1
             progress(done, len(lines))
             if isinstance(replies, SQLEnvError):
-                raise DataError(
-                    f"{source.path} line {number} can't be replayed: {replies.message}"
-                ) from replies
+                where = f"{source.path} line {number}"
+                raise DataError(f"{where} can't be replayed: {replies.message}") from replies
             if episode.lost or episode.reward is None:
-                found.skipped += 1
+                rescored.skipped += 1
                 continue
             change = _score(number, episode, replies, source.bank, rules, judge)
-            found.tallies.setdefault((episode.phase, episode.mode), Tally()).add(change)
+            rescored.tallies.setdefault((episode.phase, episode.mode), Tally()).add(change)
             if change.flipped or change.old_reward != change.new_reward:
-                found.changes.append(change)
-    return found
+                rescored.changes.append(change)
+    return rescored
 
 
 def _named(table: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in table:
-        raise DataError(f"no {what} {name!r}; there are {', '.join(table)}")
+        raise DataError(f"no {what} {name!r}; expected one of {', '.join(table)}")
     return table[name]
 
 
@@ -212,11 +204,9 @@ def _score(
     judge: Standard,
 ) -> Change:
     verdict = False
-    if (
-        episode.actions
-        and (last := parse_action(episode.actions[-1])).action_type == ActionType.ANSWER
-    ):
-        # with its ties, which the replay's reset has settled
+    last = parse_action(episode.actions[-1]) if episode.actions else None
+    if last is not None and last.action_type == ActionType.ANSWER:
+        # with its ties, which the replay's reset determined
         gold = bank.gold(bank.with_gold(episode.question_id))
         verdict = judge.answer(last.argument, gold)
     ledger = settle_again(replies, rules, verdict)
@@ -232,8 +222,10 @@ def _score(
 
 
 def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: bool) -> RewardLedger:
-    """The ledger of an episode by other rules, from its replies (the reset's first). `correct`: its
-    ANSWER is right."""
+    """Return an episode's ledger by other rules, from its replies (the reset's first).
+
+    `correct`: whether its ANSWER is right.
+    """
     ledger = EMPTY_LEDGER
     for index, reply in enumerate(replies[1:], start=2):
         paid = reply.info.ledger
@@ -241,7 +233,7 @@ def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: boo
             exec_ok="exec_ok" in paid.step,
             new_info="new_info" in paid.step,
             repeat="repeat" in paid.step,
-            potential=paid.potential,  # the best so far: the largest of it is the same
+            potential=paid.potential,  # the best so far, so its maximum is the same
             correct=correct and index == len(replies),
         )
         _, ledger = settle(ledger, facts, rules)

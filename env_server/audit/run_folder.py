@@ -1,5 +1,4 @@
-"""A run's folder, opened for replaying: its settings, its data, its lines. `shared.run_files` has
-the format."""
+"""A run's folder, opened for replay: its settings and data. `shared.run_files` has the format."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ class _TrainerConfig(BaseModel):
 
 
 class _Settings(BaseModel):
-    """The part of config.json that a replay needs."""
+    """The fields of config.json that a replay needs."""
 
     config: _TrainerConfig
     data_digest: str
@@ -32,66 +31,63 @@ class _Settings(BaseModel):
 
 @dataclass(frozen=True)
 class RunFolder(RunFiles):
-    """One run, with the settings that it was played by."""
+    """One run, with the settings that it was played with."""
 
     settings: _Settings
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """`DataError` where `path` is no run, or one whose settings can't be read."""
+        """Open a run. Raises `DataError` if `path` is not one or its settings can't be read."""
         if not path.is_dir():
-            raise DataError(f"no run at {path}; name the folder of one, such as runs/latest")
+            raise DataError(f"no run at {path}; pass the folder of a run, such as runs/latest")
         config = RunFiles(path).config
         try:
             return cls(path, _Settings.model_validate_json(config.read_bytes()))
         except OSError as error:
-            raise DataError(
-                f"{path} is not a run: can't read {config}: {error.strerror}"
-            ) from error
+            reason = f"can't read {config}: {error.strerror}"
+            raise DataError(f"{path} is not a run: {reason}") from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "not JSON"
-            raise DataError(f"{config} is not a run's settings: {where}: {first['msg']}") from error
+            raise DataError(f"{config} has no run's settings: {where}: {first['msg']}") from error
 
     @property
     def data_dir(self) -> Path:
-        """As the trainer was given it: relative to where that ran."""
+        """As passed to the trainer: relative to the folder in which it ran."""
         return self.settings.config.db_dir.parent
 
     @property
     def train_split(self) -> str:
-        """The split that was trained on."""
+        """The split that the run trained on."""
         return self.settings.config.questions_path.stem.removeprefix("questions_")
 
     def bank(self, data_dir: Path | None = None) -> QuestionBank:
-        """The questions that it was played on, from `data_dir` where given. `DigestMismatch` where
-        they are others."""
+        """Load the run's questions, by default from where it had them.
+
+        Raises `DataError` if they are missing, `DigestMismatch` if they are different ones.
+        """
         place = data_directory(data_dir or self.data_dir)
         if not place.is_dir():
-            said = (
-                ""
-                if data_dir
-                else f", where {self.path} had them: name their directory with --data"
-            )
-            raise DataError(f"no data at {place}{said}")
+            remedy = "" if data_dir else f", which {self.path} used: pass the directory with --data"
+            raise DataError(f"no data at {place}{remedy}")
         bank = QuestionBank.load(place)
-        if bank.data_digest != self.settings.data_digest:
+        loaded, recorded = bank.data_digest, self.settings.data_digest
+        if loaded != recorded:
             raise DigestMismatch(
-                f"the data in {place} (digest {bank.data_digest[:12]}) are not those that {self.path} was played on "
-                f"(digest {self.settings.data_digest[:12]}): name these with --data"
+                f"the data in {place} (digest {loaded[:12]}) are not those of {self.path} "
+                f"(digest {recorded[:12]}): pass the run's data with --data"
             )
         return bank
 
     def train_databases(self, bank: QuestionBank) -> frozenset[str]:
-        """The databases that a training question touches."""
+        """Return the databases with a training question."""
         return frozenset(
             question.database_name for question in bank.splits.get(self.train_split, [])
         )
 
 
 def read_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a JSON lines file. `DataError` names the `file` and the `line` that
-    is none."""
+    """Return (line number, object) of a JSON lines file. `DataError` has the `file` and `line`."""
     return [
         (number, _object(line, path, number))
         for number, line in enumerate(_bytes(path).splitlines(keepends=True), start=1)
@@ -99,7 +95,7 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file. `DataError` as of `read_rows`, with line 0."""
+    """Return the object of a JSON file. Raises `DataError` like `read_rows`, with line 0."""
     return _object(_bytes(path), path, 0)
 
 
@@ -107,7 +103,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"can't read it: {error.strerror}", file=path.name, line=0) from error
+        raise DataError(f"can't read: {error.strerror}", file=path.name, line=0) from error
 
 
 def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
@@ -116,5 +112,5 @@ def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"not JSON: {error}", file=path.name, line=number) from error
     if not (isinstance(value, dict) and text.endswith(b"\n")):
-        raise DataError("not a whole JSON object", file=path.name, line=number)
+        raise DataError("not a complete JSON object", file=path.name, line=number)
     return value

@@ -1,14 +1,11 @@
-"""Audits a run: every recorded episode is played again, and all that its files say must follow, to
-the byte.
+"""Audit a run: play every recorded episode again and compare everything that follows, byte by byte.
 
-What is compared: of each line of episodes.jsonl its bytes with their seal; each observation and
-each reward with those of the replay; the verdict, the three layers and their sum; the question's
-database, difficulty and part. Then the learning curve (metrics.jsonl) and the result (summary.json)
-with the episodes, and the files with SHA256SUMS.
+Compared are each line of episodes.jsonl with its digest; each observation and reward with the
+replay's; the verdict, the three reward layers and their sum; the question's database, difficulty
+and part; then metrics.jsonl and summary.json with the episodes, and the files with SHA256SUMS.
 
-What can't be: that the tokens were sampled from the model that is named, losses and gradients,
-seconds, and how a text that is no action became one (only that the action is what the environment
-was sent).
+Not compared: that the tokens were sampled from the named model, losses and gradients, times, and
+how an invalid text became an action (only that this action was sent to the environment).
 """
 
 import time
@@ -47,7 +44,7 @@ Progress = Callable[[int, int], None]  # (episodes done, in all)
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that does not follow. `line` counts from 1; 0 is the file as a whole."""
+    """A difference between a file and the replay. `line` counts from 1; 0 is the whole file."""
 
     file: str
     line: int
@@ -59,7 +56,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What an audit looked at and what it found. `wall_s` in seconds."""
+    """What an audit compared, and the problems it found."""
 
     run: str
     episodes: Counter[Key] = field(default_factory=Counter)
@@ -108,20 +105,19 @@ async def verify_run(
     sql: Sql | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Audit the run in `path`. `DataError` or `DigestMismatch` where it can't begin: no run, or
-    other data.
+    """Audit the run in `path`, with its SQL on `workers` new processes, or on `sql`.
 
-    The SQL runs on `workers` processes of its own, or by `sql`.
+    Raises `DataError` if there is no run or no data, `DigestMismatch` for different data.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     run = RunFolder.open(path)
     bank = run.bank(data_dir)
     report = Report(str(path))
-    _compare_rules(run, bank, report)
+    _check_versions(run, bank, report)
     lines = list(_read_lines(run, report))
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
-        raise DataError(f"{run.episodes} holds no episode yet: there is nothing to verify")
+        raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
         async for number, episode, replies in _replayed(run, bank, running, lines):
             if isinstance(replies, SQLEnvError):
@@ -132,14 +128,12 @@ async def verify_run(
             _count(report, episode)
             progress(sum(report.episodes.values()), len(lines))
     if unread:
-        report.notes.append(
-            "lines can't be read, so the learning curve and the result are not compared"
-        )
+        report.notes.append("not compared, as lines can't be read: metrics and summary")
     else:
-        _compare_curve(run, [episode for _, episode in lines], report)
+        _compare_results(run, [episode for _, episode in lines], report)
     _compare_files(run, report)
     report.problems.sort(key=lambda problem: (problem.file, problem.line))
-    report.wall_s = time.monotonic() - began
+    report.wall_s = time.monotonic() - start
     return report
 
 
@@ -149,7 +143,7 @@ def episode_differences(
     bank: QuestionBank,
     train_databases: frozenset[str],
 ) -> Iterator[str]:
-    """Where a recorded episode says other than its replay, whose `replies` begin with the reset's."""
+    """Yield where a recorded episode differs from its replay; `replies` start with the reset's."""
     if len(recorded.rewards) != len(recorded.actions):
         yield f"{len(recorded.actions)} actions, but {len(recorded.rewards)} rewards"
     if recorded.parts is not None and len(recorded.parts) != len(recorded.actions):
@@ -159,22 +153,23 @@ def episode_differences(
     elif len(recorded.observations) != len(replies):
         yield f"{len(recorded.actions)} actions, but {len(recorded.observations)} observations"
     for step, (digest, reply) in enumerate(zip(recorded.observations, replies, strict=False)):
-        if digest != (found := observation_digest(reply.observation)):
-            yield f"step {step}: the observation was {digest}, and is {found}"
-    for step, (reward, reply) in enumerate(
-        zip(recorded.rewards, replies[1:], strict=False), start=1
-    ):
+        if digest != (replayed := observation_digest(reply.observation)):
+            yield f"step {step}: the observation was {digest}, and is {replayed}"
+    steps = replies[1:]
+    for step, (reward, reply) in enumerate(zip(recorded.rewards, steps, strict=False), start=1):
         if reward != reply.reward:
             yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
-    for step, (parts, reply) in enumerate(zip(recorded.parts or (), replies[1:], strict=False), 1):
+    for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), start=1):
         if parts != (paid := reply.info.ledger.step):
             yield f"step {step}: the parts of the reward were {parts}, and are {paid}"
-    expected = _expected(recorded, replies, bank, train_databases)
-    for name, value in expected.items():
-        if (said := getattr(recorded, name)) != value:
-            told = [str(one) if isinstance(one, Outcome) else one for one in (said, value)]
-            yield f"{name} was {told[0]!r}, and is {told[1]!r}"
+    for name, value in _expected(recorded, replies, bank, train_databases).items():
+        if (written := getattr(recorded, name)) != value:
+            yield f"{name} was {_plain(written)!r}, and is {_plain(value)!r}"
     yield from _text_differences(recorded)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Outcome) else value
 
 
 def _expected(
@@ -183,7 +178,7 @@ def _expected(
     bank: QuestionBank,
     train_databases: frozenset[str],
 ) -> dict[str, Any]:
-    """The fields of a line that follow from the question and the replies."""
+    """Return the fields of a line that follow from the question and the replies."""
     question = bank.with_gold(recorded.question_id)
     ledger = replies[-1].info.ledger if replies and not recorded.lost else None
     return {
@@ -201,7 +196,7 @@ def _expected(
 
 
 def _outcome(recorded: EpisodeLine, replies: Sequence[StepResult]) -> Outcome:
-    """How the replay ends. An episode that goes on can only have been left by its driver."""
+    """Return how the replay ends; its driver abandoned an episode that has not ended."""
     if replies and replies[-1].done:
         return replies[-1].info.outcome or Outcome.BUDGET
     if recorded.lost:
@@ -213,17 +208,18 @@ def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
     extra = len(recorded.texts) - len(recorded.actions)
     if extra not in ((0, 1) if recorded.lost else (0,)):
         yield f"{len(recorded.actions)} actions, but {len(recorded.texts)} texts"
-    if recorded.parse_failures > sum(text is not None for text in recorded.texts):
-        yield f"parse_failures is {recorded.parse_failures}, more than there are texts unlike their action"
+    changed = sum(text is not None for text in recorded.texts)
+    if recorded.parse_failures > changed:
+        yield f"parse_failures is {recorded.parse_failures}, but {changed} texts differ from actions"
     if recorded.context_overflow and recorded.outcome != Outcome.ABANDONED:
         yield f"context_overflow, but the outcome is {recorded.outcome}"
     if recorded.context_truncations and recorded.context_truncations >= len(recorded.texts):
-        yield f"context_truncations is {recorded.context_truncations}, of {len(recorded.texts)} turns"
+        turns = len(recorded.texts)
+        yield f"context_truncations is {recorded.context_truncations}, of {turns} turns"
 
 
 def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, EpisodeLine]]:
-    """The episodes of the run's lines; a line that is not what was written is a problem, and not
-    replayed."""
+    """Yield the episodes of the run's lines; report a damaged line as a problem."""
     try:
         for number, line in numbered_lines(run.episodes):
             try:
@@ -254,63 +250,57 @@ def _count(report: Report, episode: EpisodeLine) -> None:
     report.rewards[key] += len(episode.rewards)
 
 
-def _compare_rules(run: RunFolder, bank: QuestionBank, report: Report) -> None:
-    if run.settings.reward_version != REWARD_VERSION:
+def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
+    written = run.settings.reward_version
+    if written != REWARD_VERSION:
         raise DataError(
-            f"{run.path} was paid by reward version {run.settings.reward_version!r}, and this code pays by "
-            f"{REWARD_VERSION!r}: verify it with the code that it was made with, or compare by rescore"
+            f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}: verify it "
+            "with the code that made it, or compare with rescore"
         )
     if run.settings.server_digest != describe(bank, Settings()).digest:
         report.notes.append(
-            "the server that played it had other rules, limits or another SQLite than this code: the replay says "
-            "whether that changes anything"
+            "the run's server had other rules, limits or SQLite than this code; the replay shows "
+            "whether that matters"
         )
 
 
-def _compare_curve(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
+def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
     try:
         finished = run.summary.exists()
         rows = read_rows(run.metrics) if run.metrics.exists() else []
         report.metrics_rows = len(rows)
         differences = metrics_differences(rows, episodes, finished)
-        found = [Problem(run.metrics.name, number, text) for number, text in differences]
+        problems = [Problem(run.metrics.name, number, text) for number, text in differences]
         if finished:
-            said = read_object(run.summary)
-            found += [
-                Problem(run.summary.name, 0, text) for text in summary_differences(said, episodes)
-            ]
+            texts = summary_differences(read_object(run.summary), episodes)
+            problems += [Problem(run.summary.name, 0, text) for text in texts]
         else:
             report.notes.append(f"no {run.summary.name}: the run is not finished")
-        report.problems += found
+        report.problems += problems
     except DataError as error:
         report.problems.append(Problem(error.details["file"], error.details["line"], error.message))
 
 
 def _compare_files(run: RunFolder, report: Report) -> None:
-    """Every file that SHA256SUMS names is there and has its digest. One that came later says
-    nothing of the run."""
+    """Compare every file that SHA256SUMS lists; files that were added later are only noted."""
     try:
-        said = read_checksums(run.checksums.read_bytes())
+        listed = read_checksums(run.checksums.read_bytes())
     except FileNotFoundError:
         if run.summary.exists():
-            report.problems.append(
-                Problem(CHECKSUMS, 0, "it is not there, and the run is finished")
-            )
+            report.problems.append(Problem(CHECKSUMS, 0, "missing, though the run is finished"))
         else:
-            report.notes.append(
-                f"no {CHECKSUMS}: files that do not follow from the episodes are not compared"
-            )
+            report.notes.append(f"no {CHECKSUMS}: files not derived from episodes are not compared")
         return
     except (OSError, ValueError) as error:
         report.problems.append(Problem(CHECKSUMS, 0, str(error)))
         return
-    found = checksums(run.path)
-    report.files = len(found.keys() & said.keys())
-    if later := sorted(found.keys() - said.keys()):
-        shown = ", ".join(later[:3]) + (", ..." if len(later) > 3 else "")
-        report.notes.append(f"not compared, {CHECKSUMS} does not name them: {shown}")
-    for name in sorted(said):
-        if name not in found:
-            report.problems.append(Problem(name, 0, f"{CHECKSUMS} names it, and it is not there"))
-        elif said[name] != found[name]:
-            report.problems.append(Problem(name, 0, f"its SHA-256 is not that in {CHECKSUMS}"))
+    actual = checksums(run.path)
+    report.files = len(actual.keys() & listed.keys())
+    if later := sorted(actual.keys() - listed.keys()):
+        names = ", ".join(later[:3]) + (", ..." if len(later) > 3 else "")
+        report.notes.append(f"not compared, as {CHECKSUMS} does not list them: {names}")
+    for name in sorted(listed):
+        if name not in actual:
+            report.problems.append(Problem(name, 0, f"missing, though {CHECKSUMS} lists it"))
+        elif listed[name] != actual[name]:
+            report.problems.append(Problem(name, 0, f"its SHA-256 differs from {CHECKSUMS}"))

@@ -16,11 +16,11 @@ from env_server.audit.rescore import Rescored, Source, rescore
 from env_server.rewards import RULES, VERSIONS, RewardRules
 from env_server.verifier import Gold, judge_answer
 from shared.errors import DataError
-from tests.env_server.audit.recorded_run import forge, read, record
+from tests.env_server.audit.run_folder import forge, read, record
 
 
 @pytest.fixture(scope="module")
-def recorded(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tiny_data, tmp_path_factory.mktemp("runs") / "run")
 
 
@@ -28,9 +28,9 @@ def score(path: Path, **options: Any) -> Rescored:
     return asyncio.run(rescore(Source.open(path), workers=1, **options))
 
 
-def test_by_its_own_rewards_and_standard_nothing_changes(recorded: Path) -> None:
-    found = score(recorded)
-    lines = read(recorded / "episodes.jsonl")
+def test_by_its_own_rewards_and_standard_nothing_changes(run_folder: Path) -> None:
+    found = score(run_folder)
+    lines = read(run_folder / "episodes.jsonl")
     assert found.changes == []
     assert found.skipped == 0
     assert sum(tally.episodes for tally in found.tallies.values()) == len(lines)
@@ -41,9 +41,9 @@ def test_by_its_own_rewards_and_standard_nothing_changes(recorded: Path) -> None
         assert tally.as_json()["mean_reward"] == [round(sum(rewards) / len(rewards), 6)] * 2
 
 
-def test_sparse_rewards_are_the_verdict_alone(recorded: Path) -> None:
-    found = score(recorded / "episodes.jsonl", rewards="sparse")
-    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
+def test_sparse_rewards_are_the_verdict_alone(run_folder: Path) -> None:
+    found = score(run_folder / "episodes.jsonl", rewards="sparse")
+    lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
     assert {change.line for change in found.changes} == {
         number for number, line in lines.items() if line["reward"] != line["correctness"]
     }
@@ -54,12 +54,12 @@ def test_sparse_rewards_are_the_verdict_alone(recorded: Path) -> None:
 
 
 def test_other_amounts_are_paid_for_the_same_facts(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dear = RewardRules(operational={**RULES.operational, "repeat": -0.05}, progress_weight=0.3)
-    monkeypatch.setitem(VERSIONS, "dear repeats", dear)
-    found = score(recorded, rewards="dear repeats")
-    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
+    expensive = RewardRules(operational={**RULES.operational, "repeat": -0.05}, progress_weight=0.3)
+    monkeypatch.setitem(VERSIONS, "expensive repeats", expensive)
+    found = score(run_folder, rewards="expensive repeats")
+    lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
     assert found.changes
     for change in found.changes:
         line = lines[change.line]
@@ -70,7 +70,7 @@ def test_other_amounts_are_paid_for_the_same_facts(
 
 
 def test_another_standard_flips_the_verdicts_that_it_must(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A standard for which every answer is right, and one that takes what ours does but for
     numbers."""
@@ -87,8 +87,8 @@ def test_another_standard_flips_the_verdicts_that_it_must(
         "no numbers": replace(ours, answer=no_numbers),
     }
     monkeypatch.setattr(module, "STANDARDS", others)
-    lines = dict(enumerate(read(recorded / "episodes.jsonl"), start=1))
-    found = score(recorded, standard="generous")
+    lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
+    found = score(run_folder, standard="generous")
     flipped = {change.line for change in found.changes if change.flipped}
     assert flipped == {number for number, line in lines.items() if line["outcome"] == "wrong"}
     assert all(
@@ -96,23 +96,23 @@ def test_another_standard_flips_the_verdicts_that_it_must(
     )
     assert sum(tally.gained for tally in found.tallies.values()) == len(flipped) > 0
     assert sum(tally.lost for tally in found.tallies.values()) == 0
-    lost = [change for change in score(recorded, standard="no numbers").changes if change.flipped]
+    lost = [change for change in score(run_folder, standard="no numbers").changes if change.flipped]
     assert all(
         lines[change.line]["outcome"] == "correct" and not change.is_correct for change in lost
     )
 
 
-def test_what_can_not_be_scored_is_named(recorded: Path, tmp_path: Path, tiny_data: Path) -> None:
-    with pytest.raises(DataError, match="no reward version '7'; there are 1, sparse"):
-        score(recorded, rewards="7")
+def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path, tiny_data: Path) -> None:
+    with pytest.raises(DataError, match="no reward version '7'; expected one of 1, sparse"):
+        score(run_folder, rewards="7")
     with pytest.raises(DataError, match="no standard 'lax'"):
-        score(recorded, standard="lax")
+        score(run_folder, standard="lax")
     with pytest.raises(DataError, match="no file at"):
         Source.open(tmp_path / "nothing.jsonl")
     alone = tmp_path / "alone.jsonl"
-    shutil.copy(recorded / "episodes.jsonl", alone)
+    shutil.copy(run_folder / "episodes.jsonl", alone)
     with pytest.raises(
-        DataError, match=r"no config\.json beside it: give --data and --step-budget"
+        DataError, match=r"no config\.json beside it: pass --data and --step-budget"
     ):
         Source.open(alone)
     found = asyncio.run(rescore(Source.open(alone, tiny_data, 5), workers=1))
@@ -125,11 +125,11 @@ def test_what_can_not_be_scored_is_named(recorded: Path, tmp_path: Path, tiny_da
         Source.open(alone, tiny_data, 5).lines()
 
 
-def test_the_command_says_what_changed(recorded: Path, tmp_path: Path) -> None:
+def test_the_command_lists_what_changed(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "rescored.json"
     arguments = [
         "rescore",
-        str(recorded),
+        str(run_folder),
         "--rewards",
         "sparse",
         "--workers",
@@ -145,6 +145,6 @@ def test_the_command_says_what_changed(recorded: Path, tmp_path: Path) -> None:
     assert {phase["phase"] for phase in json.loads(out.read_text())["phases"]} == {
         "random", "before", "train", "eval", "after",
     }  # fmt: skip
-    result = CliRunner().invoke(command, ["rescore", str(recorded), "--standard", "lax"])
+    result = CliRunner().invoke(command, ["rescore", str(run_folder), "--standard", "lax"])
     assert result.exit_code == 1
-    assert "error: no standard 'lax'; there are " in result.output
+    assert "error: no standard 'lax'; expected one of " in result.output

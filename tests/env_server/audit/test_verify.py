@@ -15,27 +15,20 @@ from env_server.__main__ import command
 from env_server.audit.verify import Report, verify_run
 from shared.errors import DataError, DigestMismatch
 from shared.run_files import CHECKSUMS, checksums, render_checksums
-from tests.env_server.audit.recorded_run import (
-    forge,
-    read,
-    record,
-    write,
-    write_lines,
-    write_results,
-)
+from tests.env_server.audit.run_folder import forge, read, record, write, write_lines, write_results
 from tests.env_server.pool_driver import LocalSql
 
 Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(scope="session")
-def recorded(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tiny_data, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture
-def run(recorded: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(recorded, tmp_path / "run"))
+def run(run_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
 def verify(run: Path, data_dir: Path | None = None) -> Report:
@@ -47,7 +40,7 @@ def verify(run: Path, data_dir: Path | None = None) -> Report:
 
 
 def number_of(run: Path, wanted: Callable[[dict[str, Any]], object]) -> int:
-    """The number of the first line that is wanted."""
+    """Return the number of the first wanted line."""
     return next(
         number for number, row in enumerate(read(run / "episodes.jsonl"), start=1) if wanted(row)
     )
@@ -91,18 +84,20 @@ def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
     place = content.rindex(b'"') - 1 if name == "config.json" else len(content) // 2
     content[place] ^= 1
     path.write_bytes(content)
-    told = {problem.file for problem in verify(run).problems}
-    assert told if name == CHECKSUMS else name in told  # a digest that is wrong is told of its file
+    reported = {problem.file for problem in verify(run).problems}
+    assert (
+        reported if name == CHECKSUMS else name in reported
+    )  # a wrong digest is reported for its file
 
 
 def test_a_finished_run_has_its_checksums(run: Path) -> None:
     (run / CHECKSUMS).unlink()
     assert [str(problem) for problem in verify(run).problems] == [
-        f"{CHECKSUMS}: it is not there, and the run is finished"
+        f"{CHECKSUMS}: missing, though the run is finished"
     ]
 
 
-def test_a_file_that_came_later_is_noted_and_says_nothing_of_the_run(run: Path) -> None:
+def test_a_file_that_came_later_is_noted_and_is_not_compared(run: Path) -> None:
     (run / "controls").mkdir()
     (run / "controls" / "sft.json").write_text("{}")
     report = verify(run)
@@ -111,7 +106,7 @@ def test_a_file_that_came_later_is_noted_and_says_nothing_of_the_run(run: Path) 
 
 
 def test_no_byte_can_break_the_audit_itself(run: Path) -> None:
-    """What is damaged is a problem, or an error of ours: never a crash, and never a pass."""
+    """Damage is a problem or one of our errors: never a crash, never a pass."""
     rng = random.Random(5)
     for name in ("metrics.jsonl", "summary.json", "config.json", CHECKSUMS):
         path = run / name
@@ -135,7 +130,7 @@ def forged(name: str, value: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: the reward was"),
         (forged("observations", lambda old: ["0" * 16, *old[1:]]), "step 0: the observation was"),
@@ -171,20 +166,20 @@ def forged(name: str, value: Any) -> Change:
     ],
 )
 def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(
-    run: Path, change: Change, said: str
+    run: Path, change: Change, expected: str
 ) -> None:
     number = number_of(run, lambda row: row["outcome"] == "wrong" and row["steps"] > 1)
     forge(run / "episodes.jsonl", number, change)
     write_results(run)
     problems = verify(run).problems
     assert {(problem.file, problem.line) for problem in problems} == {("episodes.jsonl", number)}
-    assert any(said in problem.message for problem in problems), [
+    assert any(expected in problem.message for problem in problems), [
         str(problem) for problem in problems
     ]
 
 
 def test_a_wrong_episode_can_not_become_a_right_one(run: Path) -> None:
-    """Every field that says so, changed together."""
+    """All fields of the verdict, changed together."""
     number = number_of(run, lambda row: row["outcome"] == "wrong")
 
     def lie(row: dict[str, Any]) -> None:
@@ -193,9 +188,9 @@ def test_a_wrong_episode_can_not_become_a_right_one(run: Path) -> None:
 
     forge(run / "episodes.jsonl", number, lie)
     write_results(run)
-    told = [str(problem) for problem in verify(run).problems]
-    assert all(line.startswith(f"episodes.jsonl line {number}: ") for line in told)
-    assert any("outcome was 'correct', and is 'wrong'" in line for line in told)
+    reported = [str(problem) for problem in verify(run).problems]
+    assert all(line.startswith(f"episodes.jsonl line {number}: ") for line in reported)
+    assert any("outcome was 'correct', and is 'wrong'" in line for line in reported)
 
 
 def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no_reward(
@@ -219,12 +214,12 @@ def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no
             number,
             lambda row, reward=reward, parts=parts: row.update(parts, reward=reward, env_errors=0),
         )  # type: ignore[misc]
-        told = [
+        reported = [
             problem
             for problem in verify(run).problems
             if problem.file == path.name and problem.line
         ]
-        assert [problem.line for problem in told] == ([] if reward is None else [number])
+        assert [problem.line for problem in reported] == ([] if reward is None else [number])
     forge(
         path,
         number,
@@ -233,13 +228,13 @@ def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no
         ),
     )
     forge(path, number, lambda row: row.update(reward=None))
-    told = [
+    reported = [
         problem for problem in verify(run).problems if problem.file == path.name and problem.line
     ]
-    assert told == []  # lost at its reset
+    assert reported == []  # lost at its reset
 
 
-def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_curve(run: Path) -> None:
+def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_metrics(run: Path) -> None:
     lines = read(run / "episodes.jsonl")
     number = number_of(run, lambda row: row["phase"] == "train") - 1
     for changed in ([*lines[:number], *lines[number + 1 :]], [*lines, lines[number]]):
@@ -256,7 +251,7 @@ def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_curve(run: Path) ->
         ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
 )  # fmt: skip
-def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(
+def test_metrics_that_do_not_follow_from_the_episodes_are_found(
     run: Path, key: str, value: float
 ) -> None:
     rows = read(run / "metrics.jsonl")
@@ -274,26 +269,30 @@ def test_a_learning_curve_that_does_not_follow_from_the_episodes_is_found(
         lines = [problem.line for problem in problems]
         # without its step, the next row's lack some
         assert lines[0] == number if key == "step" else lines == [number]
-        said = f"its step is {value!r}" if key == "step" else f"{key} is {value!r}, and "
-        assert problems[0].message.startswith(said)
+        expected = (
+            f"its step is {value!r}"
+            if key == "step"
+            else f"{key} is {value!r}; recomputed from the episodes: "
+        )
+        assert problems[0].message.startswith(expected)
 
 
-def test_what_a_learning_curve_leaves_out_is_found(run: Path) -> None:
+def test_what_metrics_leave_out_is_found(run: Path) -> None:
     rows = read(run / "metrics.jsonl")
     trained = max(number for number, row in enumerate(rows, start=1) if "episodes" in row)
-    bare = {key: value for key, value in rows[trained - 1].items() if key != "success"}
-    for changed, said in (
+    incomplete = {key: value for key, value in rows[trained - 1].items() if key != "success"}
+    for changed, expected in (
         (
-            [*rows[: trained - 1], bare, *rows[trained:]],
+            [*rows[: trained - 1], incomplete, *rows[trained:]],
             f"metrics.jsonl line {trained}: success is missing",
         ),
         (
             [*rows[: trained - 1], *rows[trained:]],
-            "metrics.jsonl: no row has the training episodes after step 1",
+            "metrics.jsonl: no row covers the training episodes after step 1",
         ),
     ):
         write_lines(run / "metrics.jsonl", changed)
-        assert any(str(problem).startswith(said) for problem in verify(run).problems), said
+        assert any(str(problem).startswith(expected) for problem in verify(run).problems), expected
 
 
 def result(*path: str, value: Any) -> Change:
@@ -308,39 +307,39 @@ def result(*path: str, value: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (result("eval_success_after", "mode", "unseen", "rate", value=0.99),
          "eval_success_after.greedy.unseen.rate is 0.99"),
         (result("eval_success_after", "mode", "overall", "ci95", value=[0.9, 1.0]),
-         "eval_success_after.greedy.overall.ci95 is [0.9, 1.0], and ["),
+         "eval_success_after.greedy.overall.ci95 is [0.9, 1.0]; recomputed from the episodes: ["),
         (result("evaluations", "before", "mode", "by_difficulty", "easy", "ci95", value=[0.0]),
-         "evaluations.before.greedy.by_difficulty.easy.ci95 is [0.0], and ["),
-        (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1, and "),
+         "evaluations.before.greedy.by_difficulty.easy.ci95 is [0.0]; recomputed"),
+        (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1; recomputed"),
         (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
-        (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled is of no episode"),
-        (result("env_errors", value=-1), "env_errors is -1, and "),
+        (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled has no episodes"),
+        (result("env_errors", value=-1), "env_errors is -1; recomputed"),
         (result("by_phase", "train", "parse_failures", value=-1), "by_phase.train.parse_failures is -1"),
-        (result("by_phase", "more", value={"episodes": 9}), "by_phase.more is of no episode"),
+        (result("by_phase", "more", value={"episodes": 9}), "by_phase.more has no episodes"),
         (result("evaluations", "after", "mode", "by_difficulty", "easy", "n", value=99),
          "evaluations.after.greedy.by_difficulty.easy.n is 99"),
         (result("evaluations", "after", "mode", "behaviour", "seen", "repeats", value=-1.0),
          "evaluations.after.greedy.behaviour.seen.repeats is -1.0"),
         (result("evaluations", "random", "mode", "outcomes", "correct", value=99),
-         "evaluations.random.sampled.outcomes.correct is "),
+         "evaluations.random.sampled.outcomes.correct "),
         (result("evaluations", "random", "mode", "mean_reward", value=9.0),
          "evaluations.random.sampled.mean_reward is 9.0"),
     ],
 )  # fmt: skip
 def test_a_result_that_does_not_follow_from_the_episodes_is_found(
-    run: Path, change: Change, said: str
+    run: Path, change: Change, expected: str
 ) -> None:
     summary = json.loads((run / "summary.json").read_text())
     change(summary)
     write(run / "summary.json", summary)
     (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
     (problem,) = map(str, verify(run).problems)
-    assert problem.startswith(f"summary.json: {said}")
+    assert problem.startswith(f"summary.json: {expected}")
 
 
 def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
@@ -351,7 +350,7 @@ def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
     assert len(report.notes) == 2
     assert all(name in " ".join(report.notes) for name in ("summary.json", CHECKSUMS))
     (run / "episodes.jsonl").write_bytes(b"")
-    with pytest.raises(DataError, match="no episode yet"):
+    with pytest.raises(DataError, match="has no episodes yet"):
         verify(run)
 
 
@@ -369,7 +368,7 @@ def test_other_data_are_refused_and_the_remedy_named(
     config = json.loads((run / "config.json").read_text())
     config["config"]["db_dir"] = str(tmp_path / "gone" / "databases")
     write(run / "config.json", config)
-    with pytest.raises(DataError, match=r"no data at \S*gone, where .*--data"):
+    with pytest.raises(DataError, match=r"no data at \S*gone, which .*--data"):
         verify(run)
     with pytest.raises(DataError, match="no run at"):
         verify(tmp_path / "nowhere")
@@ -389,7 +388,7 @@ def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path)
         verify(run)
 
 
-def test_the_command_says_what_it_did(run: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--out", str(out)])
     assert result.exit_code == 0, result.output
@@ -405,8 +404,8 @@ def test_the_command_says_what_it_did(run: Path, tmp_path: Path) -> None:
         command, ["verify", str(run), "--workers", "1", "--out", str(missing)]
     )
     assert result.exit_code == 1
-    assert "FAILED" in result.output  # what it found is said all the same
-    assert "error: [Errno 2]" in result.output
+    assert "FAILED" in result.output  # the verdict is printed all the same
+    assert "error: can't write" in result.output
     result = CliRunner().invoke(command, ["verify", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no run at")

@@ -1,5 +1,5 @@
-"""A small run, recorded as the trainer records one: random actions over HTTP, lines, metrics,
-summary, checksums."""
+"""Make a run's folder as the trainer does: random actions over HTTP, lines, metrics, summary,
+checksums."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -37,14 +37,14 @@ BUDGET = 5
 
 
 class Mixed(RandomPolicy):
-    """Random actions; of a question's second episode untidy texts up to the budget, of its third
+    """Random actions; of a question's second episode noisy texts up to the budget, of its third
     none after two."""
 
     def act(self, views: Sequence[View]) -> list[str | None]:
         return [self._mixed(view) for view in views]
 
     def _mixed(self, view: View) -> str | None:
-        untidy = (
+        noisy = (
             "**describe** the shop",
             "What now?",
             "QUERY: SELECT 1",
@@ -52,7 +52,7 @@ class Mixed(RandomPolicy):
             "SAMPLE nowhere",
         )
         if view.repeat == 1:
-            return untidy[len(view.actions) % len(untidy)]
+            return noisy[len(view.actions) % len(noisy)]
         return None if view.repeat == 2 and len(view.actions) == 2 else self._act(view)
 
 

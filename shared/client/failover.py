@@ -71,7 +71,7 @@ class Failover:
         one, `call` starts the episode itself.
         """
         await self._fleet.open()
-        server = self._fleet.home(episode_id) if episode is None else episode.replica
+        server = self._fleet.ranked(episode_id)[0] if episode is None else episode.replica
         attempts = self._attempts()
         failures: dict[Replica, SQLEnvError] = {}
         rebuilt = False

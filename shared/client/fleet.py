@@ -39,17 +39,12 @@ def normalise_urls(urls: str | Sequence[str]) -> list[str]:
 
 
 def score(url: str, episode_id: str) -> tuple[bytes, str]:
-    """Return a server's rank for an episode; the server with the highest rank plays it."""
-    return blake2b(f"{url}\n{episode_id}".encode(), digest_size=8).digest(), url
+    """Return a URL's rendezvous hash for an episode: the highest of all URLs plays it.
 
-
-def pick_url(urls: Sequence[str], episode_id: str) -> str:
-    """Return the URL that plays an episode, by rendezvous hash: the same in every process.
-
-    The order of `urls` does not matter. A URL that is added or removed moves only the episodes that
-    it gains or loses.
+    It is the same in every process. A URL that is added or removed moves only the episodes that it
+    gains or loses.
     """
-    return max(urls, key=lambda url: score(url, episode_id))
+    return blake2b(f"{url}\n{episode_id}".encode(), digest_size=8).digest(), url
 
 
 class Fleet:
@@ -109,15 +104,11 @@ class Fleet:
 
     def pick(self, episode_id: str, avoid: Collection[Replica] = ()) -> Replica | None:
         """Return the serving replica outside `avoid` that plays an episode; None without any."""
-        serving = [one for one in self._serving() if one not in avoid]
+        serving = (one for one in self._serving() if one not in avoid)
         return max(serving, key=lambda one: score(one.url, episode_id), default=None)
 
-    def home(self, episode_id: str) -> Replica:
-        """Return what `pick` does, or the replica that would play if all were serving."""
-        return self.pick(episode_id) or self._listed[pick_url(list(self._listed), episode_id)]
-
     def ranked(self, episode_id: str) -> list[Replica]:
-        """Return all replicas, the likeliest to have an episode first."""
+        """Return all replicas: serving ones before lost ones, and each by `score`."""
         return sorted(
             self._listed.values(),
             key=lambda one: (one.lost is None, score(one.url, episode_id)),

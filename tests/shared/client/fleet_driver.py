@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.client import SQLEnvClient
-from shared.client.fleet import pick_url
+from shared.client.fleet import score
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 from tests.shared.client import fake_server
@@ -21,6 +21,11 @@ QUICK: dict[str, Any] = fake_server.QUICK | {"stall_s": 0.05}
 def fleet(count: int = 3, **options: Any) -> tuple[dict[str, FakeServer], SQLEnvClient]:
     servers = {host: FakeServer() for host in HOSTS[:count]}
     return servers, client_of(URLS[:count], Routes(servers), **(QUICK | options))
+
+
+def pick_url(urls: Sequence[str], episode_id: str) -> str:
+    """Return the URL of the server that plays an episode."""
+    return max(urls, key=lambda url: score(url, episode_id))
 
 
 def placed_on(url: str, urls: list[str] = URLS) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.client.fleet import pick_url
 from shared.errors import (
     CapacityReached,
     DatabaseLoadError,
@@ -27,6 +26,7 @@ from tests.shared.client.fleet_driver import (
     begin,
     fleet,
     held,
+    pick_url,
     placed_on,
     turn,
     until,

@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from shared.client import SQLEnvClient
-from shared.client.fleet import normalise_urls, pick_url
+from shared.client.fleet import normalise_urls
 from shared.errors import DigestMismatch, SQLEnvError
 from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
+from tests.shared.client.fleet_driver import pick_url
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -28,7 +29,7 @@ def test_the_order_of_the_urls_and_the_process_do_not_matter() -> None:
     picks = [pick_url(URLS, name) for name in IDS[:20]]
     assert picks == [pick_url(URLS[::-1], name) for name in IDS[:20]]
     code = (
-        "from shared.client.fleet import pick_url;"
+        "from tests.shared.client.fleet_driver import pick_url;"
         f"print([pick_url({URLS!r}, n) for n in {IDS[:20]!r}])"
     )
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": "."}

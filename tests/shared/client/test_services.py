@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from shared.client import SQLEnvClient
-from shared.client.fleet import pick_url
 from shared.errors import ServerUnreachable, SQLEnvError
 from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
 from tests.shared.client.fleet_driver import (
@@ -16,6 +15,7 @@ from tests.shared.client.fleet_driver import (
     URLS,
     begin,
     held,
+    pick_url,
     placed_on,
     turn,
     until,

@@ -40,7 +40,6 @@ __all__ = [
 ]
 
 SCRIPTED_BATCH = 512  # episodes in flight while demonstrations are made
-LONGEST_WAIT_S = 10.0  # between two attempts to reach a server
 LEAST_ATTEMPTS = 6  # even where server_wait_s is 0: about 5 s, for a connection that breaks
 # TRL requires the first three; it passes the others to the reward functions, one value per row.
 TRL_COLUMNS = (
@@ -239,9 +238,7 @@ def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[Episo
     With `digest`, the one of the run's servers, an episode that only servers of other data or rules
     could play is a `DigestMismatch`.
     """
-    limits = ClientLimits(
-        max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s, longest_wait_s=LONGEST_WAIT_S
-    )
+    limits = ClientLimits(max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s)
     with SQLEnvClient(config.server_urls, limits, digest=digest).sync() as client:
         yield client
 

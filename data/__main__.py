@@ -15,10 +15,6 @@ app = typer.Typer(
     add_completion=False,
     help="Build, audit, generate, import and fetch data sets.",
 )
-app.command("audit")(audit_command)
-app.command("generate")(generate_command)
-app.add_typer(import_app, name="import")
-app.add_typer(fetch_app, name="fetch")
 
 
 @app.command("build")
@@ -50,6 +46,11 @@ def build_command(
         fail(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
     say(f"{directory} is what the code builds" if check else f"Wrote {directory}")
 
+
+app.command("audit")(audit_command)
+app.command("generate")(generate_command)
+app.add_typer(import_app, name="import")
+app.add_typer(fetch_app, name="fetch")
 
 if __name__ == "__main__":
     app()

@@ -131,8 +131,7 @@ def generate_command(
         float, typer.Option(min=0, max=1, help="Share of easy questions.")
     ] = EASY_SHARE,
     eval_databases: Annotated[
-        int,
-        typer.Option(min=0, help="Number of the databases whose questions form the eval split."),
+        int, typer.Option(min=0, help="Databases reserved for the eval split.")
     ] = 0,
 ) -> None:
     """Generate fresh databases with questions, golds and demonstrations.

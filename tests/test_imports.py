@@ -40,8 +40,8 @@ FLOORS = {
         ("errors",),
     ),
     "data": (
-        ("__main__",), ("audit", "summary"), ("build", "generate", "sources"), ("choose",),
-        ("domains",), ("golds",), ("settings",),
+        ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("choose",),
+        ("domains",), ("golds",), ("cli", "settings"),
     ),
 }  # fmt: skip
 

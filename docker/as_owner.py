@@ -1,10 +1,9 @@
-"""Entry point of the trainer's image: `as_owner DIR COMMAND...` runs COMMAND as the user whom DIR
-belongs to.
+"""Entry point of the trainer's image: `as_owner DIR COMMAND...` runs COMMAND as the owner of DIR.
 
-A bind mount that Docker creates belongs to root, and a program that runs as root leaves files that
-a person can't remove. So compose.yaml starts this as root with the checkout's compose.yaml mounted
-at /run/checkout: DIR is handed to the owner of that file (root's checkout: to the image's own
-user), and COMMAND runs as DIR's owner, unprivileged. Started as another user, it just runs COMMAND.
+Docker creates missing bind mounts as root, and files that a program writes as root are hard to
+remove on the host. So compose.yaml starts this as root, with the checkout's compose.yaml mounted at
+/run/checkout: DIR is given to the owner of that file (to the image's user if that is root), and
+COMMAND runs as DIR's owner, unprivileged. Started as another user, it only runs COMMAND.
 """
 
 import os
@@ -16,8 +15,10 @@ IMAGE_USER = (10001, 10001)  # uid and gid of sqlenv in the Dockerfile
 
 
 def owner_of(directory: Path, checkout: Path, fallback: tuple[int, int]) -> tuple[int, int]:
-    """`(uid, gid)` to run as: the first of `directory` and `checkout` that root doesn't own, else
-    `fallback`."""
+    """Return `(uid, gid)` of the first of `directory` and `checkout` that root doesn't own.
+
+    If root owns both, return `fallback`.
+    """
     for path in (directory, checkout):
         if path.exists() and (status := path.stat()).st_uid != 0:
             return status.st_uid, status.st_gid
@@ -25,6 +26,7 @@ def owner_of(directory: Path, checkout: Path, fallback: tuple[int, int]) -> tupl
 
 
 def main(arguments: list[str]) -> None:
+    """Change the owner of the directory if needed, drop privileges and run the command."""
     if len(arguments) < 2:
         sys.exit("usage: as_owner DIR COMMAND...")
     directory, command = Path(arguments[0]), arguments[1:]

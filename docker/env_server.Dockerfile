@@ -1,4 +1,5 @@
-# The environment server: FastAPI, SQLite and the shipped data; no torch. Build from the repository's root:
+# The environment server: FastAPI, SQLite and the shipped data, without torch. Build in the
+# repository's root:
 #   docker build -f docker/env_server.Dockerfile -t sqlenv-env-server .
 #   docker run --rm -p 8000:8000 sqlenv-env-server
 
@@ -6,7 +7,7 @@ FROM python:3.11-slim AS packages
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /build
-# Without the sources this installs what the project depends on, so that this layer outlives changes of code.
+# Without the sources this installs the dependencies only, so code changes don't rebuild this layer.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[server]'
 
@@ -20,7 +21,7 @@ COPY shared/ shared/
 COPY env_server/ env_server/
 COPY data/databases/ data/databases/
 COPY data/questions/ data/questions/
-# A checkout's files may be readable by their owner alone.
+# A checkout's files may be readable by their owner only.
 RUN python -m compileall -q shared env_server && chmod -R a+rX /app
 USER sqlenv
 EXPOSE 8000

@@ -1,4 +1,5 @@
-# The gateway: HAProxy with its configuration, which the build checks. Build from the repository's root:
+# The gateway: HAProxy with its configuration, which the build checks. Build in the repository's
+# root:
 #   docker build -f docker/gateway.Dockerfile -t sqlenv-gateway .
 
 FROM haproxy:3.0-alpine

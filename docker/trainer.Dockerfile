@@ -1,6 +1,6 @@
-# The trainer: torch, transformers, TRL and the offline base model. Build from the repository's root:
+# The trainer: torch, transformers, TRL and the offline base model. Build in the repository's root:
 #   docker build -f docker/trainer.Dockerfile -t sqlenv-trainer .
-# The default index's torch may be a large CUDA build. For the CPU build name PyTorch's own index:
+# torch from the default index may be a large CUDA build. For the CPU build name PyTorch's index:
 #   --build-arg TORCH_PIP_FLAGS="--index-url URL-OF-PYTORCHS-CPU-WHEELS"
 
 FROM python:3.11-slim AS packages
@@ -9,16 +9,16 @@ ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /build
 COPY constraints.txt ./
 ARG TORCH_PIP_FLAGS=""
-# torch goes first, so that nothing else chooses its build.
+# torch comes first, so that no other package chooses its build.
 RUN --mount=type=cache,target=/root/.cache/pip pip install ${TORCH_PIP_FLAGS} -c constraints.txt torch
-# Without the sources this installs what the project depends on, so that this layer outlives changes of code.
+# Without the sources this installs the dependencies only, so code changes don't rebuild this layer.
 COPY pyproject.toml README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[trainer]'
 
 FROM python:3.11-slim
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp USER=sqlenv HF_HOME=/cache/huggingface MPLCONFIGDIR=/tmp/matplotlib
-# /cache is open to every user, since as_owner.py may run the trainer as any. It keeps models from the Hub.
+# /cache holds models from the Hub. All users can write to it: as_owner.py may choose any of them.
 RUN groupadd --gid 10001 sqlenv \
     && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin sqlenv \
     && mkdir -m 1777 /cache \
@@ -29,7 +29,7 @@ COPY docker/as_owner.py /usr/local/bin/as_owner
 COPY shared/ shared/
 COPY trainer/ trainer/
 COPY data/ data/
-# A checkout's files may be readable by their owner alone.
+# A checkout's files may be readable by their owner only.
 RUN python -m compileall -q shared trainer data && chmod -R a+rX /app /usr/local/bin/as_owner
 USER sqlenv
 ENTRYPOINT ["python", "/usr/local/bin/as_owner", "/app/runs"]

@@ -1,5 +1,4 @@
-"""The controls of one run, in order, each kept as JSON in the run's folder; and the rows of their
-table."""
+"""The controls of one run, each stored as JSON in its folder, and the lines of their table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ from benchmarks.learning.bench import (
     measured,
     read_kept,
 )
-from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult, PromptRow
 from trainer.evaluation.inputs import check_resumed_data, load_inputs
@@ -32,13 +30,14 @@ from trainer.runtime.interrupt import Interrupts
 from trainer.runtime.models import load_model_and_tokenizer
 
 CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
-FOLDER = "controls"  # of the run, where results are kept
+FOLDER = "controls"  # of the run, for the results
+
+Make = Callable[[Run], Result]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One policy of the table. `seconds`: of training, or of further tries; None where there was
-    neither."""
+    """One policy of the table; `seconds` of training or of further samples, None without either."""
 
     key: str
     modes: Modes
@@ -47,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Controls:
-    """A run with its controls: the lines of the table and what each control noted."""
+    """A run with its controls: the lines of the table, and the notes of each control."""
 
     finished: Finished
     lines: Sequence[Line]
@@ -65,102 +64,85 @@ def run_controls(
     console: Console,
     rates: Sequence[float] = sft.RATES,
 ) -> Controls:
-    """Measure the controls that aren't kept yet. `only` names some: the others are shown where they
-    are kept.
+    """Measure the controls that have no stored result; of those not in `only`, show stored ones.
 
-    Raises `RunError` where the run, its data, its model or the server are no longer what it was
-    measured with.
+    Raises `RunError` if the run, its data, its model or the server have changed since.
     """
-    unknown = sorted(set(only) - set(CONTROLS))
-    if unknown:
+    if unknown := sorted(set(only) - set(CONTROLS)):
         raise RunError(f"no control {', '.join(unknown)}; the controls are {', '.join(CONTROLS)}")
-    found = load_finished(path)
-    wanted = list(only or CONTROLS)
+    finished = load_finished(path)
+    wanted = [name for name in CONTROLS if name in (only or CONTROLS)]
+    folder = finished.run.path / FOLDER
     with Interrupts() as interrupts:
         limit_threads()
-        inputs = load_inputs(found.config, replace(found.options, eval_limit=0))
-        inputs = replace(inputs, evaluation=same_questions(found, inputs.evaluation))
-        check_resumed_data(found.run, inputs, found.config)
-        if inputs.model_digest != found.digests["model"]:
+        inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
+        inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
+        check_resumed_data(finished.run, inputs, finished.config)
+        if inputs.model_digest != finished.digests["model"]:
             raise RunError(
-                f"{found.config.model_name} is not the model that {found.run.id} began with: train it again"
+                f"{finished.config.model_name} is not the model that {finished.run.id} started "
+                "from: train it again"
             )
+        expert_config = replace(finished.config, model_name=str(expert))
         expert_digest = ""
         if "expert" in wanted:
-            expert_model, _ = load_model_and_tokenizer(expert_config(found.config, expert))
-            expert_digest = model_digest(expert_model)
-        folder = found.run.path / FOLDER
-        with connected(found.config, (), inputs, folder / "server.log") as there:
-            if there.metadata.digest != found.digests["server"]:
+            expert_digest = model_digest(load_model_and_tokenizer(expert_config)[0])
+        log_path = folder / "server.log"
+        with connected(finished.config, (), inputs, log_path) as connection:
+            if connection.metadata.digest != finished.digests["server"]:
                 raise RunError(
-                    f"the environment server is not the one that {found.run.id} played with: train again"
+                    f"the environment server differs from the one of {finished.run.id}: train again"
                 )
-            bench = Bench(found, there, inputs, console, interrupts)
-            settings: dict[str, tuple[dict[str, Any], Callable[[Run], Result]]] = {
+            bench = Bench(finished, connection, inputs, console, interrupts)
+            seconds = round(finished.training_s, 3)
+            makers: dict[str, tuple[dict[str, Any], Make]] = {
                 "expert": (
                     {"model": expert_digest},
                     lambda own: expert_control(bench, own, expert),
                 ),
                 "sft": (
-                    {"rates": list(rates), "seconds": round(found.training_s, 3)},
+                    {"rates": list(rates), "seconds": seconds},
                     lambda own: sft.control(bench, own, rates),
                 ),
                 "best_of_8": ({"draws": votes.DRAWS}, lambda own: votes.control(bench, own)),
-                "shuffled": ({"steps": found.steps}, lambda own: shuffled.control(bench, own)),
+                "shuffled": ({"steps": finished.steps}, lambda own: shuffled.control(bench, own)),
             }
-            results = {
-                name: kept(
-                    folder,
-                    name,
-                    {"digests": found.digests, "settings": settings[name][0]},
-                    settings[name][1],
-                )
-                for name in CONTROLS
-                if name in wanted
-            }
-    others = {
-        name: read_kept(folder, name, found.digests) for name in CONTROLS if name not in wanted
-    }
-    return assemble(
-        found, results | {name: result for name, result in others.items() if result is not None}
-    )
+            results = {}
+            for name in wanted:
+                settings, make = makers[name]
+                of = {"digests": finished.digests, "settings": settings}
+                results[name] = kept(folder, name, of, make)
+    for name in CONTROLS:
+        if name not in wanted and (result := read_kept(folder, name, finished.digests)):
+            results[name] = result
+    return assemble(finished, results)
 
 
-def same_questions(found: Finished, prompts: Sequence[PromptRow]) -> list[PromptRow]:
-    """The prompts that the run's `before` played, in its order, whichever way questions are chosen
-    today."""
-    played = EvalResult.read(found.run.evaluation("before", "greedy")).episodes
+def same_questions(finished: Finished, prompts: Sequence[PromptRow]) -> list[PromptRow]:
+    """Return the prompts that the run's `before` played, in its order."""
+    played = EvalResult.read(finished.run.evaluation("before", "greedy")).episodes
     by_id = {str(row["question_id"]): row for row in prompts}
-    missing = [one.question_id for one in played if one.question_id not in by_id]
-    if missing:
+    if missing := [one.question_id for one in played if one.question_id not in by_id]:
         raise RunError(
-            f"{found.run.id} was measured on {missing[0]}, which is no eval question any more: train again"
+            f"{finished.run.id} was measured on {missing[0]}, which is no longer an eval question: "
+            "train again"
         )
     return [by_id[one.question_id] for one in played]
 
 
-def expert_config(config: GRPOConfig, expert: Path) -> GRPOConfig:
-    return replace(config, model_name=str(expert))
-
-
 def expert_control(bench: Bench, folder: Run, expert: Path) -> Result:
-    """The base before it was made untidy, as it stands."""
-    model, tokenizer = load_model_and_tokenizer(expert_config(bench.there.config, expert))
-    modes = measure_both(bench, folder, "expert", model, tokenizer)
+    """Measure the base model before its noisy stage, without training."""
+    config = replace(bench.connection.config, model_name=str(expert))
+    modes = measure_both(bench, folder, "expert", *load_model_and_tokenizer(config))
     return Result({"expert": modes}, 0.0, {"model": str(expert)})
 
 
-def assemble(found: Finished, results: Mapping[str, Result]) -> Controls:
-    """The table's lines in order: chance, the start, the controls, the run."""
-    lines = [
-        Line("random", measured(found.run, "random")),
-        Line("before", measured(found.run, "before")),
-    ]
+def assemble(finished: Finished, results: Mapping[str, Result]) -> Controls:
+    """Return the table's lines in order: chance, the start, the controls, the run."""
+    lines = [Line(phase, measured(finished.run, phase)) for phase in ("random", "before")]
     for name in ("best_of_8", "expert", "shuffled", "sft"):
         if name in results:
-            result = results[name]
-            lines += [
-                Line(key, modes, result.seconds or None) for key, modes in result.policies.items()
-            ]
-    lines.append(Line("grpo", measured(found.run, "after"), found.training_s))
-    return Controls(found, lines, {name: result.notes for name, result in results.items()})
+            seconds = results[name].seconds or None
+            lines += [Line(key, modes, seconds) for key, modes in results[name].policies.items()]
+    lines.append(Line("grpo", measured(finished.run, "after"), finished.training_s))
+    return Controls(finished, lines, {name: result.notes for name, result in results.items()})

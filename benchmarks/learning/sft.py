@@ -1,17 +1,15 @@
-"""Supervised fine-tuning for as long as the run trained, on near-expert demonstrations of its
-training questions.
+"""Supervised fine-tuning (SFT) for as long as the run trained, on demonstrations of its training
+questions.
 
-The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees: a
-stronger teacher than a reward. A tenth of the training questions is held back. By its greedy
-success, measured at a few points that take no training time, the learning rate and the weights are
-chosen.
+The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees. A
+tenth of the training questions is held back: greedy success on them, measured at a few points that
+take no training time, selects the learning rate and the weights.
 """
 
 import copy
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,18 +32,17 @@ from trainer.runtime.precision import precision
 
 RATES = (1e-4, 3e-4, 1e-3)
 HELD_BACK = 10  # every tenth training question
-TRIAL_SHARE = 0.25  # of the run's training seconds, for each rate, to choose one
+TRIAL_SHARE = 0.25  # of the run's training seconds, for each learning rate
 POINTS, TRIAL_POINTS = 8, 3  # measurements of the held-back questions in the fit, and in a trial
 WARMUP_SHARE = 0.05
-BATCH, MICRO_BATCH = 64, 8  # episodes an optimiser step, and in one forward pass, sorted by length
+BATCH, MICRO_BATCH = 64, 8  # episodes per optimiser step, and per forward pass
 
 # greedy success on held-back questions, minus the loss on their demonstrations
 Score = tuple[float, float]
 
 
 def gold_rows(question: Question) -> list[list[Any]]:
-    """The gold as rows of a result. `gold_answer` is a scalar, a list (one column) or a list of
-    rows."""
+    """Return the gold answer (a scalar, a list or a list of rows) as rows of a result."""
     if question.answer_type == "table":
         return [list(row) for row in question.gold_answer]
     if question.answer_type == "list":
@@ -54,25 +51,21 @@ def gold_rows(question: Question) -> list[list[Any]]:
 
 
 def script_of(question: Question) -> list[str]:
-    """Look at each table that the question needs, run the gold, answer."""
-    looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
-    return [*looks, f"QUERY: {question.gold_sql}", answer_action(gold_rows(question))]
+    """Return the demonstration: describe each table of the gold SQL, run it, answer."""
+    describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
+    return [*describes, f"QUERY: {question.gold_sql}", answer_action(gold_rows(question))]
 
 
 def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
-    """Question id -> its demonstration as a token row, played over HTTP; and how many scripts did
-    not succeed.
+    """Play the demonstrations: return token rows by question id, and how many failed.
 
-    A script fails where its answer is longer than what a turn or the context window holds; it is
-    left out.
+    A script fails if its answer does not fit in a turn or in the context window.
     """
-    questions = {
-        one.question_id: one for one in load_questions(Path(bench.there.config.questions_path))
-    }
-    scripts = {
-        row["question_id"]: script_of(questions[row["question_id"]]) for row in bench.inputs.train
-    }
-    played = play_scripted(scripts, tokenizer, bench.there.config, bench.there.client)
+    config, client = bench.connection.config, bench.connection.client
+    questions = {one.question_id: one for one in load_questions(Path(config.questions_path))}
+    wanted = [row["question_id"] for row in bench.inputs.train]
+    scripts = {question_id: script_of(questions[question_id]) for question_id in wanted}
+    played = play_scripted(scripts, tokenizer, config, client)
     rows = {
         row.question_id: Row(
             ids=row.ids, learn=row.learn_mask, easy=questions[row.question_id].difficulty == "easy"
@@ -84,7 +77,7 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
 
 
 def shuffled_batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list[Row]]:
-    """Epochs without end, each in an order of its own."""
+    """Yield batches of endless epochs, each in a new order."""
     stream = random.Random(f"sft:{seed}")
     while True:
         order = list(rows)
@@ -93,14 +86,13 @@ def shuffled_batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list
 
 
 def rate_factor(share: float) -> float:
-    """The share of the peak learning rate when `share` of the time is spent: warm-up, then linear
-    decay to zero."""
+    """Return the factor of the learning rate after a share of the time: warm-up, linear decay."""
     return max(0.0, min(share / WARMUP_SHARE, (1 - share) / (1 - WARMUP_SHARE)))
 
 
 @dataclass
 class Fit:
-    """One training: its weights at the best point, and what led there."""
+    """One training: the weights at its best point, and what led there."""
 
     rate: float
     score: Score = (-1.0, 0.0)
@@ -112,27 +104,25 @@ class Fit:
 
 
 class Learner:
-    """Gradients of `trainer.pretraining.imitation`'s loss, computed as the run computes its own."""
+    """The loss of `trainer.pretraining.imitation`, in the number format of the run."""
 
     def __init__(self, model: Any, pad_id: int, device: str, dtype: Any) -> None:
         self.model, self._pad_id = model, pad_id
-        self._device, plan = precision(device, dtype)
+        name, plan = precision(device, dtype)
+        self._device = torch.device(name)
         self._low = plan.compute if plan.compute is torch.bfloat16 else None
 
     def loss(self, rows: Sequence[Row], *, backward: bool) -> float:
-        """Mean cross-entropy of all the demonstrator's tokens in `rows`, in nats, over
-        micro-batches by length."""
+        """Return the mean cross-entropy of the demonstrators' tokens in `rows`, in nats."""
         ordered = sorted(rows, key=lambda row: len(row.ids), reverse=True)
         tokens = sum(sum(row.learn) for row in rows)
         total = 0.0
         for start in range(0, len(ordered), MICRO_BATCH):
-            part = ordered[start : start + MICRO_BATCH]
-            ids, learn = collate(part, self._pad_id, torch.device(self._device))
-            kind = torch.device(self._device).type
-            with torch.autocast(kind, dtype=self._low) if self._low else nullcontext():
-                loss = imitation_loss(self.model, ids, learn) * (
-                    sum(sum(row.learn) for row in part) / tokens
-                )
+            batch = ordered[start : start + MICRO_BATCH]
+            ids, learn = collate(batch, self._pad_id, self._device)
+            weight = sum(sum(row.learn) for row in batch) / tokens
+            with torch.autocast(self._device.type, dtype=self._low, enabled=self._low is not None):
+                loss = imitation_loss(self.model, ids, learn) * weight
             if backward:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
@@ -151,112 +141,96 @@ def fit(
     points: int = POINTS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Fit:
-    """Train for `seconds` of `clock`, in which `score` is not counted, and keep the best-scored of
-    `points` states.
+    """Train for `seconds`, without those of `score`, and keep the best of `points` states.
 
     Of equal scores the later wins.
     """
-    model, found = learner.model, Fit(rate)
+    model, result = learner.model, Fit(rate)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     model.train()
     for batch in shuffled_batches(rows, BATCH, seed):
-        began = clock()
+        started = clock()
         for group in optimizer.param_groups:
-            group["lr"] = rate * rate_factor(found.seconds / seconds)
+            group["lr"] = rate * rate_factor(result.seconds / seconds)
         loss = learner.loss(batch, backward=True)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        found.seconds += clock() - began
-        found.batches, found.episodes = found.batches + 1, found.episodes + len(batch)
-        ended = found.seconds >= seconds
-        if ended or found.seconds >= seconds * (len(found.points) + 1) / points:
-            point = score()
-            found.points.append(
-                {
-                    "seconds": found.seconds,
-                    "loss": loss,
-                    "held_back_success": point[0],
-                    "held_back_loss": -point[1],
-                }
-            )
-            on_point(found.seconds, point)
-            if point >= found.score:
-                found.score, found.weights = point, copy.deepcopy(model.state_dict())
+        result.seconds += clock() - started
+        result.batches, result.episodes = result.batches + 1, result.episodes + len(batch)
+        ended = result.seconds >= seconds
+        if ended or result.seconds >= seconds * (len(result.points) + 1) / points:
+            at = score()
+            point = {"seconds": result.seconds, "loss": loss}
+            result.points.append({**point, "held_back_success": at[0], "held_back_loss": -at[1]})
+            on_point(result.seconds, at)
+            if at >= result.score:
+                result.score, result.weights = at, copy.deepcopy(model.state_dict())
         if ended:
             break
     model.eval()
-    return found
+    return result
 
 
 def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
-    """Choose a rate in short trials, train for the run's training seconds, and measure the best
-    point's weights."""
-    config, seconds = bench.there.config, bench.finished.training_s
+    """Choose a rate in short trials, train for as long as the run, measure the best weights."""
+    config, seconds = bench.connection.config, bench.finished.training_s
     model, tokenizer = load_model_and_tokenizer(config)
     start = copy.deepcopy(model.state_dict())
     rows, failed = play_rows(bench, tokenizer)
-    held = [row for index, row in enumerate(bench.inputs.train) if index % HELD_BACK == 0]
-    held_ids = {row["question_id"] for row in held}
+    held_back = bench.inputs.train[::HELD_BACK]
+    held_ids = {row["question_id"] for row in held_back}
     held_rows = [row for question_id, row in rows.items() if question_id in held_ids]
     taught = [row for question_id, row in rows.items() if question_id not in held_ids]
     if not taught or not held_rows:
         raise RunError(
-            f"{len(rows)} demonstrations of training questions succeeded: too few to learn from"
+            f"only {len(rows)} demonstrations of training questions succeeded: too few to learn "
+            "from; use more training questions"
         )
     learner = Learner(model, tokenizer.pad_token_id, config.device, config.dtype)
-    play = model_play(model, tokenizer, config, bench.there.client, "greedy")
+    play = model_play(model, tokenizer, config, bench.connection.client, "greedy")
 
     def score() -> Score:
         with torch.no_grad():
             loss = learner.loss(held_rows, backward=False)
-        success = (
-            evaluate(play, held, bench.inputs.book, mode="greedy", batch=batch_of(model, config))
-            .rate()
-            .rate
-        )
-        return success or 0.0, -loss
+        book, batch = bench.inputs.book, batch_of(model, config)
+        result = evaluate(play, held_back, book, mode="greedy", batch=batch)
+        return result.rate().rate or 0.0, -loss
 
     def learn(rate: float, duration: float, title: str, points: int) -> Fit:
         model.load_state_dict(start)
-        with bar(bench.console, f"{title}, rate {rate:g}", round(duration)) as shown:
-            return fit(
-                learner,
-                taught,
-                rate,
-                duration,
-                config.seed,
-                score,
-                lambda spent, at: shown.to(
-                    min(round(spent), round(duration)), f"held back {at[0]:.1%}"
-                ),
-                points=points,
-            )
+        total = round(duration)
+        with bar(bench.console, f"{title}, rate {rate:g}", total) as progress:
 
-    trials = (
-        [learn(rate, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS) for rate in rates]
+            def on_point(spent: float, at: Score) -> None:
+                progress.to(min(round(spent), total), f"held back {at[0]:.1%}")
+
+            seed = config.seed
+            return fit(learner, taught, rate, duration, seed, score, on_point, points=points)
+
+    trials = [
+        learn(rate, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS)
+        for rate in rates
         if len(rates) > 1
-        else []
-    )
+    ]
     rate = max(trials, key=lambda one: one.score).rate if trials else rates[0]
-    found = learn(rate, seconds, "SFT", POINTS)
-    model.load_state_dict(found.weights)
+    best = learn(rate, seconds, "SFT", POINTS)
+    model.load_state_dict(best.weights)
     model.save_pretrained(folder.model)
     tokenizer.save_pretrained(folder.model)
     notes = {
         "demonstrations": len(taught),
         "demonstrations_failed": failed,
-        "held_back": len(held),
+        "held_back": len(held_back),
         "optimizer": "AdamW",
         "rate": rate,
         "trials": [
             {"rate": one.rate, "seconds": one.seconds, "held_back_success": one.score[0]}
             for one in trials
         ],
-        "batches": found.batches,
-        "epochs": found.episodes / len(taught),
-        "points": found.points,
+        "batches": best.batches,
+        "epochs": best.episodes / len(taught),
+        "points": best.points,
     }
-    return Result(
-        {"sft": measure_both(bench, folder, "SFT", model, tokenizer)}, found.seconds, notes
-    )
+    modes = measure_both(bench, folder, "SFT", model, tokenizer)
+    return Result({"sft": modes}, best.seconds, notes)

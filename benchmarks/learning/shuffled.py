@@ -1,7 +1,7 @@
-"""GRPO with shuffled rewards: the same training, but each episode is given another one's reward.
+"""GRPO with shuffled rewards: the same training, but each episode gets another one's reward.
 
-What is left when the link between an episode and its reward is cut: the optimiser, the batches, the
-format of the tokens. A gain that survives this is not reinforcement learning's.
+This cuts the link between an episode and its reward, and leaves the optimiser, the batches and the
+token format. A gain that remains is not due to reinforcement learning.
 """
 
 import functools
@@ -24,18 +24,17 @@ from trainer.run.folder import Run, append_lines, checkpoint_step, keep_lines
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.ranks import Ranks
 
-STREAM = 0x5348  # keeps the permutations' random numbers apart from the rollouts'
-POINTS = 3  # small evaluations on the way
+STREAM = 0x5348  # separates the permutations' random numbers from the rollouts'
+POINTS = 3  # small evaluations during training
 PARTS = ("correctness", "progress", "operational")
 
 RewardFunction = Callable[..., list[Reward]]
 
 
 def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
-    """From which row each row takes its reward in optimiser step `step`: a random permutation of
-    the finished rows.
+    """Return from which row each row takes its reward in an optimiser step.
 
-    A lost row keeps its own, which is None.
+    A random permutation of the finished rows; a lost row keeps its own reward, which is None.
     """
     rows = [index for index, one in enumerate(lost) if not one]
     order = list(range(len(lost)))
@@ -46,8 +45,7 @@ def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
 
 
 def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunction]:
-    """`functions`, whose rewards are permuted among the episodes of a generation batch, all in the
-    same way."""
+    """Permute the rewards of `functions` among the episodes of a batch, all in the same way."""
 
     def shuffle(function: RewardFunction) -> RewardFunction:
         @functools.wraps(function)  # TRL logs by name
@@ -63,43 +61,45 @@ def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunct
 
 
 def control(bench: Bench, folder: Run) -> Result:
-    """Train from the run's start with its settings, seed and steps, and measure. Goes on from
-    `folder`'s checkpoint."""
-    config = replace(bench.there.config, max_steps=bench.finished.steps)
+    """Train from the run's start with its settings, seed and steps, and measure.
+
+    Resumes from the last checkpoint in `folder`.
+    """
+    config = replace(bench.connection.config, max_steps=bench.finished.steps)
+    client, inputs = bench.connection.client, bench.inputs
     model, tokenizer = load_model_and_tokenizer(config)
     checkpoint = folder.last_checkpoint()
     done = checkpoint_step(checkpoint) if checkpoint else 0
     keep_lines(folder.metrics, lambda row: _known(row, done))
     keep_lines(folder.episodes, lambda line: int(line["step"]) <= done)
-    few = choose(bench.inputs.evaluation, bench.finished.options.eval_points)
+    prompts = choose(inputs.evaluation, bench.finished.options.eval_points)
     stats = RolloutStats()
 
     def small_eval(step: int) -> None:
-        row: dict[str, Any] = {"step": step, "eval_n": len(few)}
+        row: dict[str, Any] = {"step": step, "eval_n": len(prompts)}
         for mode in MODES:
-            play = model_play(model, tokenizer, config, bench.there.client, mode)
-            result = evaluate(
-                play, few, bench.inputs.book, mode=mode, batch=batch_of(model, config)
+            play, batch = (
+                model_play(model, tokenizer, config, client, mode),
+                batch_of(model, config),
             )
+            result = evaluate(play, prompts, inputs.book, mode=mode, batch=batch)
             row |= eval_row(mode, result.episodes)
         append_lines(folder.metrics, [row])
 
-    with bar(bench.console, "GRPO, shuffled rewards") as shown:
+    with bar(bench.console, "GRPO, shuffled rewards") as progress:
 
         def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
             if "success" in row:
-                shown.to(step, f"success {number(row['success'], '.1%')}", steps)
+                progress.to(step, f"success {number(row['success'], '.1%')}", steps)
 
-        log = MetricsCallback(
-            folder, bench.inputs.book, stats, on_progress, spent=spent_at(checkpoint)
-        )
+        log = MetricsCallback(folder, inputs.book, stats, on_progress, spent=spent_at(checkpoint))
         every, ranks = max(1, config.max_steps // (POINTS + 1)), Ranks(bench.interrupts)
         trainer = build_trainer(
             model,
             tokenizer,
             config,
-            bench.inputs.train,
-            client=bench.there.client,
+            inputs.train,
+            client=client,
             stats=stats,
             on_rows=log.rows,
             ranks=ranks,
@@ -113,15 +113,11 @@ def control(bench: Bench, folder: Run) -> Result:
             run_training_with_metrics(trainer, resume_from=checkpoint)
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
-    return Result(
-        {"shuffled": modes},
-        training_seconds(folder),
-        {"steps": config.max_steps, "seed": config.seed},
-    )
+    notes = {"steps": config.max_steps, "seed": config.seed}
+    return Result({"shuffled": modes}, training_seconds(folder), notes)
 
 
 def _known(row: Mapping[str, Any], done: int) -> bool:
-    """Whether a row of metrics.jsonl is of what a checkpoint after `done` steps has seen. The
-    others come again."""
+    """Return whether a checkpoint after `done` steps has seen a row; the others are repeated."""
     step = int(row["step"])
     return step < done if "eval_n" in row else step <= done and "train_runtime" not in row

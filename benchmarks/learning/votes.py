@@ -1,12 +1,12 @@
-"""Best of 8: what the untrained model can do when it may try eight times. Nothing is trained."""
+"""Best of 8: what the untrained model reaches with eight samples per question, without training."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.learning.bench import Bench, Result
 from shared.actions import parse_action
-from shared.run_stats import ANSWERED, SEEN, UNSEEN, Rate
+from shared.run_stats import ANSWERED, PARTS, Rate
 from trainer.evaluation.evaluate import BATCH, EvalResult
 from trainer.evaluation.measure import batch_of, measure, model_play
 from trainer.run.folder import Run
@@ -17,16 +17,14 @@ DRAWS = 8
 
 
 def answer_of(episode: EpisodeRecord) -> str | None:
-    """The answer that ended an episode, in a form in which equal answers are equal texts; None
-    where none did."""
+    """Return the normalised answer that ended an episode; None if none did."""
     if episode.outcome not in ANSWERED or not episode.actions:
         return None
     return normal(parse_action(episode.actions[-1]).argument)
 
 
 def normal(answer: str) -> str:
-    """An answer without differences that say nothing: case, white space, and how a number is
-    written."""
+    """Return an answer without differences of case, white space and number format."""
     text = " ".join(answer.split()).casefold()
     try:
         return repr(float(text))
@@ -35,17 +33,12 @@ def normal(answer: str) -> str:
 
 
 def majority(episodes: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
-    """The first episode that gave the answer most often given; the first given wins a tie. None
-    where none answered."""
-    answers = [
-        (answer, episode) for episode in episodes if (answer := answer_of(episode)) is not None
-    ]
-    if not answers:
-        return None
-    # in the order of being given, which max() keeps
-    counts = Counter(answer for answer, _ in answers)
-    winner = max(counts, key=lambda answer: counts[answer])
-    return next(episode for answer, episode in answers if answer == winner)
+    """Return the first episode with the most frequent answer; the earliest answer wins a tie."""
+    answers = [(answer_of(episode), episode) for episode in episodes]
+    counts = Counter(answer for answer, _ in answers if answer is not None)
+    # of equal counts in the order of the draws
+    winner = next((answer for answer, _ in counts.most_common(1)), None)
+    return next((one for answer, one in answers if winner is not None and answer == winner), None)
 
 
 def any_right(episodes: Iterable[EpisodeRecord]) -> bool:
@@ -58,42 +51,38 @@ def vote_right(episodes: Iterable[EpisodeRecord]) -> bool:
 
 
 def summarise(result: EvalResult, right: Callable[[list[EpisodeRecord]], bool]) -> dict[str, Any]:
-    """`EvalResult.summary()` of all draws, in which the rates are of questions: `right` judges one
-    question's draws.
+    """Return `EvalResult.summary()` of all draws with rates over questions.
 
-    Lost episodes neither count nor vote; a question that lost all of its draws is left out.
+    `right` judges the draws of one question. Lost episodes neither count nor vote; a question that
+    lost all of its draws is left out.
     """
     by_question: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for episode in result.finished:
         by_question[episode.question_id].append(episode)
-    groups: Sequence[list[EpisodeRecord]] = list(by_question.values())
-
-    def rate(part: str | None) -> dict[str, Any]:
-        return Rate.of(right(group) for group in groups if part in (None, group[0].part)).as_dict()
-
-    summary = result.summary()
+    summary: dict[str, Any] = {**result.summary()}
     del summary["by_difficulty"], summary["mean_reward"]  # of episodes
-    return {**summary, "overall": rate(None), SEEN: rate(SEEN), UNSEEN: rate(UNSEEN)}
+    for part in PARTS:
+        draws = [one for one in by_question.values() if part in ("overall", one[0].part)]
+        summary[part] = Rate.of(map(right, draws)).as_dict()
+    return summary
 
 
 def control(bench: Bench, folder: Run) -> Result:
-    """Eight sampled episodes a question from the run's start. Its first draw is the run's own
-    `before`, sampled."""
-    config = bench.there.config
+    """Play eight sampled episodes per question; the first is that of the run's own `before`."""
+    config = bench.connection.config
     model, tokenizer = load_model_and_tokenizer(config)
-    play = model_play(model, tokenizer, config, bench.there.client, "sampled")
-    prompts = [row for row in bench.inputs.evaluation for _ in range(DRAWS)]
-    # a question's draws are told apart inside one batch: a batch holds whole questions
+    play = model_play(model, tokenizer, config, bench.connection.client, "sampled")
+    book, prompts = (
+        bench.inputs.book,
+        [row for row in bench.inputs.evaluation for _ in range(DRAWS)],
+    )
+    # the random streams of a question's draws follow from their places in the batch
     batch = max(DRAWS, min(BATCH, batch_of(model, config)) // DRAWS * DRAWS)
-    result = measure(
-        bench.console, "best of 8", "sampled", play, prompts, bench.inputs.book, batch=batch
-    )
+    result = measure(bench.console, "best of 8", "sampled", play, prompts, book, batch=batch)
     result.write(folder.evaluation("after", "sampled"))
-    return Result(
-        {
-            "pass_at_8": {"sampled": summarise(result, any_right)},
-            "vote_of_8": {"sampled": summarise(result, vote_right)},
-        },
-        result.wall_s,
-        {"draws": DRAWS, "success_of_one_draw": result.rate().as_dict()},
-    )
+    policies = {
+        "pass_at_8": {"sampled": summarise(result, any_right)},
+        "vote_of_8": {"sampled": summarise(result, vote_right)},
+    }
+    one_draw = result.rate().as_dict()
+    return Result(policies, result.wall_s, {"draws": DRAWS, "success_of_one_draw": one_draw})

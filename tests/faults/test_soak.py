@@ -32,7 +32,7 @@ def check(outcome: FaultOutcome, faults: list[Fault], episodes: int) -> None:
     assert outcome.more["errors"] == []
     assert (outcome.lost, outcome.counted_twice, outcome.different) == (0, 0, 0)
     assert outcome.faults == dict(Counter(fault.kind for fault in faults)), "every fault happened"
-    assert outcome.rebuilds > 0, "and was felt"
+    assert outcome.rebuilds > 0, "faults had an effect"
     assert outcome.retries > 0
     assert sum(outcome.outcomes.values()) == outcome.episodes == episodes
     assert {"correct", "wrong"} <= set(outcome.outcomes)

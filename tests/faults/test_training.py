@@ -1,4 +1,4 @@
-"""A training whose servers all die and return ends with the weights that it would have had."""
+"""A training whose servers all die and return ends with the same weights as without faults."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -58,7 +58,7 @@ def train(
     config: GRPOConfig,
     out: Path,
 ) -> tuple[list[dict[str, Any]], RolloutStats, str]:
-    """-> the rows of all batches, what was counted, and the trained model's digest."""
+    """Return the rows of all batches, the counts, and the trained model's digest."""
     rows: list[dict[str, Any]] = []
     stats = RolloutStats()
     with client_of(urls, 0.3).sync() as client, Chaos(cluster, faults, every) as chaos:
@@ -85,7 +85,7 @@ def train(
         pytest.param("gateway", LONG, 8, id="gateway", marks=[*SLOW, needs_gateway]),
     ],
 )
-def test_training_goes_through_the_death_and_return_of_every_server(
+def test_training_survives_the_death_and_return_of_every_server(
     way: str,
     faults: list[Fault],
     steps: int,

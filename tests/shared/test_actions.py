@@ -50,7 +50,7 @@ def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
         ": x",
     ],
 )
-def test_a_text_that_is_no_action_is_told_what_was_expected(text: str) -> None:
+def test_the_error_of_an_invalid_action_has_what_was_expected(text: str) -> None:
     with pytest.raises(InvalidAction) as caught:
         parse_action(text)
     assert EXPECTED in str(caught.value)
@@ -59,7 +59,7 @@ def test_a_text_that_is_no_action_is_told_what_was_expected(text: str) -> None:
 
 @pytest.mark.parametrize("kind", ActionType)
 @pytest.mark.parametrize("rest", [":", ": ", " ", ":\n\t "])
-def test_an_action_without_argument_is_told_what_it_takes(kind: ActionType, rest: str) -> None:
+def test_the_error_of_a_missing_argument_has_what_is_expected(kind: ActionType, rest: str) -> None:
     with pytest.raises(InvalidAction) as caught:
         parse_action(kind + rest)
     assert ACTIONS[kind] in str(caught.value)

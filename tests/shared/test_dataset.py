@@ -1,4 +1,4 @@
-"""Reading a data directory, and what is said where it can't be read."""
+"""Reading a data directory, and the errors where it can't be read."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_questions_are_read_by_split(tmp_path: Path) -> None:
         ([{"question_id": "q1"}], "0.question_text"),
     ],
 )
-def test_a_bad_questions_file_is_named_with_its_first_fault(
+def test_a_bad_questions_file_is_named_with_its_first_error(
     tmp_path: Path, content: Any, words: str
 ) -> None:
     path = write(tmp_path / "q.json", content)
@@ -78,7 +78,7 @@ def test_a_bad_questions_file_is_named_with_its_first_fault(
     assert words in str(caught.value)
 
 
-def test_what_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     for load in (
         lambda: load_questions(tmp_path / "none.json"),
         lambda: load_splits(tmp_path / "none"),
@@ -94,7 +94,7 @@ def test_what_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> None:
     check_databases(tmp_path, questions)
 
 
-def test_the_digest_follows_content_and_names_and_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_depends_on_content_and_names_only(tmp_path: Path) -> None:
     def make(name: str, gold: int = 3, database: str = "bytes", db_id: str = "concert") -> str:
         write(questions_path(tmp_path / name, "train"), [row(gold_answer=gold)])
         write(database_path(tmp_path / name, db_id), database)

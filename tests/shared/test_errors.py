@@ -1,4 +1,4 @@
-"""The error tree: one class a code, over the wire and back."""
+"""The error tree: one class per code, over the wire and back."""
 
 import copy
 import json
@@ -77,7 +77,7 @@ def test_any_detail_a_server_may_send_is_kept() -> None:
     assert error.details == {"self": 1, "kind": 2, "status": 3}
 
 
-def test_an_unknown_code_is_a_plain_error_that_keeps_what_the_sender_said() -> None:
+def test_an_unknown_code_is_a_plain_error_with_the_senders_fields() -> None:
     body = {"error": {"code": "teapot", "message": "short and stout", "retryable": True}}
     error = from_wire(body, 418)
     assert type(error) is SQLEnvError

@@ -1,4 +1,4 @@
-"""The wire's models: what is refused, and that what one side writes the other reads."""
+"""The wire's models: what is refused, and that each side reads what the other writes."""
 
 import json
 from typing import Any
@@ -56,13 +56,13 @@ def test_a_result_is_read_and_written_alike() -> None:
     assert ResetResult.model_validate(RESULT | {"episode_id": "e"}).episode_id == "e"
 
 
-def test_a_later_servers_further_fields_are_ignored_by_this_client() -> None:
+def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
     later = json.loads(json.dumps(RESULT)) | {"later": 1}
     later["observation"]["later"] = later["info"]["later"] = 2
     assert StepResult.model_validate(later) == StepResult.model_validate(RESULT)
 
 
-def test_what_an_agent_sees_names_no_episode_no_question_and_no_gold() -> None:
+def test_observations_have_no_episode_id_question_id_or_gold() -> None:
     hidden = ("id", "gold", "time", "clock", "ledger", "outcome", "sql")
     assert [
         name for name in SQLObservation.model_fields if any(word in name for word in hidden)
@@ -77,7 +77,7 @@ def test_what_an_agent_sees_names_no_episode_no_question_and_no_gold() -> None:
         {"action": {"action_type": "QUERY", "argument": "1"}},
     ],
 )
-def test_step_requests_take_an_action_as_text_or_object(request_: dict[str, Any]) -> None:
+def test_step_requests_accept_an_action_as_text_or_object(request_: dict[str, Any]) -> None:
     if "episode_id" in request_:
         assert StepRequest.model_validate(request_).step is None
     else:
@@ -106,7 +106,7 @@ def test_bad_resets_are_refused(bad: dict[str, Any]) -> None:
         ResetRequest.model_validate(bad)
 
 
-def test_a_reset_takes_everything_it_says() -> None:
+def test_a_reset_with_every_field_is_accepted() -> None:
     request = ResetRequest.model_validate(
         {
             "episode_id": "A-b_c.d:1",

@@ -1,4 +1,4 @@
-"""The format of a run's files: a line says by itself whether it is what was written."""
+"""The format of a run's files: changed lines are detected."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What is quoted is read back by SQLite as it was."""
+"""SQLite reads quoted names and strings back unchanged."""
 
 import sqlite3
 

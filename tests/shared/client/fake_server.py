@@ -31,7 +31,7 @@ QUICK: dict[str, Any] = {
 
 
 def drive(main: Coroutine[Any, Any, T], timeout_s: float = 20.0) -> T:
-    """Runs `main`, and fails where it leaves a task behind."""
+    """Run `main`; fail if it leaves a task behind."""
 
     async def watched() -> T:
         result = await asyncio.wait_for(main, timeout_s)
@@ -71,10 +71,10 @@ def client_of(
 class FakeServer:
     """Plays episodes whose observations echo the action; an ANSWER, or the budget's end, ends one.
 
-    `faults` are used up one a request to /step_batch or /reset_batch; `lose_replies` requests are
-    played and their replies lost; `item_errors` (episode id -> errors) are used up one an item;
-    each reply takes `delay_s`. Nobody reaches it while it is `down`; while it is not `awake` it
-    accepts requests and does nothing. `lanes`: it says that it is a gateway with so many.
+    `faults` are used up one per request to /step_batch or /reset_batch; `lose_replies` requests are
+    played and their replies lost; `item_errors` (episode id -> errors) are used up one per item;
+    each reply takes `delay_s`. It refuses connections while it is `down`; while it is not `awake`
+    it accepts requests and does nothing. `shards`: the number that it states, as a gateway does.
     """
 
     def __init__(self, digest: str = "d1") -> None:
@@ -87,14 +87,14 @@ class FakeServer:
         self.max_items = 10_000
         self.requests: list[tuple[str, int]] = []  # (path, items)
         self.headers: list[dict[str, str]] = []
-        self.charged = 0  # steps really played
+        self.steps_played = 0  # repeats not counted
         self.in_flight = 0
         self.most_in_flight = 0
         self.ready = True
         self.down = False
         self.awake = asyncio.Event()
         self.awake.set()
-        self.lanes: int | None = None
+        self.shards: int | None = None
 
     def client(self, **options: Any) -> SQLEnvClient:
         return client_of(URL, httpx.ASGITransport(self), **options)
@@ -103,7 +103,7 @@ class FakeServer:
         self.episodes.clear()
 
     def sent(self, path: str) -> list[int]:
-        """How many items each request to `path` held."""
+        """Return the number of items of each request to `path`."""
         return [items for requested, items in self.requests if requested == path]
 
     async def __call__(
@@ -174,8 +174,8 @@ class FakeServer:
                 "sqlite_version": "0",
             }
             counts = {"questions": {}, "databases": 0, "step_budget": 15, "capacity": 1}
-            lanes = {} if self.lanes is None else {"X-Affinity-Lanes": str(self.lanes)}
-            return 200, names | counts | {"digest": self.digest, "data_digest": ""}, lanes
+            shards = {} if self.shards is None else {"X-Affinity-Lanes": str(self.shards)}
+            return 200, names | counts | {"digest": self.digest, "data_digest": ""}, shards
         if path == "/health":
             return 200, {"status": "healthy"}, {}
         if path == "/ready":
@@ -236,7 +236,7 @@ class FakeServer:
     def play(self, episode: dict[str, Any], action: str) -> dict[str, Any]:
         if ":" not in action:
             raise InvalidAction(f"not an action: {action}")
-        self.charged += 1
+        self.steps_played += 1
         episode["actions"].append(action)
         answer = self.result(episode, f"played {action}")
         episode["replies"].append(answer)
@@ -270,7 +270,7 @@ class FakeServer:
 
 
 class Routes(httpx.AsyncBaseTransport):
-    """Routes by host name to one fake server each; there is nothing at any other."""
+    """Routes by host name to one fake server each; other hosts refuse connections."""
 
     def __init__(self, servers: dict[str, FakeServer]) -> None:
         self.servers = servers

@@ -1,4 +1,4 @@
-"""Three fake servers and a client of them, and what the tests of several servers do with them."""
+"""Three fake servers and a client of them, and what the tests do with several servers."""
 
 import asyncio
 import time
@@ -32,8 +32,8 @@ def placed_on(url: str, urls: list[str] = URLS) -> list[str]:
     return [name for name in IDS if pick_url(urls, name) == url]
 
 
-def held(servers: dict[str, FakeServer]) -> dict[str, set[str]]:
-    """Host -> the episodes that it holds."""
+def pooled(servers: dict[str, FakeServer]) -> dict[str, set[str]]:
+    """Return host -> the episodes in its pool."""
     return {host: set(server.episodes) for host, server in servers.items()}
 
 
@@ -45,7 +45,7 @@ async def begin(client: SQLEnvClient, ids: list[str] = IDS) -> None:
 
 
 async def turn(client: SQLEnvClient, number: int, ids: list[str] = IDS) -> None:
-    """A step of each, which must be answered as on one server that never fails."""
+    """Play a step of each; its reply must be the one of a server that never fails."""
     for name, reply in zip(
         ids, await client.step_many((n, f"QUERY: {number}") for n in ids), strict=True
     ):
@@ -58,5 +58,5 @@ async def turn(client: SQLEnvClient, number: int, ids: list[str] = IDS) -> None:
 async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "it never came"
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
         await asyncio.sleep(0.005)

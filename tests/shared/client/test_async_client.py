@@ -1,4 +1,4 @@
-"""The client: playing, gathering, which servers it takes, and how it closes."""
+"""The public calls of the client: playing, batching, servers, and closing."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ def test_an_episode_from_reset_to_answer() -> None:
             assert state.action_history == ["DESCRIBE: t"]
             last = await client.step(first.episode_id, "ANSWER: 42")
             assert last.done
-            assert client.open_episodes == []  # nothing is kept of an episode that ended
+            assert client.open_episodes == []  # ended episodes are not kept
             assert client.stats.steps == 2
             assert client.stats.retries == client.stats.rebuilds == 0
 
@@ -80,7 +80,7 @@ def test_every_reset_option_reaches_the_server() -> None:
     drive(main())
 
 
-def test_a_fork_goes_on_after_its_actions() -> None:
+def test_a_fork_continues_after_its_actions() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -93,7 +93,7 @@ def test_a_fork_goes_on_after_its_actions() -> None:
     drive(main())
 
 
-def test_a_rebuilt_episode_keeps_its_form_of_answers() -> None:
+def test_a_rebuilt_episode_keeps_its_answer_form() -> None:
     async def main() -> None:
         server = FakeServer()
         seen: list[dict[str, Any]] = []
@@ -137,7 +137,7 @@ def test_steps_of_one_episode_keep_their_order() -> None:
     drive(main())
 
 
-def test_an_answered_step_can_be_asked_again() -> None:
+def test_an_answered_step_can_be_repeated() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -166,7 +166,7 @@ def test_an_episode_of_another_client_can_be_played_but_not_rebuilt() -> None:
     drive(main())
 
 
-def test_close_frees_the_place_and_closing_again_is_nothing() -> None:
+def test_close_frees_the_place_and_can_be_repeated() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -180,7 +180,7 @@ def test_close_frees_the_place_and_closing_again_is_nothing() -> None:
     drive(main())
 
 
-# -- gathering
+# -- batching
 
 
 def test_concurrent_episodes_share_requests() -> None:
@@ -203,7 +203,7 @@ def test_concurrent_episodes_share_requests() -> None:
     drive(main())
 
 
-def test_a_batch_is_capped_and_few_are_in_flight() -> None:
+def test_batch_size_and_batches_in_flight_are_limited() -> None:
     async def main() -> None:
         server = FakeServer()
         server.delay_s = 0.002
@@ -215,7 +215,7 @@ def test_a_batch_is_capped_and_few_are_in_flight() -> None:
     drive(main())
 
 
-def test_a_batch_too_large_for_the_server_goes_in_halves() -> None:
+def test_a_batch_too_large_for_the_server_is_halved() -> None:
     async def main() -> None:
         server = FakeServer()
         server.max_items = 8
@@ -249,8 +249,8 @@ def test_one_bad_item_fails_alone() -> None:
                 "InvalidRequest",
                 "StepResult",
             ]
-            assert server.sent("/step_batch") == [3]  # what is no JSON never leaves
-            # the episode lives on
+            assert server.sent("/step_batch") == [3]  # an item that is not JSON is not sent
+            # the episode continues
             assert (await client.step("e1", "QUERY: 1")).observation.step_count == 1
 
     drive(main())
@@ -309,7 +309,7 @@ def test_an_unreachable_server_is_named() -> None:
     "urls",
     ["", "localhost:8000", "ftp://host", "http://", "http://host?x=1", [], ["http://ok", ""]],
 )
-def test_what_is_no_url_is_refused_by_name(urls: Any) -> None:
+def test_an_invalid_url_is_refused_by_name(urls: Any) -> None:
     with pytest.raises(ServerUnreachable, match="http://HOST:PORT"):
         SQLEnvClient(urls)
 
@@ -317,7 +317,7 @@ def test_what_is_no_url_is_refused_by_name(urls: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"timeout_s": 0}, {"max_attempts": 0}, {"max_batch": 0}, {"batches_in_flight": 0}]
 )
-def test_senseless_options_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         client_of(URL, None, **options)
 
@@ -334,7 +334,9 @@ def test_a_gateways_cookie_is_not_sent_back() -> None:
     drive(main())
 
 
-def test_a_key_is_sent_and_comes_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_key_is_an_argument_or_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def sent(**options: Any) -> set[str | None]:
         server = FakeServer()
         async with server.client(**options) as client:
@@ -351,7 +353,7 @@ def test_a_key_is_sent_and_comes_from_the_environment_too(monkeypatch: pytest.Mo
 # -- closing
 
 
-def test_closing_answers_whoever_still_waits() -> None:
+def test_closing_ends_the_calls_under_way() -> None:
     async def main() -> None:
         server = FakeServer()
         client = server.client()
@@ -383,12 +385,12 @@ def test_a_cancelled_step_can_be_repeated() -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.step("e", "QUERY: 0"), 0.01)
             assert (await client.step("e", "QUERY: 0")).observation.step_count == 1
-            assert server.charged == 1
+            assert server.steps_played == 1
 
     drive(main())
 
 
-def test_nothing_is_left_for_the_garbage_collector_to_complain_of() -> None:
+def test_no_exception_is_left_unretrieved() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client(max_attempts=1) as client:

@@ -1,4 +1,4 @@
-"""Gathering: what leaves together, what waits, and that no waiter is left behind."""
+"""Batching: which items leave together, which wait, and that every waiter gets an answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def test_items_of_one_tick_leave_in_one_batch_and_replies_find_their_items() -> 
     drive(main())
 
 
-def test_tasks_started_together_are_gathered_turn_after_turn() -> None:
+def test_tasks_started_together_are_batched_in_every_turn() -> None:
     async def main() -> None:
         recorder = Recorder()
 
@@ -56,7 +56,7 @@ def test_tasks_started_together_are_gathered_turn_after_turn() -> None:
     drive(main())
 
 
-def test_items_wait_and_accumulate_while_the_allowed_batches_are_in_flight() -> None:
+def test_items_accumulate_while_the_allowed_batches_are_in_flight() -> None:
     async def main() -> None:
         recorder = Recorder(max_in_flight=2)
         recorder.gate.clear()
@@ -86,7 +86,7 @@ def test_a_batch_is_capped_in_items_and_in_bytes() -> None:
     drive(main())
 
 
-def test_a_failed_batch_fails_its_own_items_and_the_next_goes_on() -> None:
+def test_a_failed_batch_fails_only_its_own_items() -> None:
     async def main() -> None:
         fail = True
 
@@ -105,7 +105,7 @@ def test_a_failed_batch_fails_its_own_items_and_the_next_goes_on() -> None:
         assert len(set(map(id, errors))) == 3  # each waiter raises its own
         errors[0].details["attempts"] = 8
         assert [error.details for error in errors[1:]] == [{"url": "u"}] * 2, (
-            "and what it notes there is its own"
+            "each has its own details"
         )
         fail = False
         assert await batcher.submit(b"y") == b"y"
@@ -113,7 +113,7 @@ def test_a_failed_batch_fails_its_own_items_and_the_next_goes_on() -> None:
     drive(main())
 
 
-def test_a_reply_too_few_is_an_error_for_all_not_a_wait_for_ever() -> None:
+def test_a_missing_reply_is_an_error_for_the_whole_batch() -> None:
     async def main() -> None:
         async def send(items: Sequence[bytes]) -> Sequence[bytes]:
             return items[1:]

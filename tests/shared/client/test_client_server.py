@@ -1,5 +1,4 @@
-"""The client with the real server: in this process, and as a process of its own that dies in
-mid-episode."""
+"""The client with the real server, in this process and as a process that is killed."""
 
 import asyncio
 import signal
@@ -24,7 +23,7 @@ def app(data_dir: Path, **settings: Any) -> Any:
 
 
 def actions_for(reset: ResetResult, i: int) -> list[str]:
-    """Five actions that differ between episodes; some fail, and the last ends the episode."""
+    """Return five actions that differ between episodes; some fail, the last ends the episode."""
     tables = reset.observation.schema_info.removeprefix("Tables: ").split(", ")
     table = tables[i % len(tables)]
     queries = [
@@ -54,7 +53,7 @@ def contents(replies: list[StepResult]) -> list[str]:
     return [StepResult.model_validate(reply.model_dump()).model_dump_json() for reply in replies]
 
 
-def test_200_episodes_at_once_are_what_they_are_one_at_a_time(tiny_data: Path) -> None:
+def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
     async def main() -> None:
         async with in_process(app(tiny_data)) as client:
             together = await asyncio.gather(*(play(client, i) for i in range(200)))
@@ -67,7 +66,7 @@ def test_200_episodes_at_once_are_what_they_are_one_at_a_time(tiny_data: Path) -
     drive(main(), timeout_s=60)
 
 
-def test_a_notebooks_cells(tiny_data: Path) -> None:
+def test_the_sync_client_with_the_real_server(tiny_data: Path) -> None:
     with in_process(app(tiny_data)).sync() as client:
         client.wait_ready(30)
         assert client.health() == {"http://in-process": "healthy"}
@@ -80,7 +79,7 @@ def test_a_notebooks_cells(tiny_data: Path) -> None:
         assert client.state(first.episode_id).done
 
 
-def test_verdicts_are_asked_for_by_people(tiny_data: Path) -> None:
+def test_verdicts_of_an_ended_episode(tiny_data: Path) -> None:
     with in_process(app(tiny_data)).sync() as client:
         first = client.reset(question_id="shop-4", answer_form="sql")
         with pytest.raises(Conflict, match="not over"):
@@ -110,7 +109,7 @@ def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> N
         assert isinstance(client.reset(seed=3), ResetResult)
 
 
-def test_a_batch_over_the_servers_limits_arrives_in_parts(tiny_data: Path) -> None:
+def test_a_batch_over_the_servers_limits_is_halved(tiny_data: Path) -> None:
     with in_process(app(tiny_data, max_batch=8, max_body_bytes=2048)).sync() as client:
         replies = client.reset_many([{"seed": i} for i in range(50)])
         ids = [reply.episode_id for reply in replies if isinstance(reply, ResetResult)]

@@ -1,5 +1,4 @@
-"""The client against a server that fails on demand: what is mended, what is reported, and at what
-price."""
+"""The client against a server that fails on demand: what it recovers from, and what it reports."""
 
 import asyncio
 import time
@@ -46,7 +45,7 @@ pytestmark = pytest.mark.filterwarnings("error")
         dropped(anyio.ClosedResourceError),
     ],
 )
-def test_a_passing_failure_is_retried(fault: Any) -> None:
+def test_a_temporary_failure_is_retried(fault: Any) -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -54,7 +53,7 @@ def test_a_passing_failure_is_retried(fault: Any) -> None:
             server.faults.extend([fault, fault])
             assert (await client.step("e", "QUERY: 1")).observation.step_count == 1
             assert client.stats.retries == 2
-            assert server.charged == 1
+            assert server.steps_played == 1
 
     drive(main())
 
@@ -72,7 +71,7 @@ def test_an_unforeseen_exception_passes_at_once() -> None:
     drive(main())
 
 
-def test_a_lost_reply_is_fetched_again_and_charged_once() -> None:
+def test_a_step_whose_reply_is_lost_is_counted_once() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -84,14 +83,14 @@ def test_a_lost_reply_is_fetched_again_and_charged_once() -> None:
                 for reply in replies
                 if not isinstance(reply, SQLEnvError)
             ] == [1] * 10
-            assert server.charged == 10
+            assert server.steps_played == 10
             assert server.sent("/step_batch") == [10] * 3
             assert client.stats.retries == 2  # of requests: the batch is sent again as one
 
     drive(main())
 
 
-def test_so_is_that_of_an_episode_which_another_client_began() -> None:
+def test_a_step_of_another_clients_episode_is_counted_once() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as first, server.client() as client:
@@ -101,9 +100,9 @@ def test_so_is_that_of_an_episode_which_another_client_began() -> None:
             assert [
                 reply.observation.step_count for reply in both if not isinstance(reply, SQLEnvError)
             ] == [1, 2]
-            assert server.charged == 2
+            assert server.steps_played == 2
             assert (await client.step("e", "QUERY: 1", step=0)) == both[0], (
-                "a number that is given counts"
+                "an explicit step number is used"
             )
             with pytest.raises(UnknownEpisode):
                 await client.step("never begun", "QUERY: 1")
@@ -111,7 +110,7 @@ def test_so_is_that_of_an_episode_which_another_client_began() -> None:
     drive(main())
 
 
-def test_a_slow_reply_is_given_up_and_asked_again() -> None:
+def test_a_request_that_times_out_is_retried() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client(timeout_s=0.2) as client:
@@ -120,12 +119,12 @@ def test_a_slow_reply_is_given_up_and_asked_again() -> None:
             asyncio.get_running_loop().call_later(0.3, setattr, server, "delay_s", 0.0)
             assert (await client.step("e", "QUERY: 1")).observation.step_count == 1
             assert client.stats.retries >= 1
-            assert server.charged == 1
+            assert server.steps_played == 1
 
     drive(main())
 
 
-def test_a_retryable_item_is_sent_again_without_its_batch() -> None:
+def test_a_retryable_item_is_retried_without_its_batch() -> None:
     async def main() -> None:
         server = FakeServer()
         server.item_errors["e3"] = [capacity(), capacity()]
@@ -160,7 +159,7 @@ def test_retry_after_is_honoured(where: str) -> None:
     drive(main())
 
 
-def test_retries_are_bounded_and_the_error_says_where_and_what_to_do() -> None:
+def test_retries_are_limited_and_the_error_has_the_url_and_a_remedy() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client(max_attempts=3) as client:
@@ -172,7 +171,7 @@ def test_retries_are_bounded_and_the_error_says_where_and_what_to_do() -> None:
                 assert URL in str(error)
                 assert "python -m env_server" in str(error)
                 assert error.details["attempts"] == 3
-            assert len(server.sent("/step_batch")) == 3  # not three for each item
+            assert len(server.sent("/step_batch")) == 3  # per batch, not per item
             server.faults.clear()
             replies = await client.step_many((f"e{i}", "QUERY: 1") for i in range(8))
             assert {
@@ -182,7 +181,7 @@ def test_retries_are_bounded_and_the_error_says_where_and_what_to_do() -> None:
     drive(main())
 
 
-def test_a_full_server_is_reported_as_such_in_the_end() -> None:
+def test_a_server_that_stays_full_raises_capacity_reached() -> None:
     async def main() -> None:
         server = FakeServer()
         server.item_errors["e"] = [capacity() for _ in range(100)]
@@ -210,7 +209,7 @@ def test_a_full_server_is_reported_as_such_in_the_end() -> None:
         (reply(200, {"results": [None]}), SQLEnvError, "not a StepResult"),
     ],
 )
-def test_what_no_retry_mends_is_raised_at_once(
+def test_what_no_retry_helps_is_raised_at_once(
     fault: Any, error: type[SQLEnvError], words: str
 ) -> None:
     async def main() -> None:
@@ -241,7 +240,7 @@ def test_a_lost_episode_is_rebuilt_by_replay() -> None:
                 assert not isinstance(reply, SQLEnvError)
                 assert reply.observation.action_history == [f"QUERY: {k}" for k in range(4)]
                 assert reply.observation.budget_remaining == 5
-                # the same question, though the reset left the choice open
+                # the same question, although the reset did not name one
                 assert reply.info.question_id == "picked"
             assert client.stats.rebuilds == 20
             assert server.sent("/reset_batch") == [20, 20]
@@ -249,7 +248,7 @@ def test_a_lost_episode_is_rebuilt_by_replay() -> None:
     drive(main())
 
 
-def test_a_server_that_slept_is_brought_up_to_date() -> None:
+def test_a_server_that_is_behind_is_brought_up_to_date() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -285,7 +284,7 @@ def test_a_server_that_keeps_losing_an_episode_is_given_up() -> None:
             server.step = lambda item: (_ for _ in ()).throw(UnknownEpisode("lost"))  # type: ignore[method-assign]
             with pytest.raises(UnknownEpisode):
                 await client.step("e", "QUERY: 0")
-            assert client.stats.rebuilds == 4  # as often as a request is tried
+            assert client.stats.rebuilds == 4  # max_attempts
 
     drive(main())
 
@@ -307,7 +306,7 @@ def test_an_episode_that_is_lost_between_its_rebuild_and_its_step_is_rebuilt_aga
     drive(main())
 
 
-def test_a_replay_to_another_reply_is_an_error_and_no_episode() -> None:
+def test_a_replay_to_another_reply_is_an_error() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:
@@ -322,7 +321,7 @@ def test_a_replay_to_another_reply_is_an_error_and_no_episode() -> None:
     drive(main())
 
 
-def test_other_data_after_a_restart_is_refused_and_later_episodes_belong_to_it() -> None:
+def test_after_a_restart_with_other_data_old_episodes_are_refused() -> None:
     async def main() -> None:
         server = FakeServer(digest="old")
         async with server.client() as client:
@@ -338,7 +337,7 @@ def test_other_data_after_a_restart_is_refused_and_later_episodes_belong_to_it()
     drive(main())
 
 
-def test_an_invalid_action_is_not_part_of_what_is_replayed() -> None:
+def test_an_invalid_action_is_not_replayed() -> None:
     async def main() -> None:
         server = FakeServer()
         async with server.client() as client:

@@ -1,4 +1,4 @@
-"""Several servers: who plays what, and what happens to episodes when servers fail and return."""
+"""Several servers: which plays what, and where episodes go when servers fail and return."""
 
 import asyncio
 import time
@@ -25,9 +25,9 @@ from tests.shared.client.fleet_driver import (
     URLS,
     begin,
     fleet,
-    held,
     pick_url,
     placed_on,
+    pooled,
     turn,
     until,
 )
@@ -41,7 +41,7 @@ def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() 
         async with client:
             await begin(client)
             await turn(client, 0)
-            before = held(servers)
+            before = pooled(servers)
             servers[HOSTS[1]].down = True
             await turn(client, 1)
             moved = placed_on(URLS[1])
@@ -49,14 +49,14 @@ def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() 
             assert client.stats.servers_lost == 1
             for host, url in ((HOSTS[0], URLS[0]), (HOSTS[2], URLS[2])):
                 gained = {name for name in moved if pick_url([URLS[0], URLS[2]], name) == url}
-                assert held(servers)[host] == before[host] | gained
-            # 3, and one for each heir
+                assert pooled(servers)[host] == before[host] | gained
+            # 3, and a rebuild on each of 2 servers
             assert sum(len(server.sent("/reset_batch")) for server in servers.values()) == 5
 
     drive(main())
 
 
-def test_a_server_that_returns_gets_new_episodes_and_keeps_off_those_that_moved() -> None:
+def test_a_server_that_returns_gets_only_new_episodes() -> None:
     async def main() -> None:
         servers, client = fleet()
         async with client:
@@ -101,7 +101,7 @@ def test_one_broken_connection_moves_nothing() -> None:
     drive(main())
 
 
-def test_a_server_that_hangs_is_left_and_one_that_is_slow_is_not() -> None:
+def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
     async def main() -> None:
         servers, client = fleet()
         async with client:
@@ -119,7 +119,7 @@ def test_a_server_that_hangs_is_left_and_one_that_is_slow_is_not() -> None:
     drive(main())
 
 
-def test_a_server_that_hangs_is_left_once_another_is_back() -> None:
+def test_a_hanging_server_is_left_once_another_is_back() -> None:
     async def main() -> None:
         servers, client = fleet(2, timeout_s=60.0)
         async with client:
@@ -136,7 +136,7 @@ def test_a_server_that_hangs_is_left_once_another_is_back() -> None:
     drive(main())
 
 
-def test_a_single_server_that_hangs_is_waited_for() -> None:
+def test_a_single_hanging_server_is_waited_for() -> None:
     async def main() -> None:
         servers, client = fleet(1)
         async with client:
@@ -149,7 +149,7 @@ def test_a_single_server_that_hangs_is_waited_for() -> None:
     drive(main())
 
 
-def test_when_all_are_lost_the_first_to_return_plays_on() -> None:
+def test_when_all_are_lost_the_first_to_return_continues() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=10.0)
         async with client:
@@ -162,13 +162,13 @@ def test_when_all_are_lost_the_first_to_return_plays_on() -> None:
             assert not waiting.done()
             servers[HOSTS[2]].down = False
             await waiting
-            assert held(servers) == {HOSTS[0]: set(), HOSTS[1]: set(), HOSTS[2]: set(IDS)}
-            assert servers[HOSTS[2]].charged == len(IDS)
+            assert pooled(servers) == {HOSTS[0]: set(), HOSTS[1]: set(), HOSTS[2]: set(IDS)}
+            assert servers[HOSTS[2]].steps_played == len(IDS)
 
     drive(main())
 
 
-def test_servers_that_stay_away_are_given_up_with_the_error_of_one() -> None:
+def test_servers_that_stay_lost_are_given_up() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=0.2)
         async with client:
@@ -181,7 +181,7 @@ def test_servers_that_stay_away_are_given_up_with_the_error_of_one() -> None:
             assert {type(error) for error in errors} == {ServerUnreachable}
             for server in servers.values():
                 server.down = False
-            await turn(client, 0)  # nothing was lost by it
+            await turn(client, 0)  # no episode was lost
 
     drive(main())
 
@@ -199,7 +199,7 @@ def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
             }
             began = time.monotonic()
             await turn(client, 0)
-            assert time.monotonic() - began < 4.0, "nobody waits where another server can play"
+            assert time.monotonic() - began < 4.0, "there is no wait if another server can play"
             assert client.stats.moves == len(mine)
             await begin(client, ["after-1", "after-2", "after-3", "after-4", "after-5", "after-6"])
             assert not {name for name in leaving.episodes if name.startswith("after")}
@@ -207,7 +207,7 @@ def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
     drive(main())
 
 
-def test_a_full_server_leaves_an_episode_to_another_and_the_last_error_says_full() -> None:
+def test_an_episode_moves_from_a_full_server_and_fails_if_all_are_full() -> None:
     async def main() -> None:
         servers, client = fleet(max_attempts=5)
         async with client:
@@ -224,7 +224,7 @@ def test_a_full_server_leaves_an_episode_to_another_and_the_last_error_says_full
     drive(main())
 
 
-def test_where_all_are_full_their_number_uses_up_no_attempt() -> None:
+def test_a_round_over_full_servers_is_one_attempt() -> None:
     async def main() -> None:
         servers, client = fleet(max_attempts=2)
         async with client:
@@ -242,7 +242,7 @@ def test_where_all_are_full_their_number_uses_up_no_attempt() -> None:
     drive(main())
 
 
-def test_a_server_that_fails_on_an_episode_leaves_it_to_another_and_keeps_the_rest() -> None:
+def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=60.0)
         async with client:
@@ -263,26 +263,26 @@ def test_a_server_that_fails_on_an_episode_leaves_it_to_another_and_keeps_the_re
     drive(main())
 
 
-def test_a_server_that_fails_on_every_request_leaves_them_to_the_others() -> None:
+def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=60.0)
         async with client:
             await begin(client)
             servers[HOSTS[2]].faults.append(reply(500, InternalError("a bug").to_wire()))
             await turn(client, 0)
-            assert client.stats.moves == 0, "once may be chance"
+            assert client.stats.moves == 0, "one failure moves nothing"
             servers[HOSTS[2]].faults.extend([reply(500, InternalError("a bug").to_wire())] * 1000)
             await turn(client, 1)
             assert client.stats.moves == len(placed_on(URLS[2]))
             assert client.stats.servers_lost == 0, (
-                "its /ready answers: it is asked again for what begins"
+                "its /ready answers, so new episodes still go to it"
             )
 
     drive(main())
 
 
 @pytest.mark.parametrize("error", [InternalError, DatabaseLoadError])
-def test_what_fails_on_every_server_is_raised_in_the_end(error: type[SQLEnvError]) -> None:
+def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) -> None:
     async def main() -> None:
         servers, client = fleet()
         async with client:
@@ -298,15 +298,15 @@ def test_what_fails_on_every_server_is_raised_in_the_end(error: type[SQLEnvError
     drive(main())
 
 
-def test_servers_of_other_data_are_passed_over_and_refused_where_no_other_is_left() -> None:
+def test_servers_of_other_data_are_skipped_or_refused() -> None:
     async def main() -> None:
         servers, client = fleet()
         async with client:
             await begin(client)
             servers[HOSTS[0]].digest = "other"
             servers[HOSTS[1]].down = True
-            await turn(client, 0)  # those of the second go to the third, whatever the hash says
-            assert held(servers)[HOSTS[2]] == {*placed_on(URLS[1]), *placed_on(URLS[2])}
+            await turn(client, 0)  # those of the second go to the third
+            assert pooled(servers)[HOSTS[2]] == {*placed_on(URLS[1]), *placed_on(URLS[2])}
             servers[HOSTS[2]].down = True
             with pytest.raises(DigestMismatch):
                 await client.step(placed_on(URLS[1])[0], "QUERY: 1")
@@ -314,7 +314,7 @@ def test_servers_of_other_data_are_passed_over_and_refused_where_no_other_is_lef
     drive(main())
 
 
-def test_a_server_of_other_data_is_no_end_while_the_right_one_may_return() -> None:
+def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> None:
     async def main() -> None:
         servers, client = fleet(2, patience_s=10.0)
         async with client:
@@ -332,13 +332,13 @@ def test_a_server_of_other_data_is_no_end_while_the_right_one_may_return() -> No
     drive(main())
 
 
-def test_a_client_of_one_digest_begins_nothing_elsewhere() -> None:
+def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
     async def main() -> None:
         servers, client = fleet(2, digest="d1")
         async with client:
             servers[HOSTS[0]].digest = "other"
             await begin(client)
-            assert held(servers) == {HOSTS[0]: set(), HOSTS[1]: set(IDS)}
+            assert pooled(servers) == {HOSTS[0]: set(), HOSTS[1]: set(IDS)}
             servers[HOSTS[1]].digest = "other"
             with pytest.raises(DigestMismatch):
                 await client.reset()
@@ -346,7 +346,7 @@ def test_a_client_of_one_digest_begins_nothing_elsewhere() -> None:
     drive(main())
 
 
-def test_a_server_of_other_data_is_no_end_while_the_right_one_is_only_full() -> None:
+def test_a_full_server_is_awaited_though_one_of_other_data_serves() -> None:
     async def main() -> None:
         servers, client = fleet(2, digest="d1")
         async with client:
@@ -358,7 +358,7 @@ def test_a_server_of_other_data_is_no_end_while_the_right_one_is_only_full() -> 
     drive(main())
 
 
-def test_what_was_played_elsewhere_is_found() -> None:
+def test_a_moved_episode_is_found_after_its_end() -> None:
     async def main() -> None:
         servers, client = fleet()
         async with client:
@@ -370,7 +370,7 @@ def test_what_was_played_elsewhere_is_found() -> None:
             await client.step(name, "ANSWER: 1")
             servers[HOSTS[0]].down = False
             await until(lambda: ("/ready", 1) in servers[HOSTS[0]].requests)
-            # ended, so asked for by its id alone
+            # ended, so searched by its id
             assert len((await client.state(name)).action_history) == 2
             with pytest.raises(UnknownEpisode):
                 await client.state("never begun")
@@ -379,7 +379,7 @@ def test_what_was_played_elsewhere_is_found() -> None:
     drive(main())
 
 
-def test_closing_an_episode_of_a_lost_server_waits_for_nobody() -> None:
+def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
     async def main() -> None:
         servers, client = fleet(patience_s=60.0)
         async with client:

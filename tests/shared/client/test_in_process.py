@@ -1,4 +1,4 @@
-"""The app in the client's own process, and the client without `await`."""
+"""An app in the client's process, and the client without `await`."""
 
 import threading
 import time
@@ -63,7 +63,7 @@ def test_in_process_raises_what_the_app_raised(event: str) -> None:
     drive(main())
 
 
-def test_in_process_names_an_app_without_lifespan_and_a_client_not_entered() -> None:
+def test_in_process_refuses_an_app_without_lifespan_and_a_client_not_entered() -> None:
     async def main() -> None:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             return
@@ -79,10 +79,10 @@ def test_in_process_names_an_app_without_lifespan_and_a_client_not_entered() -> 
     drive(main())
 
 
-# -- the sync face
+# -- the sync client
 
 
-def test_the_sync_face_has_every_method_and_plays() -> None:
+def test_the_sync_client_has_every_method_and_plays() -> None:
     app = WithLifespan()
     with in_process(app).sync() as client:
         client.wait_ready(5.0)
@@ -107,7 +107,7 @@ def test_the_sync_face_has_every_method_and_plays() -> None:
         client.reset()
 
 
-def test_the_sync_face_works_where_a_loop_is_running_as_in_a_notebook() -> None:
+def test_the_sync_client_works_inside_a_running_loop() -> None:
     async def cell() -> None:
         with FakeServer().client().sync() as client:
             assert client.reset(episode_id="e").observation.step_count == 0
@@ -141,7 +141,7 @@ def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
     assert time.perf_counter() - started < 5
 
 
-def test_both_faces_offer_the_same() -> None:
+def test_the_sync_and_the_async_client_have_the_same_members() -> None:
     async_names = {name for name in dir(SQLEnvClient) if not name.startswith("_")} - {
         "sync",
         "aclose",

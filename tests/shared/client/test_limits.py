@@ -1,4 +1,4 @@
-"""Limits that make no sense are refused."""
+"""Invalid limits are refused."""
 
 import pytest
 

@@ -45,7 +45,7 @@ def test_a_lost_server_moves_only_its_own_episodes() -> None:
         assert after == before or before == URLS[0]
 
 
-def test_urls_lose_their_slash_and_their_doubles() -> None:
+def test_urls_lose_trailing_slashes_and_duplicates() -> None:
     assert normalise_urls(["http://a/", "http://a", "http://b/path/"]) == [
         "http://a",
         "http://b/path",

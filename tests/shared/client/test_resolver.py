@@ -35,7 +35,7 @@ def test_each_replica_counts_once(answered: list[str], taken: list[str]) -> None
     assert asyncio.run(main()) == taken
 
 
-def test_the_systems_own_resolver_is_asked() -> None:
+def test_the_systems_resolver_is_used() -> None:
     assert asyncio.run(system_addresses("127.0.0.1", 80)) == ["127.0.0.1"]
     with pytest.raises(OSError, match=r".+"):
         asyncio.run(system_addresses("no.such.host.invalid", 80))
@@ -49,7 +49,7 @@ def test_the_systems_own_resolver_is_asked() -> None:
         ("http://env-server:8000/sql/", "http://10.0.0.2:8000/sql"),
     ],
 )
-def test_a_replicas_url_is_the_services_with_its_address(url: str, found: str) -> None:
+def test_a_replicas_url_is_its_services_with_the_address(url: str, found: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         assert host == "env-server"
         return ["10.0.0.2", "fd00::2"]

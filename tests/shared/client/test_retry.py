@@ -49,7 +49,7 @@ def test_retry_after_comes_on_top_and_is_capped(stated: float, low: float, high:
 
 
 @pytest.mark.parametrize("stated", ["soon", None, [1], True])
-def test_a_senseless_retry_after_is_ignored(stated: object) -> None:
+def test_an_invalid_retry_after_is_ignored(stated: object) -> None:
     limits = ClientLimits(backoff_s=0.1)
     wait = retry_wait_s(limits, 1, CapacityReached("", retry_after_s=stated))
     assert wait is not None

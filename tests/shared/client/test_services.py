@@ -1,4 +1,4 @@
-"""A service's name that stands for several servers, which come and go; and a gateway's one URL."""
+"""A service's name that stands for several servers, and a gateway's single URL."""
 
 import asyncio
 from typing import Any
@@ -14,9 +14,9 @@ from tests.shared.client.fleet_driver import (
     QUICK,
     URLS,
     begin,
-    held,
     pick_url,
     placed_on,
+    pooled,
     turn,
     until,
 )
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 class NameServer:
-    """Answers with `hosts`, or not at all."""
+    """Answers with `hosts`; raises if `broken`."""
 
     def __init__(self, hosts: list[str]) -> None:
         self.hosts, self.asked, self.broken = hosts, 0, False
@@ -41,7 +41,7 @@ class NameServer:
         return self.hosts
 
     async def seen(self) -> None:
-        """Until it was asked twice more: what it said before is in force."""
+        """Wait until it was asked twice more, so the client uses its current answer."""
         before = self.asked
         await until(lambda: self.asked >= before + 2)
 
@@ -80,7 +80,7 @@ def test_a_services_name_stands_for_its_replicas() -> None:
             await begin(client)
             await turn(client, 0)
             assert client.urls == URLS
-            assert held(servers) == {
+            assert pooled(servers) == {
                 host: set(placed_on(url)) for host, url in zip(HOSTS, URLS, strict=True)
             }
             assert {headers["host"] for headers in servers[HOSTS[0]].headers} == {"env-server:8000"}
@@ -88,7 +88,7 @@ def test_a_services_name_stands_for_its_replicas() -> None:
     drive(main())
 
 
-def test_a_replica_that_is_added_gets_its_share_of_new_episodes_and_moves_none() -> None:
+def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
     async def main() -> None:
         servers, names, client = service(2)
         async with client:
@@ -106,7 +106,7 @@ def test_a_replica_that_is_added_gets_its_share_of_new_episodes_and_moves_none()
     drive(main())
 
 
-def test_a_replica_that_is_removed_finishes_what_it_can_and_the_rest_moves() -> None:
+def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
     async def main() -> None:
         servers, names, client = service(3)
         async with client:
@@ -122,7 +122,7 @@ def test_a_replica_that_is_removed_finishes_what_it_can_and_the_rest_moves() -> 
             assert client.stats.moves == client.stats.rebuilds == len(placed_on(URLS[2]))
             servers[HOSTS[2]].down = False
             await asyncio.sleep(0.2)
-            assert ("/ready", 1) not in servers[HOSTS[2]].requests, "it is gone: nobody asks for it"
+            assert ("/ready", 1) not in servers[HOSTS[2]].requests, "a removed server is not polled"
 
     drive(main())
 
@@ -135,7 +135,7 @@ def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None
             servers[HOSTS[0]].down = True
             names.hosts = [HOSTS[1]]
             await turn(client, 0)
-            assert held(servers)[HOSTS[1]] == set(IDS)
+            assert pooled(servers)[HOSTS[1]] == set(IDS)
             assert client.urls == [URLS[1]]
 
     drive(main())
@@ -156,7 +156,7 @@ def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
     drive(main())
 
 
-def test_a_name_that_no_name_server_knows_is_tried_as_it_is() -> None:
+def test_a_name_that_cannot_be_resolved_is_used_as_it_is() -> None:
     async def main() -> None:
         servers, names, client = service(0)
         servers["env-server"] = FakeServer()
@@ -171,7 +171,7 @@ def test_a_name_that_no_name_server_knows_is_tried_as_it_is() -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:1", "https://service"]
 )
-def test_what_is_no_services_name_is_left_alone(url: str) -> None:
+def test_what_is_not_a_services_name_is_not_resolved(url: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         raise AssertionError("nobody asks")
 
@@ -187,10 +187,10 @@ def test_what_is_no_services_name_is_left_alone(url: str) -> None:
 # -- a gateway
 
 
-def test_a_gateways_lanes_share_batches_and_keep_their_episodes_together() -> None:
+def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> None:
     async def main() -> None:
         server = FakeServer()
-        server.lanes = 4
+        server.shards = 4
         async with server.client() as client:
             await begin(client)
             for number in range(3):
@@ -200,20 +200,20 @@ def test_a_gateways_lanes_share_batches_and_keep_their_episodes_together() -> No
             paths = [path for path, _ in server.requests]
             assert len(server.sent("/reset_batch")) == 4
             assert len(server.sent("/step_batch")) == 12
-            lanes = [headers.get("x-affinity") for headers in server.headers]
+            shards = [headers.get("x-affinity") for headers in server.headers]
             assert (
                 len(
                     {
-                        lane
-                        for lane, path in zip(lanes, paths, strict=True)
+                        shard
+                        for shard, path in zip(shards, paths, strict=True)
                         if path.endswith("_batch")
                     }
                 )
                 == 4
             )
             assert (
-                lanes[paths.index("/state")]
-                == lanes[paths.index(f"/episodes/{IDS[0]}")]
+                shards[paths.index("/state")]
+                == shards[paths.index(f"/episodes/{IDS[0]}")]
                 is not None
             )
 
@@ -221,10 +221,10 @@ def test_a_gateways_lanes_share_batches_and_keep_their_episodes_together() -> No
 
 
 @pytest.mark.parametrize(("stated", "requests"), [(None, 1), (0, 1), (1, 1), (1000, 40)])
-def test_how_many_lanes_a_gateway_may_have(stated: int | None, requests: int) -> None:
+def test_the_number_of_shards_is_limited(stated: int | None, requests: int) -> None:
     async def main() -> None:
         server = FakeServer()
-        server.lanes = stated
+        server.shards = stated
         async with server.client() as client:
             await begin(client)
             sent = len(server.sent("/reset_batch"))

@@ -1,4 +1,4 @@
-"""The way of one step through the client is the one that its docstring draws."""
+"""One step takes the path through the client that the docstring draws."""
 
 import re
 import sys
@@ -34,7 +34,7 @@ def functions_of_one_step() -> list[str]:
     return [name for name in entered if not name.endswith(("comp>", "genexpr>"))]
 
 
-def test_a_step_goes_the_way_that_the_docstring_draws() -> None:
+def test_a_step_takes_the_path_that_the_docstring_draws() -> None:
     drawn = re.findall(r"^    (\w+(?:\.\w+)?)  ", shared.client.__doc__ or "", re.MULTILINE)
     names = [name.replace("SQLEnvClient", "AsyncClient") for name in drawn]
     assert len(names) == 6

@@ -1,23 +1,18 @@
-"""Do our verdicts agree with the official Spider evaluator's? Lists every pair on which they don't.
+"""Compare our verdicts with the official Spider evaluator's, and list every pair that differs.
 
-    python benchmarks/verdicts.py [--spider DIR] [--pairs FILE] [--json PATH]
+    python -m benchmarks.verdicts [--spider DIR] [--pairs FILE] [--json PATH]
 
 DIR is a copy of Spider (default: SPIDER_DIR) with `database/<db_id>/<db_id>.sqlite`. FILE (default:
-DIR/verdict_pairs.jsonl) has one pair a line: gold and predicted SQL, `pred_status` ("ok" where the
-prediction ran) and `official_ex_keep_distinct`, the official verdict. Both statements are run in
-the SQL jail and judged by each standard of `env_server.verifier.STANDARDS`; the pairs that the
-official evaluator ran are compared. All take the gold's own rows for the only answer; 'strict,
-ties' is strict as episodes have it, where equal sort keys leave other answers open.
-
-Exit status 1 where Spider's standard agrees on fewer than 99 % of them, where strict differs by
-more than column order, or 'strict, ties' by more than that and ties.
+DIR/verdict_pairs.jsonl) has one pair per line: gold and predicted SQL, `pred_status` ("ok" if the
+prediction ran) and `official_ex_keep_distinct`, the official verdict. Both statements run in the
+SQL jail and are judged by each standard of `env_server.verifier.STANDARDS`; only pairs that the
+official evaluator ran are compared. The standards accept the gold's own rows only; 'strict, ties'
+is strict as in episodes, where equal sort keys allow other answers.
 """
 
-import json
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,27 +22,25 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner
+from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts
+from shared.console import failure, print_line, write_json
 
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner  # noqa: E402
-from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts  # noqa: E402
-
-MAX_ROWS = 100_000  # of one result; the evaluator has no limit
-MAX_CELLS = 20_000_000  # of one search for an order of columns: nobody waits for it here
-POLICY = SqlLimits(gold_rows=MAX_ROWS, max_result_bytes=500_000_000)
-LEAST_AGREEMENT = 0.99
+MAX_ROWS = 100_000  # of one result; the official evaluator has no limit
+MAX_CELLS = 20_000_000  # of one search for an order of columns
+LIMITS = SqlLimits(gold_rows=MAX_ROWS, max_result_bytes=500_000_000)
+MIN_AGREEMENT = 0.99
 COLUMN_ORDER, TIE = "column order", "a tie of the gold's"
 STRICT_TIES = "strict, ties"
 RULES = {name: standard.rule for name, standard in STANDARDS.items()} | {
-    STRICT_TIES: "strict, where any row of an equal sort key will do"
+    STRICT_TIES: "strict, with any row of an equal sort key"
 }
-# reasons to differ from the official verdict
+# accepted reasons to differ from the official verdict
 ALLOWED = {"strict": {COLUMN_ORDER}, STRICT_TIES: {COLUMN_ORDER, TIE}}
 
 
 class Pair(BaseModel):
-    """One line of the pairs' file."""
+    """One line of the file of pairs."""
 
     dev_idx: int
     db_id: str
@@ -59,6 +52,8 @@ class Pair(BaseModel):
 
 @dataclass(frozen=True)
 class Disagreement:
+    """A pair that one standard judges differently from the official evaluator."""
+
     standard: str
     dev_idx: int
     db_id: str
@@ -71,10 +66,9 @@ class Disagreement:
 
 @dataclass
 class Comparison:
-    """`agree`: standard -> pairs with the official verdict, of the `compared`; `right`: pairs that
-    it calls right.
+    """Counts by standard: `agree` with the official verdict, and `right`, of the `compared` pairs.
 
-    `ran_otherwise`: a line for what ran only here or only there. The former is not compared.
+    `ran_otherwise`: one line per pair that ran only here (not compared) or only there.
     """
 
     pairs: int = 0
@@ -87,29 +81,29 @@ class Comparison:
 
     @property
     def problems(self) -> list[str]:
-        """What falls short of the bounds in this file's docstring."""
-        found = []
-        if self.agree["spider"] < LEAST_AGREEMENT * self.compared:
-            found.append(
-                f"spider agrees on {self.agree['spider']} of {self.compared}, under {LEAST_AGREEMENT:.0%}"
+        """Disagreements beyond the documented ones."""
+        agree = self.agree["spider"]
+        problems = []
+        if agree < MIN_AGREEMENT * self.compared:
+            problems.append(
+                f"spider agrees on {agree} of {self.compared}, under {MIN_AGREEMENT:.0%}"
             )
-        for one in self.disagreements:
-            if one.why not in ALLOWED.get(one.standard, {one.why}):
-                found.append(f"{one.standard} differs on dev {one.dev_idx} by {one.why}")
-        return found
+        for pair in self.disagreements:
+            if pair.why not in ALLOWED.get(pair.standard, {pair.why}):
+                problems.append(f"{pair.standard} differs on dev {pair.dev_idx} by {pair.why}")
+        return problems
 
 
 def compare(spider: Path, pairs: Sequence[Pair]) -> Comparison:
-    """Run and judge every pair. `ValueError` naming a gold that fails or a database that is
-    missing."""
-    found = Comparison(pairs=len(pairs))
-    with SqlRunner(POLICY) as runner:
+    """Run and judge all pairs. Raises `ValueError` for a failing gold or a missing database."""
+    comparison = Comparison(pairs=len(pairs))
+    with SqlRunner(LIMITS) as runner:
         for pair in pairs:
-            _compare(found, pair, spider, runner)
-    return found
+            _compare(comparison, pair, spider, runner)
+    return comparison
 
 
-def _compare(found: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> None:
+def _compare(comparison: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> None:
     path = spider / "database" / pair.db_id / f"{pair.db_id}.sqlite"
     if not path.is_file():
         raise ValueError(f"no database at {path}: --spider must be a copy of Spider")
@@ -119,13 +113,12 @@ def _compare(found: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> 
     )
     where = f"dev {pair.dev_idx} ({pair.db_id})"
     if gold_result.error or gold_result.truncated:
-        raise ValueError(
-            f"the gold of {where} fails: {gold_result.error or f'over {MAX_ROWS:,} rows'}: {pair.gold}"
-        )
+        reason = gold_result.error or f"over {MAX_ROWS:,} rows"
+        raise ValueError(f"the gold of {where} fails: {reason}: {pair.gold}")
     ran_there = pair.pred_status == "ok"
     if ran_there != (result.error is None):
-        why = "runs here alone" if result.error is None else f"does not run here ({result.error})"
-        found.ran_otherwise.append(f"{where}: {why}: {pair.pred}")
+        why = "runs only here" if result.error is None else f"does not run here ({result.error})"
+        comparison.ran_otherwise.append(f"{where}: {why}: {pair.pred}")
     if not ran_there:
         return
     gold = Gold.of_rows(gold_result.rows, pair.gold, ties=False)
@@ -137,24 +130,21 @@ def _compare(found: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> 
     if not failed:
         verdicts = result_verdicts(result.rows, gold)
         verdicts[STRICT_TIES] = STANDARDS["strict"].result(result.rows, tied)
-    found.compared += 1
-    found.official_right += pair.official_ex_keep_distinct
+    official = pair.official_ex_keep_distinct
+    comparison.compared += 1
+    comparison.official_right += official
     for name, verdict in verdicts.items():
-        found.right[name] += verdict
-        if verdict == pair.official_ex_keep_distinct:
-            found.agree[name] += 1
+        comparison.right[name] += verdict
+        if verdict == official:
+            comparison.agree[name] += 1
             continue
         why = "it does not run here" if failed else difference(result.rows, gold, tied)
-        official = pair.official_ex_keep_distinct
-        found.disagreements.append(
-            Disagreement(
-                name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred
-            )
-        )
+        about = (name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred)
+        comparison.disagreements.append(Disagreement(*about))
 
 
 def difference(rows: Sequence[tuple[Any, ...]], gold: Gold, tied: Gold) -> str:
-    """What a result and the gold differ in. `tied`: the gold with its ties."""
+    """Return how a result differs from the gold. `tied`: the gold with its ties."""
     strict = STANDARDS["strict"].result
     if strict(rows, gold):
         return "nothing that strict sees"
@@ -162,9 +152,7 @@ def difference(rows: Sequence[tuple[Any, ...]], gold: Gold, tied: Gold) -> str:
         return TIE
     for ordered in (True, False):
         order = column_order(rows, gold.rows, ordered, MAX_CELLS)
-        if order is not None and strict(
-            [tuple(row[place] for place in order) for row in rows], gold
-        ):
+        if order and strict([tuple(row[place] for place in order) for row in rows], gold):
             return COLUMN_ORDER
     if Counter(rows) == Counter(gold.rows):
         return "row order"
@@ -172,92 +160,82 @@ def difference(rows: Sequence[tuple[Any, ...]], gold: Gold, tied: Gold) -> str:
 
 
 def load_pairs(path: Path) -> list[Pair]:
-    """`ValueError` naming the file and the line that is no pair."""
-    return list(_read_pairs(path))
-
-
-def _read_pairs(path: Path) -> Iterator[Pair]:
+    """Read the pairs. Raises `ValueError` naming the file, and the line that is not a pair."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ValueError(
-            f"can't read the pairs {path}: {error.strerror}; name them with --pairs"
-        ) from error
+        reason = f"{error.strerror}; pass the file with --pairs"
+        raise ValueError(f"can't read the pairs {path}: {reason}") from error
+    pairs = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield Pair.model_validate_json(line)
+                pairs.append(Pair.model_validate_json(line))
             except ValidationError as error:
                 first = error.errors()[0]
                 place = ".".join(map(str, first["loc"])) or "the line"
                 raise ValueError(f"{path}:{number} is no pair: {place}: {first['msg']}") from error
+    return pairs
 
 
-def show(found: Comparison, console: Console) -> None:
-    table = Table(
-        "standard", "rule", "agrees", "of", "%", "right",
-        title=f"Verdicts on SQL results, against the official evaluator ({found.official_right} right)",
-    )  # fmt: skip
+def show(comparison: Comparison, console: Console) -> None:
+    title = f"Verdicts compared with the official evaluator's ({comparison.official_right} right)"
+    table = Table("standard", "rule", "agrees", "of", "%", "right", title=title)
+    compared = comparison.compared
     for name, rule in RULES.items():
-        share = f"{found.agree[name] / max(found.compared, 1):.1%}"
-        table.add_row(
-            name, rule, str(found.agree[name]), str(found.compared), share, str(found.right[name])
-        )
+        agree, right = comparison.agree[name], comparison.right[name]
+        share = f"{agree / max(compared, 1):.1%}"
+        table.add_row(name, rule, str(agree), str(compared), share, str(right))
     console.print(table)
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    say(f"{found.pairs} pairs, of which {found.compared} ran there; every disagreement:")
+    print_line(console, f"{comparison.pairs} pairs, {compared} ran there; every disagreement:")
     by_pair: dict[int, list[Disagreement]] = {}
-    for one in found.disagreements:
-        by_pair.setdefault(one.dev_idx, []).append(one)
-    for dev_idx, several in sorted(by_pair.items()):
-        first = several[0]
-        ours, official = (
-            "right" if verdict else "wrong" for verdict in (first.ours, first.official)
-        )
-        names = "; ".join(f"{one.standard} ({one.why})" for one in several)
-        say(f"dev {dev_idx} ({first.db_id}): official {official}; {ours} by {names}")
-        say(f"    gold  {' '.join(first.gold.split())}\n    pred  {' '.join(first.pred.split())}")
-    for line in found.ran_otherwise:
-        say(f"not compared: {line}")
+    for item in comparison.disagreements:
+        by_pair.setdefault(item.dev_idx, []).append(item)
+    words = {True: "right", False: "wrong"}
+    for dev_idx, items in sorted(by_pair.items()):
+        first = items[0]
+        names = "; ".join(f"{item.standard} ({item.why})" for item in items)
+        verdicts = f"official {words[first.official]}; {words[first.ours]} by {names}"
+        print_line(console, f"dev {dev_idx} ({first.db_id}): {verdicts}")
+        print_line(console, f"    gold  {' '.join(first.gold.split())}")
+        print_line(console, f"    pred  {' '.join(first.pred.split())}")
+    for line in comparison.ran_otherwise:
+        print_line(console, f"not compared: {line}")
 
 
 def main(
     spider: Annotated[
-        Path | None, typer.Option(help="A copy of Spider; default: SPIDER_DIR.")
+        Path | None, typer.Option(help="A copy of Spider.", show_default="SPIDER_DIR")
     ] = None,
     pairs: Annotated[
-        Path | None, typer.Option(help="The pairs; default: SPIDER/verdict_pairs.jsonl.")
+        Path | None, typer.Option(help="The pairs.", show_default="SPIDER/verdict_pairs.jsonl")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers and the list here.")
+    report: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers and the list to this file.")
     ] = None,
 ) -> None:
-    """Judge pairs of gold and predicted SQL by every standard and compare with the official
-    evaluator's verdicts."""
-    named = spider or (Path(os.environ["SPIDER_DIR"]) if os.environ.get("SPIDER_DIR") else None)
+    """Judge pairs of gold and predicted SQL by every standard and compare with official verdicts.
+
+    Exit status: 1 if Spider's standard agrees on fewer than 99 % of the pairs, strict differs by
+    more than column order, or 'strict, ties' by more than that and ties; 2 for missing input.
+    """
+    folder = spider or (Path(os.environ["SPIDER_DIR"]) if os.environ.get("SPIDER_DIR") else None)
     try:
-        if named is None:
-            raise ValueError("no copy of Spider: name one with --spider DIR, or set SPIDER_DIR")
-        found = compare(named, load_pairs(pairs or named / "verdict_pairs.jsonl"))
+        if folder is None:
+            raise ValueError("no copy of Spider: pass one with --spider DIR, or set SPIDER_DIR")
+        comparison = compare(folder, load_pairs(pairs or folder / "verdict_pairs.jsonl"))
     except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    show(found, Console())
-    if json_path is not None:
-        report = asdict(found) | {"problems": found.problems}
-        try:
-            json_path.write_text(
-                json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-        except OSError as error:
-            typer.echo(f"error: can't write {json_path}: {error.strerror}", err=True)
-            raise typer.Exit(2) from None
-    for problem in found.problems:
-        typer.echo(f"falls short: {problem}", err=True)
-    if found.problems:
+        raise failure(error, 2) from None
+    console = Console()
+    show(comparison, console)
+    problems = comparison.problems
+    write_json(report, asdict(comparison) | {"problems": problems}, 2)
+    for problem in problems:
+        typer.echo(f"unexpected: {problem}", err=True)
+    agree = comparison.agree["spider"]
+    verdict = f"FAILED: {len(problems)} unexpected differences" if problems else "passed"
+    print_line(console, f"{verdict}: spider agrees on {agree} of {comparison.compared}")
+    if problems:
         raise typer.Exit(1)
 
 

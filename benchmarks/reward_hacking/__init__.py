@@ -1,5 +1,4 @@
-"""Can the reward be farmed? Policies that try, each under a stated bound, and an oracle that gets
-all it should.
+"""Measure reward hacking: policies that try it, each under a stated bound, and a scripted oracle.
 
-python -m benchmarks.reward_hacking [--data DIR] [--every N] [--out PATH]
+python -m benchmarks.reward_hacking [--data DIR] [--every N] [--json PATH]
 """

@@ -210,7 +210,7 @@ def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
         yield f"{len(recorded.actions)} actions, but {len(recorded.texts)} texts"
     changed = sum(text is not None for text in recorded.texts)
     if recorded.parse_failures > changed:
-        yield f"parse_failures is {recorded.parse_failures}, but {changed} texts differ from actions"
+        yield f"parse_failures is {recorded.parse_failures}, but {changed} texts were changed"
     if recorded.context_overflow and recorded.outcome != Outcome.ABANDONED:
         yield f"context_overflow, but the outcome is {recorded.outcome}"
     if recorded.context_truncations and recorded.context_truncations >= len(recorded.texts):

@@ -1,5 +1,4 @@
-"""Rewards can't be farmed: every policy that tries is under its stated bound, and an oracle gets
-all it should."""
+"""Reward hacking does not pay: every policy stays under its bound, and an oracle gets its due."""
 
 import asyncio
 import dataclasses
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.reward_hacking import __main__ as farming
+from benchmarks.reward_hacking import __main__ as module
 from benchmarks.reward_hacking.__main__ import Result, app, chosen, owed, play_all, result_of, run
 from benchmarks.reward_hacking.policies import KILLER, POLICIES, Bound, oracle
 from env_server.questions import QuestionBank
@@ -20,7 +19,7 @@ from shared.models import Outcome
 from tests.env_server.pool_driver import LocalSql
 
 SHIPPED = Path(__file__).parents[2] / "data"
-SAMPLE = 19  # each so-many-th question: 61 of 1,150, of every database and difficulty
+SAMPLE = 19  # every 19th question: 61 of 1,150, of every database and difficulty
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +36,21 @@ def check(bank: QuestionBank, questions: Sequence[Question]) -> list[Result]:
     return results
 
 
-def test_policies_that_farm_stay_under_their_bounds(bank: QuestionBank) -> None:
+def test_reward_hacking_policies_stay_under_their_bounds(bank: QuestionBank) -> None:
     questions = chosen(bank, SAMPLE)
     assert {question.database_name for question in questions} == set(bank.databases)
     assert {question.difficulty for question in questions} == {"easy", "medium", "hard"}
     results = {one.policy: one for one in check(bank, questions)}
-    # the bound is no empty one
+    # the bound is tight
     assert results["silent oracle"].most_incorrect == RULES.most_incorrect
     assert results["random"].episodes == len(questions)
-    assert results["kill the worker"].outcomes == {Outcome.SQL_KILLED: farming.KILLED_QUESTIONS}
+    assert results["kill the worker"].outcomes == {Outcome.SQL_KILLED: module.KILLED_QUESTIONS}
 
 
 @pytest.mark.slow
-def test_policies_that_farm_stay_under_their_bounds_on_every_question(bank: QuestionBank) -> None:
+def test_reward_hacking_policies_stay_under_their_bounds_on_every_question(
+    bank: QuestionBank,
+) -> None:
     check(bank, chosen(bank, 1))
 
 
@@ -69,14 +70,14 @@ def test_what_is_above_its_bound_is_seen(bank: QuestionBank) -> None:
 def test_the_command_prints_a_table_and_writes_its_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(farming, "KILLED_QUESTIONS", 1)
-    out = tmp_path / "farming.json"
+    monkeypatch.setattr(module, "KILLED_QUESTIONS", 1)
+    out = tmp_path / "report.json"
     result = CliRunner().invoke(
         app, ["--data", str(SHIPPED), "--every", "400", "--workers", "1", "--out", str(out)]
     )
     assert result.exit_code == 0, result.output
     assert "kill the worker" in result.output
-    assert "oracle: all it should get of 3 of 3 questions" in result.output
+    assert "oracle: full reward on 3 of 3 questions" in result.output
     assert {one["policy"] for one in json.loads(out.read_text())["policies"]} == {
         *POLICIES,
         KILLER[0],
@@ -84,7 +85,7 @@ def test_the_command_prints_a_table_and_writes_its_figures(
 
 
 def test_bad_paths_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(farming, "KILLED_QUESTIONS", 1)
+    monkeypatch.setattr(module, "KILLED_QUESTIONS", 1)
     result = CliRunner().invoke(app, ["--data", str(tmp_path)])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no questions_<split>.json")

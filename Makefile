@@ -1,12 +1,14 @@
-# `make train` and `make test` set up all they need in .venv. PYTHON, TORCH and PIP_FLAGS can be overridden.
+# `make train` and `make test` first install everything into .venv. To change how:
+# PYTHON=python3.12 TORCH=torch==2.12.0 PIP_FLAGS="--index-url ..."
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Options of `make train`, `make serve`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=colab SERVER=http://... RESUME=runs/...
-# PROCESSES=2 shares the training among that many processes, one a GPU or CPU core.
+# Options of `make train`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=colab SERVER=http://...
+# RESUME=runs/...  PROCESSES=2 (training processes, one per GPU or CPU core).
+# Options of `make serve`: HOST=0.0.0.0 PORT=9000 DATA=/some/import
 PRESET ?= offline
 TRAIN_OPTIONS := --preset $(PRESET) \
 	$(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(DATA),--data "$(DATA)") \
@@ -17,37 +19,38 @@ PORT ?= 8000
 
 .PHONY: help install train notebook test test-all serve lint clean
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-install: $(STAMP)  ## create .venv with everything: server, trainer, development tools
+install: $(STAMP)  ## create .venv with the server, the trainer and the development tools
 
-# torch goes first, so that nothing else chooses its build
+# torch is installed first, so that no other package chooses its build
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SQLEnv needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"SQLEnv needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(BIN)/pip install -q $(PIP_FLAGS) $(TORCH)
 	$(BIN)/pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
 	touch $@
 
-train: $(STAMP)  ## the main job: baseline, untrained model, GRPO over HTTP, trained model -> runs/latest
+train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
 
-notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb from top to bottom and keep its outputs in it
+notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs in it
 	$(BIN)/jupyter-execute --inplace --timeout=-1 notebooks/train_grpo.ipynb
 
-test: $(STAMP)  ## the tests, without the slow ones
+test: $(STAMP)  ## run the tests, except the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(STAMP)  ## the slow tests, which `make test` leaves out
+test-all: $(STAMP)  ## run the slow tests, which `make test` skips
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
-serve: $(STAMP)  ## an environment server on HOST:PORT
+serve: $(STAMP)  ## start an environment server on HOST:PORT
 	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")
 
-lint: $(STAMP)  ## ruff and mypy
+lint: $(STAMP)  ## run ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-clean:  ## remove .venv and caches; runs/ stays
+clean:  ## remove .venv and caches, but not runs/
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,11 +26,11 @@ def run(directory: Path) -> "subprocess.CompletedProcess[str]":
 
 
 @as_root
-def test_root_runs_the_command_as_the_directorys_owner(tmp_path: Path) -> None:
+def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     os.chown(runs, 4321, 4322)
-    # pytest's folders, how many there be, are their owner's alone
+    # pytest's folders are readable only by their owner
     for parent in (tmp_path, *tmp_path.parents):
         if parent == Path(tempfile.gettempdir()):
             break
@@ -41,7 +41,7 @@ def test_root_runs_the_command_as_the_directorys_owner(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_user(
+def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_user(
     tmp_path: Path,
 ) -> None:
     runs, checkout = tmp_path / "runs", tmp_path / "compose.yaml"
@@ -53,7 +53,7 @@ def test_a_directory_of_roots_goes_to_the_checkouts_owner_else_to_the_images_use
     assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (1000, 1001)
 
 
-def test_too_few_arguments_say_the_usage() -> None:
+def test_too_few_arguments_print_the_usage() -> None:
     result = subprocess.run(
         [sys.executable, str(SCRIPT), "/tmp"], capture_output=True, text=True, timeout=60
     )

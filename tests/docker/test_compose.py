@@ -1,5 +1,4 @@
-"""The compose files and the images: read by Docker's own client where there is one, and as what
-they promise."""
+"""The compose files and the images, checked as text and with Docker's own client if installed."""
 
 import os
 import re
@@ -13,11 +12,11 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"), ("compose.yaml", "compose.vllm.yaml"),
+FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"),
+         ("compose.yaml", "compose.vllm.yaml"),
          ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
-# What Docker's client needs to find itself and its plugins. Nothing else, so that no setting of
-# this machine arrives.
+# What Docker's client needs to find its plugins, and no other variable of this machine.
 CLIENT = {
     name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ
 }
@@ -48,7 +47,7 @@ def services(name: str = "compose.yaml") -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / name).read_text())["services"])
 
 
-# -- what Docker's client says
+# -- with Docker's client
 # --------------------------------------------------------------------------------------
 
 
@@ -60,7 +59,7 @@ def test_every_compose_file_is_among_those_checked() -> None:
 
 @needs_compose
 @pytest.mark.parametrize("files", FILES, ids=lambda files: "+".join(files))
-def test_docker_takes_it(files: tuple[str, ...]) -> None:
+def test_docker_accepts_the_files(files: tuple[str, ...]) -> None:
     result = config(files, "-q")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), (
         "without a warning either"
@@ -68,10 +67,12 @@ def test_docker_takes_it(files: tuple[str, ...]) -> None:
 
 
 @needs_compose
-def test_the_settings_arrive() -> None:
+def test_the_settings_reach_the_containers() -> None:
     given = {
-        "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import", "TRAIN_OPTIONS": "--set a=1",
-        "GPUS": "2", "PRESET": "colab", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4", "GATEWAY_PORT": "8081",
+        "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import",
+        "TRAIN_OPTIONS": "--set a=1",
+        "GPUS": "2", "PRESET": "colab", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
+        "GATEWAY_PORT": "8081",
     }  # fmt: skip
     result = config(("compose.yaml", "compose.gpu.yaml"), **given)
     assert result.returncode == 0, result.stderr
@@ -79,7 +80,8 @@ def test_the_settings_arrive() -> None:
     trainer, server = found["trainer"], found["env-server"]
     assert trainer["command"][4:] == [
         "--preset", "colab", "--server", "http://env-server:8000", "--data", "/data",
-        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--processes", "2", "--set", "a=1",
+        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--processes", "2",
+        "--set", "a=1",
     ]  # fmt: skip
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
@@ -105,7 +107,7 @@ def test_without_settings_the_offline_model_trains() -> None:
     ]  # fmt: skip
 
 
-# -- what they promise
+# -- as text
 # ------------------------------------------------------------------------------------------------
 
 
@@ -137,7 +139,7 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
     assert ("healthcheck" in one) == (service != "trainer")
 
 
-def test_a_scaled_service_takes_no_fixed_name_or_port() -> None:
+def test_a_scaled_service_has_no_fixed_name_or_port() -> None:
     server = services()["env-server"]
     assert "ports" not in server
     assert "container_name" not in server
@@ -147,7 +149,7 @@ def test_a_scaled_service_takes_no_fixed_name_or_port() -> None:
     }
 
 
-def test_ports_are_this_machines_alone() -> None:
+def test_ports_are_published_on_this_machine_only() -> None:
     for name in ("compose.yaml", "compose.vllm.yaml"):
         for service in services(name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
@@ -170,7 +172,7 @@ def test_the_images_carry_the_projects_version() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_an_image_is_pinned_and_not_roots(path: Path) -> None:
+def test_an_image_is_pinned_and_does_not_run_as_root(path: Path) -> None:
     lines = path.read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
     assert all(re.search(r":\d+\.\d+", base) for base in bases), bases
@@ -192,7 +194,7 @@ def test_the_servers_image_has_no_torch() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_what_an_image_copies_is_sent_to_the_build(path: Path) -> None:
+def test_files_that_an_image_copies_are_in_the_build_context(path: Path) -> None:
     sent = [
         line[1:]
         for line in (ROOT / ".dockerignore").read_text().splitlines()

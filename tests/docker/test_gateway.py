@@ -1,5 +1,4 @@
-"""docker/haproxy.cfg in the real HAProxy, where there is one: which server gets a request, and what
-fails how."""
+"""docker/haproxy.cfg in the real HAProxy, if installed: routing of requests, and errors."""
 
 import json
 import subprocess
@@ -26,7 +25,7 @@ SERVERS = 3
 
 
 class Server(ThreadingHTTPServer):
-    """A server that says who it is and what it was asked."""
+    """A server that returns its name and the request."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -41,12 +40,12 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # the gateway hangs up where a server counts as down
+        pass  # the gateway closes connections to a server that is down
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # head and body in one segment: apart, each reply would wait 40 ms for the other side
+    # head and body in one segment: otherwise each reply would be delayed by 40 ms
     wbufsize = 65_536
 
     def reply(self) -> None:
@@ -101,7 +100,7 @@ def asked(
     return dict(reply.json())
 
 
-def test_haproxy_takes_the_configuration_as_it_ships() -> None:
+def test_haproxy_accepts_the_configuration() -> None:
     result = subprocess.run(
         [str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60
     )
@@ -151,7 +150,7 @@ def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> N
     assert len(seen) == SERVERS, "all of them play"
 
 
-def test_affinity_wins_over_the_episode(http: httpx.Client) -> None:
+def test_the_affinity_header_takes_precedence(http: httpx.Client) -> None:
     where = {
         asked(http, "POST", path, affinity="lane", json=body)["server"]
         for path, body in [
@@ -166,7 +165,7 @@ def test_affinity_wins_over_the_episode(http: httpx.Client) -> None:
     assert len(lanes) == SERVERS
 
 
-def test_a_reset_without_an_id_gets_one_that_leads_back(http: httpx.Client) -> None:
+def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> None:
     seen = set()
     for _ in range(12):
         reset = asked(http, "POST", "/reset", json={"seed": 3})
@@ -184,7 +183,7 @@ def test_a_reset_without_an_id_gets_one_that_leads_back(http: httpx.Client) -> N
     assert asked(http, "POST", "/reset")["episode_id"], "no body at all is a reset too"
 
 
-def test_an_agent_can_not_choose_the_id_in_the_gateways_name(http: httpx.Client) -> None:
+def test_an_agent_can_not_forge_the_id_of_the_gateway(http: httpx.Client) -> None:
     reply = http.post("/reset", json={"episode_id": "a"}, headers={"X-Episode-Id": "forged"})
     assert reply.json()["episode_id"] is None
 
@@ -194,8 +193,7 @@ def test_a_batching_client_is_told_the_lanes(http: httpx.Client) -> None:
 
 
 def test_large_bodies(http: httpx.Client) -> None:
-    """What is longer than the gateway looks at passes with an affinity; it is never sent just
-    anywhere."""
+    """A body longer than the gateway reads needs an affinity header: it is not routed at random."""
     long = {"actions": ["QUERY: " + "x" * 15_000] * 12}
     assert asked(http, "POST", "/reset", affinity="lane", json=long)["body_bytes"] > 180_000
     near = {"episode_id": "near", "actions": ["QUERY: " + "x" * 15_000] * 7}
@@ -206,7 +204,9 @@ def test_large_bodies(http: httpx.Client) -> None:
     assert "X-Affinity" in reply.json()["error"]["message"]
 
 
-def test_the_gateways_own_errors_have_the_one_shape(http: httpx.Client, gateway: Gateway) -> None:
+def test_the_errors_of_the_gateway_have_the_common_shape(
+    http: httpx.Client, gateway: Gateway
+) -> None:
     for reply, status, code in [
         (http.post("/reset", content=b" " * 8_400_000), 413, "body_too_large"),
         (http.get("/metrics"), 404, "not_found"),
@@ -243,7 +243,7 @@ def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
     assert homes() == before
 
 
-def test_without_a_server_the_error_says_to_come_again(
+def test_without_a_server_the_error_is_retryable(
     http: httpx.Client, gateway: Gateway, servers: list[Server]
 ) -> None:
     for server in servers:
@@ -262,9 +262,8 @@ def test_without_a_server_the_error_says_to_come_again(
         gateway.wait_serving(SERVERS)
 
 
-def test_another_form_of_the_configuration_is_noticed() -> None:
-    """The servers that a name stands for are replaced by fixed ones here; what is left over would
-    be tested instead."""
+def test_a_reworded_configuration_is_noticed() -> None:
+    """The tests replace the server template by fixed servers, so it must be found in the file."""
     text = CONFIG.read_text()
     fixed = fixed_servers(text, ["127.0.0.1:1", "127.0.0.1:2"])
     assert "    server server1 127.0.0.1:1\n    server server2 127.0.0.1:2\n" in fixed

@@ -1,5 +1,4 @@
-"""docker/k8s: each object against the schema of the Kubernetes API, and the objects against each
-other."""
+"""docker/k8s: each object against the schema of the Kubernetes API, and against the others."""
 
 import shutil
 import subprocess
@@ -29,7 +28,7 @@ def the(kind: str, name: str) -> dict[str, Any]:
 
 
 def pods() -> dict[str, dict[str, Any]]:
-    """Pod templates by the name of what makes them."""
+    """Return pod templates by the name of the object that creates them."""
     return {
         one["metadata"]["name"]: one["spec"]["template"]
         for one in OBJECTS
@@ -38,7 +37,7 @@ def pods() -> dict[str, dict[str, Any]]:
 
 
 def selected(labels: dict[str, str]) -> list[str]:
-    """Who makes the pods that carry these labels."""
+    """Return the objects whose pods carry these labels."""
     return [
         name for name, pod in pods().items() if labels.items() <= pod["metadata"]["labels"].items()
     ]
@@ -48,13 +47,14 @@ def test_every_file_is_a_resource_once() -> None:
     found = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert sorted(KUSTOMIZATION["resources"]) == sorted(found)
     assert len(set(NAMES)) == len(NAMES)
-    assert {"Deployment/env-server", "PodDisruptionBudget/env-server", "Service/env-server", "Deployment/gateway",
+    assert {"Deployment/env-server", "PodDisruptionBudget/env-server", "Service/env-server",
+            "Deployment/gateway",
             "Job/trainer"} <= set(NAMES)  # fmt: skip
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("index", range(len(OBJECTS)), ids=NAMES)
-def test_an_object_fits_the_apis_schema(index: int, version: str) -> None:
+def test_an_object_matches_the_schema_of_the_api(index: int, version: str) -> None:
     kubernetes_validate.validate(OBJECTS[index], version, strict=True)
 
 
@@ -66,7 +66,7 @@ def test_the_schemas_notice_a_mistake() -> None:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
-def test_kustomize_builds_what_fits_too() -> None:
+def test_kustomize_builds_valid_objects() -> None:
     result = subprocess.run(
         ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60
     )
@@ -116,7 +116,8 @@ def test_pods_are_confined(name: str) -> None:
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     for container in spec["containers"]:
         assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]

@@ -1,5 +1,4 @@
-"""notebooks/train_grpo.ipynb: its cells are linear, its committed outputs whole; slow, it runs from
-top to bottom."""
+"""notebooks/train_grpo.ipynb: the order of its cells, its committed outputs; slow: a whole run."""
 
 import ast
 import builtins
@@ -17,7 +16,7 @@ from trainer.config import PRESETS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "train_grpo.ipynb"
-PARTS = (
+SECTIONS = (
     "Setup",
     "Configuration",
     "Smoke test",
@@ -44,7 +43,7 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def bound(tree: ast.AST) -> Iterator[str]:
-    """Every name that the cell gives a meaning to, wherever in it."""
+    """Yield every name that the cell binds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -55,7 +54,7 @@ def bound(tree: ast.AST) -> Iterator[str]:
             yield from (one.arg for one in node.args.args)
 
 
-def test_a_cell_uses_only_what_it_or_a_cell_above_made(committed: dict[str, Any]) -> None:
+def test_a_cell_uses_only_names_of_itself_and_earlier_cells(committed: dict[str, Any]) -> None:
     known = set(dir(builtins))
     for cell in code_cells(committed):
         tree = ast.parse(source(cell))
@@ -68,16 +67,16 @@ def test_a_cell_uses_only_what_it_or_a_cell_above_made(committed: dict[str, Any]
         assert used <= known, f"{sorted(used - known)} in:\n{source(cell)}"
 
 
-def test_every_part_is_there_and_explained(committed: dict[str, Any]) -> None:
+def test_every_section_exists_and_is_explained(committed: dict[str, Any]) -> None:
     headings = [
         source(cell).splitlines()[0]
         for cell in committed["cells"]
         if source(cell).startswith("## ")
     ]
     assert [heading.split(".")[0] for heading in headings] == [
-        f"## {number}" for number in range(1, len(PARTS) + 1)
+        f"## {number}" for number in range(1, len(SECTIONS) + 1)
     ]
-    assert all(part in heading for part, heading in zip(PARTS, headings, strict=True))
+    assert all(part in heading for part, heading in zip(SECTIONS, headings, strict=True))
     walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
     assert all(heading in walkthrough for heading in headings)
     code = "\n".join(source(cell) for cell in code_cells(committed))
@@ -85,7 +84,7 @@ def test_every_part_is_there_and_explained(committed: dict[str, Any]) -> None:
 
 
 def check_outputs(notebook: dict[str, Any]) -> None:
-    """What a reader must find below the cells: texts, plots, transcripts, and nothing that failed."""
+    """Check the outputs: texts, plots, transcripts, and no error."""
     outputs = {index: cell["outputs"] for index, cell in enumerate(code_cells(notebook))}
     texts = {
         index: "".join(
@@ -115,7 +114,7 @@ def check_outputs(notebook: dict[str, Any]) -> None:
         index for index, cell in enumerate(code_cells(notebook)) if "build_trainer" in source(cell)
     )
     pictures = having("image/png")
-    assert pictures.count(training) == 1  # redrawn in place: one picture, however many steps
+    assert pictures.count(training) == 1  # redrawn in place: one figure for any number of steps
     assert len(pictures) == 2
     assert [index for index in having("text/markdown") if index > training]  # transcripts
     page = "".join(
@@ -125,7 +124,7 @@ def check_outputs(notebook: dict[str, Any]) -> None:
     assert "| random | before | after |" in page
 
 
-def test_it_is_committed_with_the_outputs_of_a_whole_run(committed: dict[str, Any]) -> None:
+def test_the_outputs_of_a_whole_run_are_committed(committed: dict[str, Any]) -> None:
     assert [cell["execution_count"] for cell in code_cells(committed)] == list(
         range(1, len(code_cells(committed)) + 1)
     )
@@ -133,7 +132,7 @@ def test_it_is_committed_with_the_outputs_of_a_whole_run(committed: dict[str, An
     assert NOTEBOOK.stat().st_size < 500_000
 
 
-def test_it_says_how_to_get_the_project_where_it_is_alone(
+def test_outside_the_project_it_asks_for_the_git_url(
     committed: dict[str, Any], tmp_path: Path
 ) -> None:
     done = subprocess.run(

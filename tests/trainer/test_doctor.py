@@ -21,15 +21,13 @@ def statuses(diagnoses: Any) -> dict[str, Status]:
     return {diagnosis.name: diagnosis.status for diagnosis in diagnoses}
 
 
-def test_this_checkout_has_what_it_needs() -> None:
+def test_this_checkout_has_the_required_packages() -> None:
     diagnoses = list(check_packages())
     assert {"torch", "trl", "transformers", "fastapi", "apsw"} <= statuses(diagnoses).keys()
     assert not [diagnosis for diagnosis in diagnoses if diagnosis.status is Status.FAIL]
 
 
-def test_a_missing_package_and_an_old_one_come_with_the_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_or_old_package_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
 
     def version(name: str) -> str:
@@ -116,7 +114,7 @@ def test_an_unreachable_server_is_named() -> None:
     assert diagnosis.status is Status.FAIL
 
 
-def test_the_model_is_looked_for(tmp_path: Path, model: Any) -> None:
+def test_the_model_is_checked(tmp_path: Path, model: Any) -> None:
     (missing,) = check_model(str(tmp_path / "a" / "b"))
     assert missing.status is Status.FAIL
     assert "python -m trainer pretrain" in missing.remedy
@@ -135,7 +133,7 @@ def test_the_model_is_looked_for(tmp_path: Path, model: Any) -> None:
         ("data/models/missing", Status.FAIL),
     ],
 )
-def test_a_hub_name_is_what_training_takes_for_one(
+def test_a_hub_name_is_recognized_as_in_training(
     name: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

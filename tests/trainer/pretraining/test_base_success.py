@@ -1,4 +1,4 @@
-"""What the base model's card says of it, over a server that is a Python object."""
+"""The success in the base model's card, with a Python object as the server."""
 
 import io
 from collections import Counter
@@ -15,11 +15,11 @@ from trainer.evaluation.measure import Connection
 from trainer.pretraining import base_success as module
 from trainer.pretraining.base_success import TRIES, base_success
 
-GREEDY, SAMPLED = 1, 1  # episodes a question before the tries of pass@8
+GREEDY, SAMPLED = 1, 1  # episodes per question before those of pass@8
 
 
 class SomeRight(FakeClient):
-    """The last episode of the first question is right, and no other."""
+    """A server that judges only the last episode of the first question as right."""
 
     def __init__(self) -> None:
         super().__init__()

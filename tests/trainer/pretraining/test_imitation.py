@@ -1,4 +1,4 @@
-"""Imitation: what is learnt from, in what order, and that it is learnt."""
+"""Imitation: the order of the rows, the loss, and that the model learns."""
 
 import random
 from collections import Counter

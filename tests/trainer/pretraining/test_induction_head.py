@@ -1,4 +1,4 @@
-"""The wired start: an untrained model copies what followed a token before."""
+"""The wired initial weights: an untrained model copies what followed a token before."""
 
 import torch
 
@@ -8,7 +8,7 @@ from trainer.pretraining.tokenizer import train_tokenizer
 
 
 def hits(model, length: int = 40, rows: int = 8) -> float:
-    """The share of tokens of a repeated random sequence that the model predicts in its second half."""
+    """Return the share of correct predictions in the second half of a repeated random sequence."""
     vocabulary = model.config.vocab_size
     stream = torch.Generator().manual_seed(1)
     half = torch.stack(

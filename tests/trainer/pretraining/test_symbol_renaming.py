@@ -1,4 +1,4 @@
-"""Renaming: which tokens are symbols, and that a renamed episode still says the same."""
+"""Renaming: which tokens are symbols, and that a renamed episode keeps its meaning."""
 
 import random
 from dataclasses import replace
@@ -44,7 +44,8 @@ def episode(noun: str, field: str) -> list[tuple[str, bool]]:
     """(text, whether the demonstrator wrote it) pieces."""
     return [
         (
-            f"{FRAME}<|im_start|>user\nQuestion: What is the highest {field} of the {noun}s?\nTables: {noun}s\n",
+            f"{FRAME}<|im_start|>user\nQuestion: What is the highest {field} of the {noun}s?\n"
+            f"Tables: {noun}s\n",
             False,
         ),
         (f"DESCRIBE: {noun}s<|im_end|>", True),

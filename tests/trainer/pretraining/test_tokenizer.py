@@ -1,4 +1,4 @@
-"""The small tokenizer: reversible, and cut where copying needs it."""
+"""The small tokenizer: lossless, and split as copying needs it."""
 
 import pytest
 

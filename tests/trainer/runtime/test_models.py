@@ -1,4 +1,4 @@
-"""Loading a model: one path for a directory and a hub name, and errors that name the remedy."""
+"""Loading a model from a directory or the hub, and errors that say what to do."""
 
 import json
 import threading
@@ -74,7 +74,7 @@ def test_a_broken_file_is_named(saved: Path) -> None:
 
 @contextmanager
 def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[None]:
-    """A hub of this machine that answers every request with an error, as the real one words it."""
+    """Run a local hub that answers every request with an error of the real one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
@@ -110,7 +110,7 @@ GATED = "sqlenv-tests/not-a-model"
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said"),
+    ("status", "code", "message"),
     [
         (
             403,
@@ -120,23 +120,23 @@ GATED = "sqlenv-tests/not-a-model"
         (401, "RepoNotFound", r"not a valid model identifier.*check its name.*hf auth login"),
     ],
 )
-def test_what_the_hub_refuses(
-    monkeypatch: pytest.MonkeyPatch, status: int, code: str, said: str
+def test_an_error_of_the_hub_names_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str
 ) -> None:
     with (
         hub(monkeypatch, status, code),
-        pytest.raises(ModelLoadError, match=f"'{GATED}'.*{said}") as caught,
+        pytest.raises(ModelLoadError, match=f"'{GATED}'.*{message}") as caught,
     ):
         load_model_and_tokenizer(config_of(GATED))
     assert "\n" not in caught.value.message
 
 
-def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     hub_at(monkeypatch, "http://127.0.0.1:9")
-    # it tries for 50 s
+    # otherwise it retries for 50 s
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-    said = rf"'{GATED}'.*couldn't connect.*hf download {GATED} --local-dir DIR.*--model DIR"
-    with pytest.raises(ModelLoadError, match=said) as caught:
+    message = rf"'{GATED}'.*couldn't connect.*hf download {GATED} --local-dir DIR.*--model DIR"
+    with pytest.raises(ModelLoadError, match=message) as caught:
         load_model_and_tokenizer(config_of(GATED))
     assert "\n" not in caught.value.message
 
@@ -197,7 +197,7 @@ def test_precision(
     assert (chosen, plan.compute) == expected
 
 
-def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_device_or_dtype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="use device=cpu"):
         precision("cuda", "auto")
@@ -206,7 +206,7 @@ def test_what_cannot_compute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 9000])
-def test_cut_off_weights_are_named(saved: Path, kept_bytes: int) -> None:
+def test_truncated_weights_are_named(saved: Path, kept_bytes: int) -> None:
     weights = saved / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:kept_bytes])
     with pytest.raises(ModelLoadError, match=rf"can't load the model '{saved}'.*damaged"):
@@ -221,7 +221,7 @@ def test_weights_of_other_shapes_are_named(saved: Path) -> None:
         load_model_and_tokenizer(config_of(saved))
 
 
-def test_a_cuda_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"cuda:2.*2 CUDA devices"):

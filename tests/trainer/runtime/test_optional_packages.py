@@ -1,5 +1,4 @@
-"""LoRA, gradient checkpointing and experiment trackers: what they do where they are asked for, and
-where they lack."""
+"""LoRA, gradient checkpointing and experiment trackers, and errors for missing packages."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def test_only_adapters_are_trained(settings: GRPOConfig, model: Any, tokenizer: 
     assert all("lora_" in name for name in trained)
     run_training_with_metrics(trainer)
     after = dict(trainer.model.named_parameters())
-    assert any(bool(after[name].any()) for name in trained if "lora_B" in name)  # they begin at 0
+    assert any(bool(after[name].any()) for name in trained if "lora_B" in name)  # initially 0
     for name, tensor in before.items():
         first, _, last = f"base_model.model.{name}".rpartition(".")
         kept = after.get(f"{first}.base_layer.{last}", after.get(f"{first}.{last}"))
@@ -59,12 +58,12 @@ def test_only_adapters_are_trained(settings: GRPOConfig, model: Any, tokenizer: 
         for one in group.values()
         if one.ndim
     )
-    # Adam's two moments, of adapters alone
+    # Adam's two moments, of the adapters only
     assert state == 2 * sum(after[name].numel() for name in trained)
 
 
 @pytest.mark.slow
-def test_a_run_with_lora_goes_on_and_leaves_a_whole_model(
+def test_a_run_with_lora_resumes_and_saves_a_merged_model(
     small: GRPOConfig, tmp_path: Path
 ) -> None:
     pytest.importorskip("peft")
@@ -82,7 +81,7 @@ def test_a_run_with_lora_goes_on_and_leaves_a_whole_model(
     assert (checkpoint / "adapter_model.safetensors").is_file()
 
 
-def test_gradient_checkpointing_changes_no_number(
+def test_gradient_checkpointing_does_not_change_the_results(
     settings: GRPOConfig, tokenizer: Any, model: Any
 ) -> None:
     found = []
@@ -111,7 +110,7 @@ def test_gradient_checkpointing_changes_no_number(
         assert row == pytest.approx(other, rel=1e-5, abs=1e-8)
 
 
-def test_nothing_is_reported_unless_asked_for(settings: GRPOConfig) -> None:
+def test_no_tracker_is_used_by_default(settings: GRPOConfig) -> None:
     assert settings.report_to == []
     assert settings.to_trl().report_to == []
     assert settings.override(report_to="none").to_trl().report_to == []
@@ -155,7 +154,7 @@ def test_tensorboard_gets_every_step(small: GRPOConfig, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_package_that_lacks_is_named_before_a_run_begins(
+def test_a_missing_package_is_named_before_a_run_starts(
     small: GRPOConfig,
     monkeypatch: pytest.MonkeyPatch,
     asked: dict[str, str],
@@ -169,7 +168,7 @@ def test_a_package_that_lacks_is_named_before_a_run_begins(
         load_inputs(small.override(**asked), JobOptions())
 
 
-def test_none_and_all_stand_alone(config: GRPOConfig) -> None:
+def test_none_and_all_exclude_other_trackers(config: GRPOConfig) -> None:
     with pytest.raises(ConfigError, match="none or all alone"):
         config.override(report_to="none,tensorboard")
     check_extras(config.override(report_to="all"))

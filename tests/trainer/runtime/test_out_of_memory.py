@@ -1,5 +1,4 @@
-"""Running out of memory, by real allocations that fail: what is said, what is kept, and that the
-run goes on."""
+"""Running out of memory, with real failing allocations: the error, the checkpoint, resuming."""
 
 import errno
 import os
@@ -26,9 +25,9 @@ from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_
 ROOT = Path(__file__).parents[3]
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
 NUMBERS = (
-    r"Current settings: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts per step, num_generations=4, "
-    r".*gradient_checkpointing=false, lora_rank=0.*To reduce memory: --set per_device_train_batch_size=2 "
-    r"--set gradient_accumulation_steps=4 .*--set gradient_checkpointing=true.*--set lora_rank=16.*"
+    r"Current settings: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts "
+    r"per step, num_generations=4, .*gradient_checkpointing=false, lora_rank=0.*"
+    r"To reduce memory: --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4 .*--set gradient_checkpointing=true.*--set lora_rank=16.*"
     r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
 )
 
@@ -75,7 +74,7 @@ def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -
     assert caught.value is error
 
 
-def test_only_what_helps_is_proposed(config: GRPOConfig) -> None:
+def test_only_remedies_that_help_are_proposed(config: GRPOConfig) -> None:
     frugal = config.override(
         gradient_checkpointing=True, lora_rank=8, num_generations=2, per_device_train_batch_size=1,
         gradient_accumulation_steps=2,
@@ -84,13 +83,13 @@ def test_only_what_helps_is_proposed(config: GRPOConfig) -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_what_is_proposed_is_a_setting_that_works(config: GRPOConfig, index: int) -> None:
+def test_every_proposed_remedy_is_a_valid_setting(config: GRPOConfig, index: int) -> None:
     typed = remedies(config)[index].split("--set ")[1:]
     assert typed
     config.override(**dict(one.split()[0].split("=") for one in typed))
 
 
-def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(
+def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
     small: GRPOConfig, tmp_path: Path
 ) -> None:
     begin(small, tmp_path / "whole", FakeClient()).run()
@@ -109,7 +108,7 @@ def test_a_rollout_without_memory_stops_with_a_checkpoint_and_goes_on(
     assert comparable(run) == comparable(latest(tmp_path / "whole"))
 
 
-def test_an_evaluation_without_memory_says_so(small: GRPOConfig, tmp_path: Path) -> None:
+def test_an_evaluation_out_of_memory_is_reported(small: GRPOConfig, tmp_path: Path) -> None:
     with pytest.raises(OutOfMemory, match="playing 12 episodes of an evaluation"):
         begin(small, tmp_path, InterruptedClient(2, torchs_own)).run()
 
@@ -126,7 +125,7 @@ def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
     )
 
 
-def test_an_update_without_memory_keeps_the_last_whole_step(
+def test_an_update_out_of_memory_keeps_the_last_complete_step(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
     trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
@@ -134,7 +133,7 @@ def test_an_update_without_memory_keeps_the_last_whole_step(
 
     def hungry(*arguments: Any) -> torch.Tensor:
         calls.append(1)
-        if len(calls) == 4:  # two micro-batches a step: the second of step 2
+        if len(calls) == 4:  # two micro-batches per step: the second of step 2
             torchs_own()
         loss: torch.Tensor = compute(*arguments)
         return loss
@@ -143,13 +142,13 @@ def test_an_update_without_memory_keeps_the_last_whole_step(
     with pytest.raises(OutOfMemory, match=r"updating the weights in step 2: .*Current settings"):
         run_training_with_metrics(trainer)
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
-    assert all(parameter.grad is None for parameter in model.parameters())  # what they took is free
+    assert all(parameter.grad is None for parameter in model.parameters())  # their memory is freed
 
 
-def test_a_half_done_update_leaves_no_checkpoint(
+def test_an_incomplete_update_leaves_no_checkpoint(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
-    """The optimiser broke off among the weights: what was saved before is the last that is whole."""
+    """The optimizer failed among the weights: the last complete state is an earlier checkpoint."""
     trainer = build_trainer(
         model, tokenizer, settings.override(save_steps=1), prompts(settings), client=FakeClient()
     )
@@ -171,9 +170,10 @@ def test_a_half_done_update_leaves_no_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path: Path) -> None:
-    """Smaller micro-batches and checkpointed activations: the same episodes, and to rounding the
-    same updates."""
+def test_a_run_resumes_with_settings_that_need_less_memory(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    """Smaller micro-batches with checkpointing: the same episodes, the same updates to rounding."""
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(OutOfMemory):
         begin(small, tmp_path, InterruptedClient(7, torchs_own)).run()
@@ -207,7 +207,7 @@ def test_a_run_goes_on_with_settings_that_take_less(small: GRPOConfig, tmp_path:
 
 SCRIPT = """
 import resource, sys
-import datasets, trl, trainer.grpo.length_sorting  # what maps memory by itself is there before the limit
+import datasets, trl, trainer.grpo.length_sorting  # they map memory: before the limit
 from pathlib import Path
 from trainer.config import GRPOConfig
 from trainer.errors import OutOfMemory
@@ -230,8 +230,10 @@ except OutOfMemory as error:
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="limits address space by Linux's own count"
 )
-def test_a_process_that_may_have_no_more_is_told(small: GRPOConfig, tmp_path: Path) -> None:
-    """A whole run under a real limit of the operating system's."""
+def test_a_memory_limit_of_the_operating_system_is_reported(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    """Run a whole job under a real limit."""
     wide = replace(
         small,
         per_device_train_batch_size=64,

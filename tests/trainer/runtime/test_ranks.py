@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other, with threads for processes."""
+"""How the processes of a run stay in step, with threads in place of processes."""
 
 import copy
 import os
@@ -47,8 +47,7 @@ LAUNCHED = {
 
 
 class Threaded(Ranks):
-    """A rank whose others are threads of this process; what they tell each other is pickled as
-    between processes."""
+    """A rank whose peers are threads of this process; values are pickled as between processes."""
 
     def __init__(self, index: int, values: list[bytes], barrier: threading.Barrier) -> None:
         super().__init__(index=index, count=len(values), local_count=len(values))
@@ -63,7 +62,7 @@ class Threaded(Ranks):
 
 
 def on_each(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """What `work` returned or raised on each of `count` ranks."""
+    """Return what `work` returned or raised on each of `count` ranks."""
     values, barrier = [b""] * count, threading.Barrier(count, timeout=20)
     found: list[Any] = [None] * count
 
@@ -81,7 +80,7 @@ def on_each(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
     return found
 
 
-def test_results_come_in_the_processes_order() -> None:
+def test_results_are_in_the_order_of_the_processes() -> None:
     assert on_each(3, lambda ranks: ranks.each(lambda: ranks.index * 10)) == [[0, 10, 20]] * 3
     assert on_each(3, lambda ranks: ranks.first(lambda: ranks.index)) == [0] * 3
     assert on_each(3, lambda ranks: ranks.anywhere(ranks.index == 1)) == [True] * 3
@@ -90,13 +89,13 @@ def test_results_come_in_the_processes_order() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_items_that_are_dealt_come_back_in_order(count: int) -> None:
+def test_collect_restores_the_order_of_dealt_items(count: int) -> None:
     items = list(range(5))
     shares = [Ranks(index=index, count=count).deal(items) for index in range(count)]
     assert Ranks(count=count).collect(shares) == items
 
 
-def test_all_raise_the_error_of_one_and_none_waits() -> None:
+def test_all_processes_raise_the_error_of_one() -> None:
     def work(ranks: Ranks) -> str:
         def play() -> str:
             if ranks.index == 1:
@@ -115,20 +114,20 @@ def test_all_raise_the_error_of_one_and_none_waits() -> None:
     assert found[0].details == {"lost": 8, "cause": "gone"}
 
 
-def test_an_interruption_goes_before_an_error() -> None:
+def test_an_interruption_takes_precedence_over_an_error() -> None:
     def work(ranks: Ranks) -> None:
         def play() -> None:
             if ranks.index == 0:
                 raise RolloutError("lost")
             if ranks.index == 2:
-                # a signal that came while an update was under way
+                # a signal during an update
                 ranks.interrupts.requested = True
 
         with ranks.deferred():
             ranks.together(play)
             ranks.together(play)
 
-    # the signal shows where the next part begins; the first one's error is everybody's before that
+    # the signal is noticed only in the next call; before that all raise the first one's error
     assert [type(one) for one in on_each(3, work)] == [RolloutError] * 3
 
     def again(ranks: Ranks) -> None:
@@ -140,7 +139,7 @@ def test_an_interruption_goes_before_an_error() -> None:
     assert all(one.clean for one in found)
 
 
-def test_one_process_alone_needs_no_others() -> None:
+def test_a_single_process_does_not_communicate() -> None:
     ranks = Ranks()
     assert ranks.each(lambda: 5) == [5]
     assert ranks.first(lambda: 5) == 5
@@ -154,35 +153,35 @@ def test_one_process_alone_needs_no_others() -> None:
     assert raised.value is error
     ranks.interrupts.requested = True
     with pytest.raises(Interrupted):
-        ranks.together(lambda: pytest.fail("a part that may be broken off does not begin"))
+        ranks.together(lambda: pytest.fail("interruptible work must not start after a signal"))
 
 
-def test_a_measurement_is_shared_and_whole(config: GRPOConfig, model: Any, tokenizer: Any) -> None:
-    """Three ranks play 4 questions: the rows are those of one, in order, without ids."""
+def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, tokenizer: Any) -> None:
+    """Three ranks play 4 questions: the same rows as from one rank, in order, without ids."""
     asked = [row["prompt"] for row in prompts(config, 4)]
 
-    def play(given: Any) -> list[RolloutRow]:
+    def play(given: Any, before: Any = None, /) -> list[RolloutRow]:
         return play_episodes(given, model, tokenizer, config, client=FakeClient(), seed=3)
 
     alone = shared_play(play, Ranks())(asked)
     assert all(row.ids and row.env_mask and row.logprobs for row in alone)
     expected = [row.without_ids() for row in alone]
-    lock = threading.Lock()  # one model: its modes and caches are not made for threads
+    lock = threading.Lock()  # the model is not thread-safe
 
-    def locked(given: Any) -> list[RolloutRow]:
+    def locked(given: Any, before: Any = None, /) -> list[RolloutRow]:
         with lock:
             return play(given)
 
     assert on_each(3, lambda ranks: shared_play(locked, ranks)(asked)) == [expected] * 3
-    # one has nothing to do
+    # one rank has no question
     assert on_each(5, lambda ranks: shared_play(locked, ranks)(asked)) == [expected] * 5
     assert on_each(2, lambda ranks: batch_of(model, config, ranks)) == [256, 256]
 
 
-def test_a_part_of_a_batch_draws_what_it_draws_in_the_whole(
+def test_a_share_of_a_batch_samples_as_in_the_whole_batch(
     config: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
-    """Also where a group of one question is cut between two processes."""
+    """This holds even if a question's group is divided between two processes."""
     batch = [row["prompt"] for row in prompts(config, 2) for _ in range(4)]
 
     def ids(part: Any, before: dict[str, int]) -> list[list[int]]:
@@ -195,11 +194,10 @@ def test_a_part_of_a_batch_draws_what_it_draws_in_the_whole(
 
 
 @pytest.mark.parametrize("allowed", [0.5, 0.4])
-def test_what_may_be_lost_is_of_the_whole_batch(
+def test_max_lost_fraction_applies_to_the_whole_batch(
     config: GRPOConfig, model: Any, tokenizer: Any, allowed: float
 ) -> None:
-    """One of two ranks loses all of its episodes, half of the batch; both see all rows, in the
-    batch's order."""
+    """One of two ranks loses all its episodes, half of the batch; both get all rows, in order."""
     settings, accelerator = config.override(max_lost_fraction=allowed), Accelerator(cpu=True)
     seen: dict[int, list[RolloutRow]] = {}
     models = [copy.deepcopy(model) for _ in range(2)]
@@ -226,7 +224,7 @@ def test_what_may_be_lost_is_of_the_whole_batch(
     if allowed < 0.5:
         assert [type(one) for one in found] == [RolloutError] * 2
         assert found[0].details == found[1].details == {"lost": 4, "episodes": 8}
-        assert not seen  # a batch that is played again is not recorded
+        assert not seen  # the batch is played again after --resume
         return
     for rows in seen.values():
         assert [(row.question_id, row.lost is None) for row in rows] == [("q0", True)] * 4 + [
@@ -238,7 +236,7 @@ def test_what_may_be_lost_is_of_the_whole_batch(
     assert found[1]["correctness"] == [None] * 4
 
 
-def test_a_broken_connection_is_told_from_other_errors() -> None:
+def test_a_broken_connection_is_recognized() -> None:
     gloo = RuntimeError(
         "[/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:18357."
     )
@@ -252,13 +250,13 @@ def test_a_broken_connection_is_told_from_other_errors() -> None:
     assert rank_lost(ValueError("gloo")) is None
 
 
-def test_who_is_launched() -> None:
+def test_launched_needs_all_variables_of_a_launcher() -> None:
     assert launched(LAUNCHED)
     assert not launched(LAUNCHED | {"WORLD_SIZE": "1"})
-    assert not launched({"WORLD_SIZE": "8"})  # a number that others set for themselves
+    assert not launched({"WORLD_SIZE": "8"})  # set by another program
 
 
-def test_settings_that_several_processes_can_not_share(
+def test_settings_that_do_not_allow_several_processes(
     config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert check_settings(config, 2, 2, gpus=0) == "cpu"
@@ -293,7 +291,7 @@ def test_settings_that_several_processes_can_not_share(
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "resume", "said"),
+    ("changes", "options", "resume", "message"),
     [
         ({"seed": 8}, {}, None, "seed is .* in process 0, but 8 in process 1"),
         ({}, {"eval_limit": 5}, None, "eval_limit is 0 in process 0, but 5 in process 1"),
@@ -306,12 +304,12 @@ def test_settings_that_several_processes_can_not_share(
         ),
     ],
 )
-def test_machines_that_were_given_different_options_are_told(
+def test_different_options_on_machines_are_refused(
     config: GRPOConfig,
     changes: dict[str, Any],
     options: dict[str, Any],
     resume: Run | None,
-    said: str | None,
+    message: str | None,
 ) -> None:
     given = [
         (config, JobOptions(), None),
@@ -320,15 +318,15 @@ def test_machines_that_were_given_different_options_are_told(
     found = on_each(
         2, lambda ranks: check_same_settings(shared_settings(*given[ranks.index]), ranks)
     )
-    if said is None:
+    if message is None:
         assert found == [None, None]
         return
     for error in found:
         assert isinstance(error, ConfigError)
-        assert re.match(said, error.message)
+        assert re.match(message, error.message)
 
 
-def test_bad_settings_are_said_once_a_machine(
+def test_bad_settings_are_reported_once_per_machine(
     config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in LAUNCHED.items():
@@ -347,14 +345,14 @@ def test_bad_settings_are_said_once_a_machine(
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.glob("*.yaml")))
-def test_the_launchers_files_start_a_process_each(name: str) -> None:
+def test_the_launcher_files_start_several_processes(name: str) -> None:
     """MULTI_CPU would start a single process without MPI."""
     found = load_config_from_file(str(FILES / name))
     assert found.distributed_type == "MULTI_GPU"
     assert found.num_processes % found.num_machines == 0
     assert found.num_processes > found.num_machines
-    assert found.mixed_precision == "no"  # the trainer's own setting decides
+    assert found.mixed_precision == "no"  # the trainer's dtype decides
 
 
-def test_the_files_are_those_that_the_package_ships() -> None:
+def test_every_launcher_file_is_tested() -> None:
     assert sorted(os.listdir(FILES)) == ["cpu.yaml", "gpus.yaml", "machines.yaml"]

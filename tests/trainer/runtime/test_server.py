@@ -1,5 +1,4 @@
-"""The child process that serves a run, with a stand-in for the environment server that starts in
-milliseconds."""
+"""The run's own server process, with a stand-in for the server that starts in milliseconds."""
 
 import os
 import signal
@@ -39,7 +38,7 @@ def server(tmp_path: Path, code: str = STAND_IN, ready_timeout_s: float = 30.0) 
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie that nobody has awaited yet counts as ended)."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -113,7 +112,7 @@ def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -
         pytest.raises(RolloutError, match=r"were lost$"),
         last_words(running),
     ):
-        raise lost  # by something else: the server runs
+        raise lost  # for another reason: the server still runs
     ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
     ended.start()
     eventually(ended.died)
@@ -132,7 +131,8 @@ def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -
 def test_a_killed_trainer_leaves_no_server_behind(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(STAND_IN)
     code = (
-        "import os, signal, sys; from pathlib import Path; from trainer.runtime.server import SupervisedServer\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from trainer.runtime.server import SupervisedServer\n"
         f"s = SupervisedServer(Path('.'), Path({str(tmp_path / 'log')!r}), "
         f"command=[sys.executable, {str(tmp_path / 'server.py')!r}]).__enter__()\n"
         "print(s.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

@@ -36,8 +36,8 @@ FLOORS = {
     ),
     "trainer": (
         ("__main__", "prompts", "rewards"), ("grpo", "pretraining", "play"), ("report",),
-        ("evaluation",), ("run",), ("rollout",), ("cli", "doctor"), ("runtime",), ("config",),
-        ("errors",),
+        ("evaluation",), ("cli",), ("run",), ("rollout",), ("doctor",), ("runtime",),
+        ("config",), ("errors",),
     ),
     "data": (
         ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("choose",),

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from data import build
 from data.audit.command import audit_command
 from data.cli import fail, reporting_errors, say, warn
 from data.generate import generate_command
 from data.sources.command import fetch_app, import_app
+from data.summary import show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,9 +31,6 @@ def build_command(
     ] = None,
 ) -> None:
     """Build the shipped databases and questions."""
-    from data import build  # here: it loads SQLite and sqlglot, which --help does not need
-    from data.summary import show
-
     directory = build.DATA_DIR if out is None else out
     problems: list[str] = []
     with reporting_errors():

@@ -67,7 +67,7 @@ def generate(
     if mixture not in MIXTURES:
         raise ValueError(f"unknown mixture {mixture!r}: use one of {', '.join(MIXTURES)}")
     if not 0 <= eval_databases < databases:
-        raise ValueError("eval_databases must leave at least one database for training")
+        raise ValueError("eval_databases must be less than databases: none is left for training")
     report = GenerationReport()
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     scripts: dict[str, dict[str, Any]] = {}

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from data.audit.report import audit
 from data.cli import fail, output, reporting_errors, say
 
 MIN_WIDTH = 120  # columns; a narrower table breaks its cells
@@ -24,8 +25,6 @@ def audit_command(
     everything: Annotated[bool, typer.Option("--all", help="Show every finding.")] = False,
 ) -> None:
     """Execute every gold and flag questions that cannot be trusted; exit with 1 on errors."""
-    from data.audit import audit  # here: it loads SQLite and sqlglot, which --help does not need
-
     data_dir = Path(__file__).parents[1] if directory is None else directory
     if not (data_dir / "questions").is_dir():
         if (data_dir / "dev.json").is_file():

@@ -159,20 +159,11 @@ def runs_long(task: DemonstrationTask) -> list[str]:
 NOISY: dict[str, Demonstrator] = {
     play.__name__: play
     for play in (
-        guesses_columns,
-        guesses_late,
-        guesses_and_gives_up,
-        guesses_once,
-        keeps_guessing,
-        answers_blindly,
-        describes_then_guesses,
-        takes_wrong_query,
-        corrects_wrong_query,
-        repeats,
-        misnames_table,
-        runs_long,
+        guesses_columns, guesses_late, guesses_and_gives_up, guesses_once, keeps_guessing,
+        answers_blindly, describes_then_guesses, takes_wrong_query, corrects_wrong_query, repeats,
+        misnames_table, runs_long,
     )
-}
+}  # fmt: skip
 # mixture -> weight of each noisy demonstrator
 MIXTURES: dict[Mixture, dict[str, float]] = {
     # slips of agents that mostly look first

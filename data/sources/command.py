@@ -22,7 +22,10 @@ from rich.progress import (
 from rich.text import Text
 
 from data.cli import errors, fail, output, reporting_errors, say, warn
+from data.settings import DataSettings
+from data.sources.fetch import fetch_spider
 from data.sources.report import ImportReport
+from data.sources.spider import import_spider
 
 import_app = typer.Typer(no_args_is_help=True, help="Convert a public data set to SQLEnv's format.")
 fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set and import it.")
@@ -52,9 +55,6 @@ def import_spider_command(
     force: Force = False,
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-    # here: it loads SQLite and sqlglot, which --help does not need
-    from data.sources.spider import import_spider
-
     with reporting_errors(), _progress_bars() as bar:
         report = import_spider(directory, out, force=force, progress=bar("running the golds"))
     _show(report, out)
@@ -74,9 +74,6 @@ def fetch_spider_command(
     force: Force = False,
 ) -> None:
     """Download the official Spider archive (CC BY-SA 4.0) and import it."""
-    from data.settings import DataSettings
-    from data.sources.fetch import fetch_spider
-
     try:
         settings = DataSettings()
     except ValidationError as error:

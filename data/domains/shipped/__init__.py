@@ -27,7 +27,8 @@ from pydantic import BaseModel, ConfigDict
 from data.domains import values
 from data.domains.lexicon import LISTS, WordList, listed
 from data.domains.populate import populate
-from data.domains.shipped.finish import FINISH, Lookup, Sheet
+from data.domains.shipped import finish
+from data.domains.shipped.finish import Lookup, Sheet
 from data.domains.spec import Column, Domain, HardQuestion, Kind, Maker, Rows, Table, Value
 
 SEEN = (
@@ -149,7 +150,7 @@ class Shipped:
             names = [column.name for column in table.columns]
             records = [dict(zip(names, row, strict=True)) for row in rows[table.name]]
             sheet[table.name] = dict(enumerate(records, start=1))  # keys count from 1
-        FINISH[db_id](sheet, self.lookup, random.Random(f"finish:{seed}:{db_id}"))
+        getattr(finish, db_id)(sheet, self.lookup, random.Random(f"finish:{seed}:{db_id}"))
         return {
             name: [tuple(record.values()) for record in records.values()]
             for name, records in sheet.items()

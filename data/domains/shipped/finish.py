@@ -1,4 +1,4 @@
-"""Edits of the populated rows, one function per database, so that cells agree with one another.
+"""Edits of the populated rows, so that cells agree: one function per database, named after it.
 
 Each function edits the rows in place. It draws from the stream in a fixed order, on which the bytes
 of the shipped database depend.
@@ -6,7 +6,6 @@ of the shipped database depend.
 
 import datetime as dt
 import random
-from collections.abc import Callable
 from typing import Any
 
 from data.domains.lexicon import LISTS
@@ -264,24 +263,3 @@ def zoo(sheet: Sheet, lookup: Lookup, rng: random.Random) -> None:
     for checkup in sheet["checkups"].values():
         born = animals[checkup["animal_id"]]["birth_date"]
         checkup["checkup_date"] = between(rng, max("2021-01-05", born), "2024-05-31")
-
-
-Finish = Callable[[Sheet, Lookup, random.Random], None]
-FINISH: dict[str, Finish] = {
-    finish.__name__: finish
-    for finish in (
-        airline,
-        bakery,
-        bike_rental,
-        clinic,
-        film_festival,
-        football_league,
-        library,
-        museum,
-        music_label,
-        real_estate,
-        university,
-        vineyard,
-        zoo,
-    )
-}

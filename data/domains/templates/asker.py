@@ -147,13 +147,21 @@ class Asker:
 
     # English
 
-    def say(self, *wordings: str, table: Table, **parts: object) -> str:
+    def say(
+        self, table: Table, *wordings: str, condition: Condition | None = None, **fields: object
+    ) -> str:
         """Return one of the texts of `wordings` (keys of wordings.toml) with its fields filled in.
 
-        The fields `singular` and `plural` are the table's nouns.
+        Besides `fields`, a text may use `singular` and `plural` (the table's nouns), `having` and
+        `whose` of the condition, and `a_column` and `are`, which follow from the field `column`.
         """
         text = self.rng.choice([text for key in wordings for text in WORDINGS[key]])
-        text = text.format(singular=table.singular, plural=table.plural, **parts)
+        fields |= {"singular": table.singular, "plural": table.plural}
+        if condition is not None:
+            fields |= {"having": condition.having, "whose": condition.whose}
+        if column := str(fields.get("column", "")):
+            fields |= {"a_column": indefinite(column), "are": _be(column)}
+        text = text.format(**fields)
         return text[0].upper() + text[1:]
 
     def phrase(self, column: Column) -> str:

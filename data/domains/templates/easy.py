@@ -13,7 +13,7 @@ MAX_LISTED = 8  # rows of a list answer
 def count_all(ask: Asker) -> Draft:
     """Count a table's rows."""
     table = ask.one(ask.domain.tables)
-    return ask.draft(ask.say("count_all", table=table), f"SELECT COUNT(*) FROM {table.name}", table)
+    return ask.draft(ask.say(table, "count_all"), f"SELECT COUNT(*) FROM {table.name}", table)
 
 
 def count_equal(ask: Asker) -> Draft:
@@ -29,7 +29,7 @@ def count_compare(ask: Asker) -> Draft:
 
 def _count(ask: Asker, table: Table, *kinds: Kind) -> Draft:
     condition = ask.condition(table, *kinds)
-    text = ask.say("count", table=table, having=condition.having, whose=condition.whose)
+    text = ask.say(table, "count", condition=condition)
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {condition.where()}", table)
 
 
@@ -40,7 +40,7 @@ def extreme_value(ask: Asker) -> Draft:
     top = ask.rng.random() < 0.5
     words = ("highest", "maximum", "largest") if top else ("lowest", "minimum", "smallest")
     word = ask.rng.choice(words)
-    text = ask.say("extreme_value", table=table, word=word, column=ask.amount(column))
+    text = ask.say(table, "extreme_value", word=word, column=ask.amount(column))
     function = "MAX" if top else "MIN"
     return ask.draft(text, f"SELECT {function}({column.name}) FROM {table.name}", table)
 
@@ -51,7 +51,7 @@ def average(ask: Asker) -> Draft:
     column = ask.column(table, *NUMBERS)
     if "year" in column.name:
         raise NoQuestionError
-    text = ask.say("average", table=table, column=ask.amount(column))
+    text = ask.say(table, "average", column=ask.amount(column))
     return ask.draft(text, f"SELECT ROUND(AVG({column.name}), 2) FROM {table.name}", table)
 
 
@@ -63,7 +63,7 @@ def total(ask: Asker) -> Draft:
         raise NoQuestionError
     phrase = ask.amount(column)
     wordings = ("sum",) if "total" in phrase else ("total", "sum")
-    text = ask.say(*wordings, table=table, column=phrase)
+    text = ask.say(table, *wordings, column=phrase)
     return ask.draft(text, f"SELECT {sum_of(column.name, column.kind)} FROM {table.name}", table)
 
 
@@ -80,8 +80,8 @@ def lookup(ask: Asker) -> Draft:
     column = ask.column(table, *kinds)
     value, _ = ask.named_row(table, name)
     text = ask.say(
+        table,
         "lookup",
-        table=table,
         column=ask.amount(column),
         value=ask.quote(value),
         called=_called(ask.phrase(name)),
@@ -106,8 +106,8 @@ def reverse_lookup(ask: Asker) -> Draft:
     if cells.count(value) != 1 or len(str(value)) > 40:
         raise NoQuestionError
     text = ask.say(
+        table,
         "reverse_lookup",
-        table=table,
         column=ask.amount(column),
         value=ask.quote(value),
         name=ask.phrase(name),
@@ -128,7 +128,7 @@ def superlative(ask: Asker) -> Draft:
         words = ("highest", "largest") if top else ("lowest", "smallest")
     word = ask.rng.choice(words)
     text = ask.say(
-        "superlative", table=table, word=word, column=ask.amount(column), name=ask.phrase(name)
+        table, "superlative", word=word, column=ask.amount(column), name=ask.phrase(name)
     )
     order = "DESC" if top else "ASC"
     sql = f"SELECT {name.name} FROM {table.name} ORDER BY {column.name} {order} LIMIT 1"
@@ -140,11 +140,11 @@ def count_distinct(ask: Asker) -> Draft:
     table = ask.table(Kind.CATEGORY)
     column = ask.column(table, Kind.CATEGORY)
     phrase = ask.phrase(column)
-    text = ask.say("count_distinct", table=table, column=phrase, columns=many(phrase))
+    text = ask.say(table, "count_distinct", column=phrase, columns=as_plural(phrase))
     return ask.draft(text, f"SELECT COUNT(DISTINCT {column.name}) FROM {table.name}", table)
 
 
-def many(phrase: str) -> str:
+def as_plural(phrase: str) -> str:
     """Return a phrase in the plural."""
     return phrase if is_plural(phrase) else plural(phrase)
 
@@ -155,7 +155,7 @@ def list_distinct(ask: Asker) -> Draft:
     column = ask.complete(table, ask.column(table, Kind.CATEGORY))
     if not 2 <= len(set(ask.known(table, column))) <= MAX_LISTED:
         raise NoQuestionError
-    text = ask.say("list_distinct", table=table, columns=many(ask.phrase(column)))
+    text = ask.say(table, "list_distinct", columns=as_plural(ask.phrase(column)))
     return ask.draft(text, f"SELECT DISTINCT {column.name} FROM {table.name}", table)
 
 
@@ -166,21 +166,11 @@ def date_edge(ask: Asker) -> Draft:
     word, function = ask.rng.choice(
         (("latest", "MAX"), ("most recent", "MAX"), ("earliest", "MIN"), ("first", "MIN"))
     )
-    text = ask.say("date_edge", table=table, word=word, column=ask.phrase(column))
+    text = ask.say(table, "date_edge", word=word, column=ask.phrase(column))
     return ask.draft(text, f"SELECT {function}({column.name}) FROM {table.name}", table)
 
 
 EASY: tuple[Template, ...] = (
-    count_all,
-    count_equal,
-    count_compare,
-    extreme_value,
-    average,
-    total,
-    lookup,
-    reverse_lookup,
-    superlative,
-    count_distinct,
-    list_distinct,
-    date_edge,
-)
+    count_all, count_equal, count_compare, extreme_value, average, total, lookup, reverse_lookup,
+    superlative, count_distinct, list_distinct, date_edge,
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from data.domains.spec import Draft, Kind
 from data.domains.templates.asker import MIN_MATCHES, NUMBERS, Asker, Link, NoQuestionError, literal
 from data.domains.templates.easy import Template
-from data.domains.templates.medium import MAX_LIST, aggregate, rounding
+from data.domains.templates.medium import MAX_LIST, aggregate
 from data.domains.words import indefinite, plural
 
 ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
@@ -24,7 +24,7 @@ def join_count(ask: Asker) -> Draft:
     """Count the children of a named parent."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     value, where = _named_parent(ask, link)
-    text = ask.say("join_count", table=link.child, parent=ask.role(link), value=ask.quote(value))
+    text = ask.say(link.child, "join_count", parent=ask.role(link), value=ask.quote(value))
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {where}"
     return ask.draft(text, sql, link.child, link.parent)
 
@@ -37,13 +37,9 @@ def join_count_where(ask: Asker) -> Draft:
     keys = {row[key] for row in ask.matching(link.parent, condition)}
     if sum(cell in keys for cell in ask.cells(link.child, link.ref)) < MIN_MATCHES:
         raise NoQuestionError
+    parents, parent = link.parent.plural, indefinite(ask.role(link))
     text = ask.say(
-        "join_count_where",
-        table=link.child,
-        parents=link.parent.plural,
-        a_parent=indefinite(ask.role(link)),
-        having=condition.having,
-        whose=condition.whose,
+        link.child, "join_count_where", condition=condition, parents=parents, a_parent=parent
     )
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {condition.where(f'{link.parent.name}.')}"
     return ask.draft(text, sql, link.child, link.parent)
@@ -56,14 +52,8 @@ def join_lookup(ask: Asker) -> Draft:
     column = ask.column(link.parent, *ATTRIBUTES, Kind.NAME, Kind.NAME)
     value, _ = ask.named_row(link.child, name)
     by_name = ("join_lookup_name",) if column.kind is Kind.NAME else ()
-    text = ask.say(
-        "join_lookup",
-        *by_name,
-        table=link.child,
-        column=ask.amount(column),
-        parent=ask.role(link),
-        value=ask.quote(value),
-    )
+    phrase, parent, quoted = ask.amount(column), ask.role(link), ask.quote(value)
+    text = ask.say(link.child, "join_lookup", *by_name, column=phrase, parent=parent, value=quoted)
     where = f"{link.child.name}.{name.name} = {literal(value)}"
     sql = f"SELECT {link.parent.name}.{column.name} FROM {link.join} WHERE {where}"
     return ask.draft(text, sql, link.child, link.parent)
@@ -74,15 +64,9 @@ def join_aggregate(ask: Asker) -> Draft:
     link = ask.link(child_kinds=NUMBERS, parent_kinds=(Kind.NAME,))
     column = ask.column(link.child, *NUMBERS)
     value, where = _named_parent(ask, link)
-    phrase, function = aggregate(ask, column, f"{link.child.name}.")
-    text = ask.say(
-        "join_aggregate",
-        table=link.child,
-        aggregate=phrase,
-        parent=ask.role(link),
-        value=ask.quote(value),
-        rounding=rounding(function),
-    )
+    function, fields = aggregate(ask, column, f"{link.child.name}.")
+    parent, value = ask.role(link), ask.quote(value)
+    text = ask.say(link.child, "join_aggregate", parent=parent, value=value, **fields)
     sql = f"SELECT {function} FROM {link.join} WHERE {where}"
     return ask.draft(text, sql, link.child, link.parent)
 
@@ -92,13 +76,8 @@ def join_names(ask: Asker) -> Draft:
     link = ask.link(child_kinds=(Kind.NAME,), parent_kinds=(Kind.NAME,))
     name = ask.column(link.child, Kind.NAME)
     value, where = _named_parent(ask, link, MAX_LIST)
-    text = ask.say(
-        "join_names",
-        table=link.child,
-        names=plural(ask.phrase(name)),
-        parent=ask.role(link),
-        value=ask.quote(value),
-    )
+    names, parent, value = plural(ask.phrase(name)), ask.role(link), ask.quote(value)
+    text = ask.say(link.child, "join_names", names=names, parent=parent, value=value)
     sql = f"SELECT {link.child.name}.{name.name} FROM {link.join} WHERE {where}"
     return ask.draft(text, sql, link.child, link.parent)
 
@@ -107,9 +86,7 @@ def parent_top(ask: Asker) -> Draft:
     """Ask for the parent with the most children."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     name = ask.column(link.parent, Kind.NAME)
-    text = ask.say(
-        "parent_top", table=link.parent, name=ask.phrase(name), children=link.child.plural
-    )
+    text = ask.say(link.parent, "parent_top", name=ask.phrase(name), children=link.child.plural)
     sql = (
         f"SELECT {link.parent.name}.{name.name} FROM {link.join} "
         f"GROUP BY {link.parent.name}.{link.parent.key.name} ORDER BY COUNT(*) DESC LIMIT 1"
@@ -121,7 +98,7 @@ def without_children(ask: Asker) -> Draft:
     """Count the parents that no child refers to."""
     link = ask.link()
     ask.complete(link.child, link.ref)
-    text = ask.say("without_children", table=link.child, parents=link.parent.plural)
+    text = ask.say(link.child, "without_children", parents=link.parent.plural)
     referenced = f"SELECT {link.ref.name} FROM {link.child.name}"
     where = f"{link.parent.key.name} NOT IN ({referenced})"
     sql = f"SELECT COUNT(*) FROM {link.parent.name} WHERE {where}"
@@ -129,11 +106,6 @@ def without_children(ask: Asker) -> Draft:
 
 
 JOINS: tuple[Template, ...] = (
-    join_count,
-    join_count_where,
-    join_lookup,
-    join_aggregate,
-    join_names,
-    parent_top,
+    join_count, join_count_where, join_lookup, join_aggregate, join_names, parent_top,
     without_children,
-)
+)  # fmt: skip

@@ -1,5 +1,7 @@
 """Medium forms: two conditions, groups, lists, nesting."""
 
+from typing import Any
+
 from data.domains.spec import Column, Draft, Kind
 from data.domains.templates.asker import (
     MIN_MATCHES,
@@ -10,8 +12,8 @@ from data.domains.templates.asker import (
     literal,
     number,
 )
-from data.domains.templates.easy import Template, many, sum_of
-from data.domains.words import indefinite, is_plural, plural
+from data.domains.templates.easy import Template, as_plural, sum_of
+from data.domains.words import plural
 
 FILTERS = (Kind.CATEGORY, *NUMBERS, Kind.DATE)
 NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
@@ -25,7 +27,7 @@ def count_two(ask: Asker) -> Draft:
     second = ask.condition(table, *FILTERS, but=(first.column,))
     if len(ask.matching(table, first, second)) < MIN_MATCHES:
         raise NoQuestionError
-    text = ask.say("count_two", table=table, first=first.having, second=second.having)
+    text = ask.say(table, "count_two", first=first.having, second=second.having)
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {first.where()} AND {second.where()}"
     return ask.draft(text, sql, table)
 
@@ -42,7 +44,7 @@ def count_either(ask: Asker) -> Draft:
     first = next(cell for cell in known if condition.test(cell))
     second, phrase = ask.one(values), ask.phrase(column)
     text = ask.say(
-        "count_either", table=table, column=phrase, first=ask.quote(first), second=ask.quote(second)
+        table, "count_either", column=phrase, first=ask.quote(first), second=ask.quote(second)
     )
     where = f"{column.name} = {literal(first)} OR {column.name} = {literal(second)}"
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
@@ -53,20 +55,13 @@ def aggregate_where(ask: Asker) -> Draft:
     table = ask.table(NUMBERS)
     column = ask.column(table, *NUMBERS)
     condition = ask.condition(table, Kind.CATEGORY, Kind.DATE, but=(column,))
-    phrase, function = aggregate(ask, column)
-    text = ask.say(
-        "aggregate_where",
-        table=table,
-        aggregate=phrase,
-        having=condition.having,
-        whose=condition.whose,
-        rounding=rounding(function),
-    )
+    function, fields = aggregate(ask, column)
+    text = ask.say(table, "aggregate_where", condition=condition, **fields)
     return ask.draft(text, f"SELECT {function} FROM {table.name} WHERE {condition.where()}", table)
 
 
-def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, str]:
-    """Pick an aggregate of a number column; return it in English and in SQL."""
+def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, dict[str, Any]]:
+    """Pick an aggregate of a number column; return its SQL and the fields of the question."""
     name, amount = prefix + column.name, ask.amount(column)
     choices = [("highest", f"MAX({name})"), ("lowest", f"MIN({name})")]
     if "year" not in column.name:
@@ -75,27 +70,18 @@ def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, str]:
         word = "total" if "total" not in amount else "sum of the"
         choices.append((word, sum_of(name, column.kind)))
     word, function = ask.rng.choice(choices)
-    return f"{word} {amount}", function
-
-
-def rounding(function: str) -> str:
-    """Return what a question says about the rounding of an aggregate."""
-    return ", rounded to 2 decimals" if "AVG" in function else ""
+    rounding = ", rounded to 2 decimals" if "AVG" in function else ""
+    return function, {"aggregate": f"{word} {amount}", "rounding": rounding}
 
 
 def group_top(ask: Asker) -> Draft:
     """Ask for the value of a category that most or fewest rows have."""
     table = ask.table(Kind.CATEGORY)
     column = ask.complete(table, ask.column(table, Kind.CATEGORY))
-    most = ask.rng.random() < 0.65
-    text = ask.say(
-        "group_top",
-        table=table,
-        most="most" if most else "least",
-        many="most" if most else "fewest",
-        column=ask.phrase(column),
-    )
-    order = f"COUNT(*) {'DESC' if most else 'ASC'}"
+    top = ask.rng.random() < 0.65
+    most, many = ("most", "most") if top else ("least", "fewest")
+    text = ask.say(table, "group_top", most=most, many=many, column=ask.phrase(column))
+    order = f"COUNT(*) {'DESC' if top else 'ASC'}"
     return ask.draft(text, _first_group(table.name, column.name, order), table)
 
 
@@ -111,13 +97,12 @@ def group_extreme(ask: Asker) -> Draft:
     if "year" in averaged.name:
         raise NoQuestionError
     top = ask.rng.random() < 0.6
-    text = ask.say(
-        "group_extreme",
-        table=table,
-        word="highest" if top else "lowest",
-        column=ask.phrase(column),
-        number=ask.amount(averaged),
+    word, phrase, amount = (
+        ("highest" if top else "lowest"),
+        ask.phrase(column),
+        ask.amount(averaged),
     )
+    text = ask.say(table, "group_extreme", word=word, column=phrase, number=amount)
     order = f"AVG({averaged.name}) {'DESC' if top else 'ASC'}"
     return ask.draft(text, _first_group(table.name, column.name, order), table)
 
@@ -135,12 +120,8 @@ def having_count(ask: Asker) -> Draft:
     passing = sum(size > limit if more else size >= limit for size in sizes)
     if not MIN_MATCHES <= passing < len(sizes):
         raise NoQuestionError
-    text = ask.say(
-        "having_count",
-        table=table,
-        columns=many(ask.phrase(column)),
-        limit=f"more than {limit}" if more else f"at least {limit}",
-    )
+    bound = f"more than {limit}" if more else f"at least {limit}"
+    text = ask.say(table, "having_count", columns=as_plural(ask.phrase(column)), limit=bound)
     having = f"COUNT(*) {'>' if more else '>='} {limit}"
     groups = f"SELECT {column.name} FROM {table.name} GROUP BY {column.name} HAVING {having}"
     return ask.draft(text, f"SELECT COUNT(*) FROM ({groups})", table)
@@ -157,7 +138,7 @@ def names_where(ask: Asker) -> Draft:
     if not MIN_MATCHES <= len(names) <= MAX_LIST or len(set(names)) < len(names):
         raise NoQuestionError
     having = " and ".join(condition.having for condition in conditions)
-    text = ask.say("names_where", table=table, names=plural(ask.phrase(name)), having=having)
+    text = ask.say(table, "names_where", names=plural(ask.phrase(name)), having=having)
     where = " AND ".join(condition.where() for condition in conditions)
     return ask.draft(text, f"SELECT {name.name} FROM {table.name} WHERE {where}", table)
 
@@ -173,14 +154,10 @@ def top_names(ask: Asker) -> Draft:
         word = "latest" if top else "earliest"
     else:
         word = "highest" if top else "lowest"
+    names = plural(ask.phrase(name))
+    shown = NUMBER_WORDS[count] if ask.rng.random() < 0.5 else count
     text = ask.say(
-        "top_names",
-        table=table,
-        names=plural(ask.phrase(name)),
-        count=NUMBER_WORDS[count] if ask.rng.random() < 0.5 else count,
-        word=word,
-        order=f"{word} first",
-        column=ask.amount(column),
+        table, "top_names", names=names, count=shown, word=word, column=ask.amount(column)
     )
     order = "DESC" if top else "ASC"
     sql = f"SELECT {name.name} FROM {table.name} ORDER BY {column.name} {order} LIMIT {count}"
@@ -193,16 +170,10 @@ def above_average(ask: Asker) -> Draft:
     column = ask.column(table, *NUMBERS)
     if "year" in column.name:
         raise NoQuestionError
-    above, amount = ask.rng.random() < 0.6, ask.amount(column)
-    text = ask.say(
-        "above_average",
-        table=table,
-        column=amount,
-        a_column=indefinite(amount),
-        above="above" if above else "below",
-        than="higher than" if above else "lower than",
-    )
-    sign = ">" if above else "<"
+    above, than, sign = ("below", "lower than", "<")
+    if ask.rng.random() < 0.6:
+        above, than, sign = ("above", "higher than", ">")
+    text = ask.say(table, "above_average", column=ask.amount(column), above=above, than=than)
     average = f"(SELECT AVG({column.name}) FROM {table.name})"
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {sign} {average}"
     return ask.draft(text, sql, table)
@@ -223,14 +194,7 @@ def count_between(ask: Asker) -> Draft:
     if low == high or inside < MIN_MATCHES:
         raise NoQuestionError
     phrase = ask.amount(column)
-    text = ask.say(
-        "count_between",
-        table=table,
-        column=phrase,
-        a_column=indefinite(phrase),
-        low=number(low),
-        high=number(high),
-    )
+    text = ask.say(table, "count_between", column=phrase, low=number(low), high=number(high))
     where = f"{column.name} BETWEEN {literal(low)} AND {literal(high)}"
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
 
@@ -243,8 +207,7 @@ def count_year(ask: Asker) -> Draft:
     year = ask.one(years)
     if not MIN_MATCHES <= years.count(year) < len(years):
         raise NoQuestionError
-    phrase = ask.phrase(column)
-    text = ask.say("count_year", table=table, column=phrase, a_column=indefinite(phrase), year=year)
+    text = ask.say(table, "count_year", column=ask.phrase(column), year=year)
     where = f"strftime('%Y', {column.name}) = '{year}'"
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
 
@@ -266,13 +229,7 @@ def null_count(ask: Asker) -> Draft:
     # 'without goals' would mean none, not an unknown number
     if column.kind in (*NUMBERS, Kind.CATEGORY):
         phrase, wording = ask.amount(column), f"null_count_amount_{state}"
-    text = ask.say(
-        wording,
-        table=table,
-        column=phrase,
-        a_column=indefinite(phrase),
-        are="are" if is_plural(phrase) else "is",
-    )
+    text = ask.say(table, wording, column=phrase)
     test = "IS NULL" if missing else "IS NOT NULL"
     return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {test}", table)
 
@@ -287,30 +244,14 @@ def lookup_two(ask: Asker) -> Draft:
     value, row = ask.named_row(table, name)
     if any(row[table.columns.index(column)] is None for column in (first, second)):
         raise NoQuestionError
-    text = ask.say(
-        "lookup_two",
-        table=table,
-        first=ask.amount(first),
-        second=ask.amount(second),
-        value=ask.quote(value),
-    )
+    amounts: dict[str, Any] = {"first": ask.amount(first), "second": ask.amount(second)}
+    text = ask.say(table, "lookup_two", value=ask.quote(value), **amounts)
     columns = f"{first.name}, {second.name}"
     sql = f"SELECT {columns} FROM {table.name} WHERE {name.name} = {literal(value)}"
     return ask.draft(text, sql, table)
 
 
 MEDIUM: tuple[Template, ...] = (
-    count_two,
-    count_either,
-    aggregate_where,
-    group_top,
-    group_extreme,
-    having_count,
-    names_where,
-    top_names,
-    above_average,
-    count_between,
-    count_year,
-    null_count,
-    lookup_two,
-)
+    count_two, count_either, aggregate_where, group_top, group_extreme, having_count, names_where,
+    top_names, above_average, count_between, count_year, null_count, lookup_two,
+)  # fmt: skip

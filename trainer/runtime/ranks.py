@@ -15,6 +15,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -38,23 +39,19 @@ SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # torch's source location in a m
 PLAIN = (str, int, float, bool, type(None))
 
 
+@dataclass(eq=False)
 class Ranks:
     """This process's `index` among the `count` of the run, `local_count` of them on this machine.
 
     Without arguments it is the only process, and no method communicates.
     """
 
-    def __init__(
-        self,
-        interrupts: Interrupts | None = None,
-        *,
-        index: int = 0,
-        count: int = 1,
-        local_count: int = 1,
-        group: Any = None,
-    ) -> None:
-        self.interrupts = interrupts or Interrupts()
-        self.index, self.count, self.local_count, self._group = index, count, local_count, group
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    _: KW_ONLY
+    index: int = 0
+    count: int = 1
+    local_count: int = 1
+    group: Any = None
 
     @property
     def main(self) -> bool:
@@ -77,7 +74,7 @@ class Ranks:
 
         values: list[Any] = [None] * self.count
         try:
-            all_gather_object(values, value, group=self._group)
+            all_gather_object(values, value, group=self.group)
         except RuntimeError as error:
             if (lost := rank_lost(error)) is None:
                 raise

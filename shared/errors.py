@@ -1,4 +1,4 @@
-"""The error tree, and the one table from an error's code to its HTTP status.
+"""The error tree, with the HTTP status of each error.
 
     SQLEnvError                     anything this project raises on purpose
     ├── InvalidRequest              the body is not what the endpoint takes (422)
@@ -137,7 +137,6 @@ def _tree(root: type[SQLEnvError]) -> dict[str, type[SQLEnvError]]:
 
 
 BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
-STATUS: dict[str, int] = {code: error.status for code, error in BY_CODE.items()}
 
 
 def from_wire(body: Any, status: int | None = None, source: str = "the server") -> SQLEnvError:

@@ -7,15 +7,7 @@ import pickle
 import pytest
 
 from shared import errors
-from shared.errors import (
-    BY_CODE,
-    STATUS,
-    InvalidRequest,
-    NotReady,
-    SQLEnvError,
-    from_wire,
-    is_retryable,
-)
+from shared.errors import BY_CODE, InvalidRequest, NotReady, SQLEnvError, from_wire, is_retryable
 
 
 def test_every_class_is_drawn_in_the_docstring_with_its_status() -> None:
@@ -38,8 +30,8 @@ def test_codes_are_unique_and_every_class_has_one() -> None:
     }
     assert set(BY_CODE.values()) == kinds
     assert len(BY_CODE) == len(kinds)
-    assert STATUS["behind"] == STATUS["conflict"] == 409
-    assert STATUS["capacity"] == 429
+    assert BY_CODE["behind"].status == BY_CODE["conflict"].status == 409
+    assert BY_CODE["capacity"].status == 429
 
 
 @pytest.mark.parametrize("code", list(BY_CODE))

@@ -25,6 +25,7 @@ from rich.table import Table
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner
 from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts
 from shared.console import failure, print_line, write_json
+from shared.errors import first_problem
 
 MAX_ROWS = 100_000  # of one result; the official evaluator has no limit
 MAX_CELLS = 20_000_000  # of one search for an order of columns
@@ -172,9 +173,8 @@ def load_pairs(path: Path) -> list[Pair]:
             try:
                 pairs.append(Pair.model_validate_json(line))
             except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"])) or "the line"
-                raise ValueError(f"{path}:{number} is no pair: {place}: {first['msg']}") from error
+                problem = first_problem(error, "the line")
+                raise ValueError(f"{path}:{number} is no pair: {problem}") from error
     return pairs
 
 

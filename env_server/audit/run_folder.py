@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from env_server.questions import QuestionBank
 from shared.dataset import data_directory
-from shared.errors import DataError, DigestMismatch
+from shared.errors import DataError, DigestMismatch, first_problem
 from shared.models import MAX_STEP_BUDGET
 from shared.run_files import RunFiles
 
@@ -47,9 +47,8 @@ class RunFolder(RunFiles):
             reason = f"can't read {config}: {error.strerror}"
             raise DataError(f"{path} is not a run: {reason}") from error
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "not JSON"
-            raise DataError(f"{config} has no run's settings: {where}: {first['msg']}") from error
+            problem = first_problem(error, "not JSON")
+            raise DataError(f"{config} has no run's settings: {problem}") from error
 
     @property
     def data_dir(self) -> Path:

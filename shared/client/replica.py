@@ -355,11 +355,10 @@ class Replica:
                 await self.request_once(
                     "GET", "/health", timeout_s=self._limits.stall_s, watched=False
                 )
-            except ServerUnreachable:
-                continue
-            except SQLEnvError:
-                pass  # any reply is a sign of life
-            return True
+                return True
+            except SQLEnvError as error:
+                if not isinstance(error, ServerUnreachable):
+                    return True  # any reply is a sign of life
         return False
 
     def _unreachable(self, why: str) -> ServerUnreachable:

@@ -1,20 +1,14 @@
-"""An app in the client's process, and the client without `await`."""
+"""An app in the client's own process."""
 
-import threading
-import time
 from typing import Any
 
 import pytest
 
-from shared.client import SQLEnvClient, in_process
-from shared.client.sync import SyncSQLEnvClient
+from shared.client import in_process
 from shared.errors import SQLEnvError, UnknownEpisode
-from tests.shared.client.fake_server import FakeServer, drive, reply
+from tests.shared.client.fake_server import FakeServer, drive
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-# -- in process
 
 
 class WithLifespan(FakeServer):
@@ -79,9 +73,6 @@ def test_in_process_refuses_an_app_without_lifespan_and_a_client_not_entered() -
     drive(main())
 
 
-# -- the sync client
-
-
 def test_the_sync_client_has_every_method_and_plays() -> None:
     app = WithLifespan()
     with in_process(app).sync() as client:
@@ -105,45 +96,3 @@ def test_the_sync_client_has_every_method_and_plays() -> None:
     assert app.events == ["startup", "shutdown"]
     with pytest.raises(RuntimeError, match="inside 'with'"):
         client.reset()
-
-
-def test_the_sync_client_works_inside_a_running_loop() -> None:
-    async def cell() -> None:
-        with FakeServer().client().sync() as client:
-            assert client.reset(episode_id="e").observation.step_count == 0
-
-    drive(cell())
-
-
-def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
-    server = FakeServer()
-    server.faults.extend([reply(503, b"", {"Retry-After": "30"})] * 9)
-    ended: list[BaseException] = []
-
-    def call(client: SyncSQLEnvClient) -> None:
-        try:
-            client.reset(episode_id="e")
-        except BaseException as error:
-            ended.append(error)
-
-    def interrupted() -> None:
-        with server.client().sync() as client:
-            threading.Thread(target=call, args=[client], daemon=True).start()
-            while len(server.faults) == 9:
-                time.sleep(0.005)
-            raise KeyboardInterrupt
-
-    started = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    while not ended:
-        time.sleep(0.005)
-    assert time.perf_counter() - started < 5
-
-
-def test_the_sync_and_the_async_client_have_the_same_members() -> None:
-    async_names = {name for name in dir(SQLEnvClient) if not name.startswith("_")} - {
-        "sync",
-        "aclose",
-    } | {"stats"}
-    assert async_names == {name for name in vars(SyncSQLEnvClient) if not name.startswith("_")}

@@ -1,0 +1,54 @@
+"""The client without `await`."""
+
+import threading
+import time
+
+import pytest
+
+from shared.client import SQLEnvClient
+from shared.client.sync import SyncSQLEnvClient
+from tests.shared.client.fake_server import FakeServer, drive, reply
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def test_the_sync_client_works_inside_a_running_loop() -> None:
+    async def cell() -> None:
+        with FakeServer().client().sync() as client:
+            assert client.reset(episode_id="e").observation.step_count == 0
+
+    drive(cell())
+
+
+def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
+    server = FakeServer()
+    server.faults.extend([reply(503, b"", {"Retry-After": "30"})] * 9)
+    ended: list[BaseException] = []
+
+    def call(client: SyncSQLEnvClient) -> None:
+        try:
+            client.reset(episode_id="e")
+        except BaseException as error:
+            ended.append(error)
+
+    def interrupted() -> None:
+        with server.client().sync() as client:
+            threading.Thread(target=call, args=[client], daemon=True).start()
+            while len(server.faults) == 9:
+                time.sleep(0.005)
+            raise KeyboardInterrupt
+
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    while not ended:
+        time.sleep(0.005)
+    assert time.perf_counter() - started < 5
+
+
+def test_the_sync_and_the_async_client_have_the_same_members() -> None:
+    async_names = {name for name in dir(SQLEnvClient) if not name.startswith("_")} - {
+        "sync",
+        "aclose",
+    } | {"stats"}
+    assert async_names == {name for name in vars(SyncSQLEnvClient) if not name.startswith("_")}

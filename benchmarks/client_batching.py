@@ -4,12 +4,10 @@ Both ways play the same actions on one server process, in alternating rounds, so
 slows both; trust the ratio. 'Plain' is the obvious client: httpx with its default limits and one
 POST /step per step.
 
-    python benchmarks/client_batching.py --data data --out runs/client_batching.json
+    python -m benchmarks.client_batching [--data DIR] [--json PATH]
 """
 
 import asyncio
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -23,9 +21,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, installed or not
-
 from shared.client import SQLEnvClient
+from shared.console import write_json
 from shared.errors import SQLEnvError
 from trainer.runtime.server import SupervisedServer
 
@@ -104,9 +101,9 @@ def main(
     episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
     turns: Annotated[int, typer.Option(help="Steps per episode, up to 100.")] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds per way.")] = 5,
-    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path(
-        "runs/client_batching.json"
-    ),
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
+    ] = None,
 ) -> None:
     """Compare steps per second with and without batching."""
     with (
@@ -126,8 +123,7 @@ def main(
     summary["ratio"] = round(median(b.steps_per_s / p.steps_per_s for b, p in pairs), 2)
     table.add_row("ratio", f"{summary['ratio']} x", "")
     Console().print(table)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(json_path, summary)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,9 @@ undisturbed first and then under faults: SIGKILL, SIGSTOP for 10 s, restarts, ne
 when it has made its steps, so it meets fewer faults. Exits with 1 if anything was lost, counted
 twice or different.
 
-    python benchmarks/faults.py --data data --out runs/faults.json
+    python -m benchmarks.faults [--data DIR] [--way WAY ...] [--json PATH]
 """
 
-import json
-import sys
 import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -21,12 +19,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # run from a checkout, installed or not
-
 from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import plan
 from benchmarks.chaos.measure import FaultOutcome, soak, training
+from shared.console import print_line, write_json
 
 WAYS = ("direct", "gateway", "training", "gateway training")
 TRAINING_OPTIONS = ("--eval-limit", "48", "--eval-every", "0", "--set", "server_wait_s=300")
@@ -69,7 +66,9 @@ def main(
     way: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="JSON file to write.")] = Path("runs/faults.json"),
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
+    ] = None,
 ) -> None:
     """Play the same episodes undisturbed and under faults, and compare them."""
     results, skipped = [], {}
@@ -85,7 +84,7 @@ def main(
             gated = "gateway" in name
             if gated and (reason := gateway.missing()):
                 skipped[name] = reason
-                console.print(f"skipped: {name}: {reason}", markup=False)
+                print_line(console, f"skipped: {name}: {reason}")
                 continue
             with gateway.running_gateway(cluster.urls) if gated else nullcontext() as front:
                 urls = cluster.urls if front is None else [front.url]
@@ -100,9 +99,8 @@ def main(
                     result = soak(name, data, cluster, urls, episodes, planned)
             results.append(result)
             console.print(table(results))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    report = {"servers": servers, "findings": [asdict(one) for one in results], "skipped": skipped}
-    out.write_text(json.dumps(report, indent=2) + "\n")
+    findings = [asdict(one) for one in results]
+    write_json(json_path, {"servers": servers, "findings": findings, "skipped": skipped})
     if not results or not all(one.clean for one in results):
         raise typer.Exit(1)
 

@@ -40,18 +40,14 @@ class Gateway:
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while time.monotonic() < deadline:
                 if self.process.poll() is not None:
-                    raise RuntimeError(
-                        f"haproxy ended with {self.process.returncode}:\n{self._log()}"
-                    )
+                    raise RuntimeError(f"haproxy ended: {self.process.returncode}\n{self._log()}")
                 with contextlib.suppress(httpx.HTTPError):
                     found = SERVING.search(client.get(f"{self.admin}/metrics").text)
                     if found is not None and int(found[1]) == servers:
                         return
                 time.sleep(POLL_S)
-        raise RuntimeError(
-            f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s:"
-            f"\n{self._log()}"
-        )
+        reason = f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s"
+        raise RuntimeError(f"{reason}:\n{self._log()}")
 
     def _log(self) -> str:
         return self.log_path.read_text(errors="replace")

@@ -135,9 +135,7 @@ def training(
                 process.kill()
                 process.wait()
         if process.returncode:
-            raise RuntimeError(
-                f"the training ended with {process.returncode}:\n{log_path.read_text()}"
-            )
+            raise RuntimeError(f"the training failed:\n{log_path.read_text()}")
         return run, done, time.monotonic() - began
 
     calm, _, calm_s = train("calm", [])

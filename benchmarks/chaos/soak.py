@@ -32,12 +32,12 @@ class Played:
 
 def answers(data_dir: Path) -> dict[str, str]:
     """Return training question's id -> the text of its right answer."""
-    questions = load_questions(questions_path(data_dir, "train"))
+    golds = {
+        q.question_id: q.gold_answer for q in load_questions(questions_path(data_dir, "train"))
+    }
     return {
-        question.question_id: question.gold_answer
-        if isinstance(question.gold_answer, str)
-        else json.dumps(question.gold_answer, ensure_ascii=False)
-        for question in questions
+        name: gold if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
+        for name, gold in golds.items()
     }
 
 

@@ -1,7 +1,7 @@
 """Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none counted
 twice, none changed.
 
-The long version has the size of the benchmark's: `python benchmarks/faults.py`.
+The long version has the size of the benchmark's: `python -m benchmarks.faults`.
 """
 
 from collections import Counter

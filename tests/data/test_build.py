@@ -1,5 +1,4 @@
-"""`python -m data build --check`: what is committed is what the code builds, and each file that
-differs is named."""
+"""`python -m data build --check`: the committed data is what the code builds."""
 
 import json
 import os
@@ -21,7 +20,7 @@ ROOT = Path(build.__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build of this test run's own."""
+    """Return a build made by this test run."""
     directory = tmp_path_factory.mktemp("fresh")
     build.build(directory)
     return directory
@@ -29,7 +28,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The committed data, free to be spoilt."""
+    """Return a copy of the committed data."""
     target = tmp_path / "data"
     for folder in ("databases", "questions"):
         shutil.copytree(build.DATA_DIR / folder, target / folder)
@@ -82,7 +81,7 @@ def test_a_changed_cell_is_found(copy: Path, fresh: Path) -> None:
 
 
 def mark_other_version(path: Path) -> None:
-    """Let the file say that another version of SQLite wrote it."""
+    """Set the version number of the SQLite that wrote the file."""
     content = bytearray(path.read_bytes())
     content[VERSION_OFFSET : VERSION_OFFSET + 4] = (3_040_001).to_bytes(4, "big")
     path.write_bytes(bytes(content))

@@ -21,23 +21,32 @@ SPIDER_DIR = os.environ.get("SPIDER_DIR")
 SHIPPED = Path(__file__).parents[3] / "data"
 
 FARM = """
-CREATE TABLE animal (id INTEGER PRIMARY KEY, name TEXT, kind TEXT, legs INTEGER, note TEXT, picture BLOB);
+CREATE TABLE animal (
+    id INTEGER PRIMARY KEY, name TEXT, kind TEXT, legs INTEGER, note TEXT, picture BLOB
+);
 CREATE TABLE sound (id INTEGER PRIMARY KEY, kind TEXT, sound TEXT);
 INSERT INTO animal VALUES
-    (1, 'Ida', 'goat', 4, NULL, x'00'), (2, 'Per', 'goat', 4, NULL, NULL), (3, 'Una', 'hen', 2, NULL, NULL),
-    (4, 'Max', 'goat', 4, NULL, NULL), (5, 'Bo', 'cow', 4, NULL, NULL);
+    (1, 'Ida', 'goat', 4, NULL, x'00'), (2, 'Per', 'goat', 4, NULL, NULL),
+    (3, 'Una', 'hen', 2, NULL, NULL), (4, 'Max', 'goat', 4, NULL, NULL),
+    (5, 'Bo', 'cow', 4, NULL, NULL);
 INSERT INTO sound VALUES (1, 'goat', 'bleat'), (2, 'hen', 'cluck'), (3, 'cow', 'moo');
 CREATE TABLE day (n INTEGER);
-WITH RECURSIVE d(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM d WHERE n < 30) INSERT INTO day SELECT n FROM d;
+WITH RECURSIVE d(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM d WHERE n < 30)
+INSERT INTO day SELECT n FROM d;
 """
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 
 def ask(text: str, sql: str, answer: Any, kind: str, db: str = "farm") -> dict[str, Any]:
     return {
-        "question_text": text, "database_name": db, "gold_sql": sql, "gold_answer": answer, "answer_type": kind,
-        "difficulty": "easy", "tables_involved": ["animal"],
-    }  # fmt: skip
+        "question_text": text,
+        "database_name": db,
+        "gold_sql": sql,
+        "gold_answer": answer,
+        "answer_type": kind,
+        "difficulty": "easy",
+        "tables_involved": ["animal"],
+    }
 
 
 SOUND = ask(
@@ -48,29 +57,73 @@ LEGS = ask("How many legs do all of them have?", "SELECT sum(legs) FROM animal",
 # flag -> (split, question) that must raise it, and no other
 FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
     "failing": ("train", ask("Which colour?", "SELECT colour FROM animal", "red", "string")),
-    "empty": ("train", ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string")),
+    "empty": (
+        "train",
+        ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string"),
+    ),
     "null": ("train", ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x", "string")),
-    "tied": ("train", ask("Who has most legs?", "SELECT name FROM animal ORDER BY legs DESC LIMIT 1", "Ida", "string")),
-    "order-dependent": ("train", ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list")),
+    "tied": (
+        "train",
+        ask(
+            "Who has most legs?",
+            "SELECT name FROM animal ORDER BY legs DESC LIMIT 1",
+            "Ida",
+            "string",
+        ),
+    ),
+    "order-dependent": (
+        "train",
+        ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list"),
+    ),
     "oversize": ("train", ask("Which days are there?", "SELECT n FROM day", [1], "list")),
     "runaway": ("train", ask("How far can you count?", ENDLESS, 7, "integer")),
-    "unstable": ("train", ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string")),
-    "same-id": ("train", {"question_id": "train-1", **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer")}),
-    "blank": ("train", ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer")),
-    "stale": ("train", ask("How many hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer")),
-    "guessable-number": ("train", ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer")),
-    "guessable-text": ("train", ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string")),
+    "unstable": (
+        "train",
+        ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
+    ),
+    "same-id": (
+        "train",
+        {"question_id": "train-1", **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer")},
+    ),
+    "blank": (
+        "train",
+        ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
+    ),
+    "stale": (
+        "train",
+        ask("How many hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
+    ),
+    "guessable-number": (
+        "train",
+        ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer"),
+    ),
+    "guessable-text": (
+        "train",
+        ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string"),
+    ),
     "duplicate": ("eval", {**SOUND, "gold_sql": "select SOUND from sound where kind='goat'"}),
-    "near-duplicate": ("eval", ask("How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string")),
-    "guessable-one": ("train", ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer")),
-    "guessable-mode": ("train", ask("What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string")),
+    "near-duplicate": (
+        "eval",
+        ask("How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string"),
+    ),
+    "guessable-one": (
+        "train",
+        ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer"),
+    ),
+    "guessable-mode": (
+        "train",
+        ask("What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"),
+    ),
     "repeated": ("train", {**SOUND, "question_text": "What sound does a goat make?"}),
-    "null-cells": ("train", ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table")),
-}  # fmt: skip
+    "null-cells": (
+        "train",
+        ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"),
+    ),
+}
 
 
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
-    """A data directory on the farm, and on its unseen twin where an eval question is."""
+    """Write a data directory on the farm database."""
     make_database(root / "databases" / "farm" / "farm.sqlite", FARM)
     (root / "questions").mkdir()
     for split, questions in (("train", train), ("eval", evaluation)):
@@ -84,14 +137,14 @@ def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, An
 
 
 def flags_of(report: AuditReport) -> dict[str, set[str]]:
-    """Question -> its flags."""
+    """Return the flags of each question."""
     found: dict[str, set[str]] = {}
     for finding in report.findings:
         found.setdefault(finding.question_id, set()).add(finding.flag)
     return found
 
 
-def test_what_ships_is_clean() -> None:
+def test_the_shipped_data_is_clean() -> None:
     report = audit(SHIPPED)
     assert report.errors == []
     assert report.clean
@@ -103,7 +156,7 @@ def test_what_ships_is_clean() -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGGED)
-def test_each_flag_is_raised_where_it_must_be_and_alone(tmp_path: Path, flag: str) -> None:
+def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> None:
     split, question = FLAGGED[flag]
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
@@ -114,7 +167,7 @@ def test_each_flag_is_raised_where_it_must_be_and_alone(tmp_path: Path, flag: st
     assert report.findings[0].detail
 
 
-def test_every_flag_is_tried_here() -> None:
+def test_every_flag_is_tested() -> None:
     # of several questions: below
     company = {"guessable-constant", "shared-database", "dev-question"}
     assert set(FLAGGED) | company == set(FLAGS)
@@ -129,9 +182,9 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) 
 
     train = [counting(number, 77 if number < 3 else 200 + number) for number in range(60)]
     report = audit(write(tmp_path / "a", train, []))
-    assert {finding.question_id for finding in report.findings if finding.flag == "guessable-constant"} == {
-        "train-0", "train-1", "train-2",
-    }  # fmt: skip
+    assert {
+        finding.question_id for finding in report.findings if finding.flag == "guessable-constant"
+    } == {"train-0", "train-1", "train-2"}
     assert "77 is right for 3 of the 60 questions of train" in report.findings[-1].detail
     # 3 of 80 is below 4 %
     train = [counting(number, 77 if number < 3 else 200 + number) for number in range(80)]
@@ -152,7 +205,7 @@ def twin(root: Path, change: Callable[[str], str]) -> AuditReport:
     return audit(root)
 
 
-def test_a_training_database_under_another_name_is_no_unseen_one(tmp_path: Path) -> None:
+def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> None:
     found = twin(tmp_path / "same", lambda script: script).findings
     assert [(one.flag, one.question_id) for one in found] == [
         ("shared-database", f"eval-{n}") for n in (0, 1)
@@ -167,7 +220,7 @@ def test_a_training_database_under_another_name_is_no_unseen_one(tmp_path: Path)
     assert renamed.clean  # one table of three in common
 
 
-def test_a_question_for_measuring_is_flagged_in_training_alone(tmp_path: Path) -> None:
+def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
     root = write(tmp_path, [SOUND, LEGS], [])
     path = root / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-1", "spider-dev-0001"))
@@ -176,7 +229,7 @@ def test_a_question_for_measuring_is_flagged_in_training_alone(tmp_path: Path) -
     assert audit(root).clean
 
 
-def test_a_database_that_is_not_there_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
+def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
     root = write(tmp_path, [SOUND, {**LEGS, "database_name": "gone"}], [])
     report = audit(root)
     assert flags_of(report) == {"train-1": {"failing"}}
@@ -186,11 +239,17 @@ def test_a_database_that_is_not_there_is_a_finding_on_each_of_its_questions(tmp_
 @pytest.mark.parametrize(
     ("text", "answer", "stated"),
     [
-        ("Days over 1,200.5?", 1200.5, True), ("The twelve months?", 12, True), ("Below -3?", -3, True),
-        ("Above 3?", 3.0, True), ("In 2013?", 13, False), ("Version 1.12?", 12, False), ("B12?", 12, False),
-        ("Of 30?", "30", False), ("Some?", 4, False),
+        ("Days over 1,200.5?", 1200.5, True),
+        ("The twelve months?", 12, True),
+        ("Below -3?", -3, True),
+        ("Above 3?", 3.0, True),
+        ("In 2013?", 13, False),
+        ("Version 1.12?", 12, False),
+        ("B12?", 12, False),
+        ("Of 30?", "30", False),
+        ("Some?", 4, False),
     ],
-)  # fmt: skip
+)
 def test_which_numbers_a_question_states(text: str, answer: Any, stated: bool) -> None:
     kind: Any = {int: "integer", float: "float", str: "string"}[type(answer)]
     assert states_number(text, GoldResult(((answer,),), answer, kind)) is stated
@@ -225,7 +284,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     assert "clean, 1 notes: 2 train; 1 databases" in shown
 
 
-def test_what_can_not_be_audited_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
     with pytest.raises(QuestionLoadError, match="no questions_<split>"):
         audit(tmp_path)
     code, shown = run(tmp_path)
@@ -237,8 +296,8 @@ def test_what_can_not_be_audited_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to audit")
-def test_an_import_of_spider_holds_what_the_audit_knows_of_it(tmp_path: Path) -> None:
-    """Its golds are sound once imported; what is left can be guessed. Its splits share nothing."""
+def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
+    """Its golds are sound and its splits share nothing; some answers can be guessed."""
     import_spider(Path(str(SPIDER_DIR)), tmp_path / "spider")
     report = audit(tmp_path / "spider")
     errors = {finding.flag for finding in report.errors}

@@ -1,4 +1,4 @@
-"""Demonstrators: the expert is right and short, the noisy ones do what their names say."""
+"""Demonstrators: the expert is right in few steps, the noisy ones match their names."""
 
 import random
 from collections import Counter
@@ -37,7 +37,7 @@ def tasks() -> list[DemonstrationTask]:
 
 
 def _failures(task: DemonstrationTask, actions: list[str]) -> int:
-    """How many of the queries SQLite refuses."""
+    """Count the queries that SQLite refuses."""
     failed = 0
     for action in map(parse_action, actions):
         if action.action_type is ActionType.QUERY:

@@ -1,4 +1,4 @@
-"""Fresh domains and generated directories: what a seed gives, everywhere and always."""
+"""Fresh domains and generated directories: one seed always gives the same data."""
 
 import hashlib
 import json
@@ -48,15 +48,14 @@ def test_identifiers_are_plain_and_unique(domains: list[Domain]) -> None:
 
 
 def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
-    """Each phrase has a word that is in its column's name and in no other column's phrase of the
-    table."""
+    """Each phrase has a word of its column's name that no other phrase of the table has."""
     for domain in domains:
         for table in domain.tables:
-            said = [c for c in table.columns if c.kind not in (Kind.KEY, Kind.REF)]
-            for column in said:
+            worded = [c for c in table.columns if c.kind not in (Kind.KEY, Kind.REF)]
+            for column in worded:
                 others = {
                     word
-                    for other in said
+                    for other in worded
                     if other is not column
                     for word in " ".join(other.wordings).split()
                 }
@@ -70,20 +69,19 @@ def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
 
 
 def test_names_often_differ_from_phrases(domains: list[Domain]) -> None:
-    said = [
+    worded = [
         c
         for d in domains
         for t in d.tables
         for c in t.columns
         if c.kind not in (Kind.KEY, Kind.REF)
     ]
-    plain = sum(column.name == column.wordings[0].replace(" ", "_") for column in said)
-    assert 0.2 < plain / len(said) < 0.6
+    plain = sum(column.name == column.wordings[0].replace(" ", "_") for column in worded)
+    assert 0.2 < plain / len(worded) < 0.6
 
 
-def test_contents_hold_what_real_data_holds(domains: list[Domain]) -> None:
-    """NULLs, duplicates, text that is not ASCII, parents that no child refers to, and declared
-    foreign keys."""
+def test_contents_are_as_noisy_as_real_data(domains: list[Domain]) -> None:
+    """NULLs, duplicates, non-ASCII text, parents without children, declared foreign keys."""
     nulls = duplicates = foreign = lonely = 0
     for seed, domain in zip(SEEDS, domains, strict=True):
         rows = populate(domain, random.Random(seed))
@@ -111,8 +109,9 @@ def test_shape_bounds_a_domain() -> None:
 
 @pytest.mark.parametrize(
     ("noun", "many"),
-    [("city", "cities"), ("home city", "home cities"), ("day", "days"), ("box", "boxes"), ("branch", "branches"),
-     ("shelf", "shelves"), ("status", "statuses"), ("country", "countries"), ("photo", "photos")],
+    [("city", "cities"), ("home city", "home cities"), ("day", "days"), ("box", "boxes"),
+     ("branch", "branches"), ("shelf", "shelves"), ("status", "statuses"),
+     ("country", "countries"), ("photo", "photos")],
 )  # fmt: skip
 def test_plural(noun: str, many: str) -> None:
     assert plural(noun) == many
@@ -130,7 +129,7 @@ def test_grammar_of_phrases() -> None:
     ]
 
 
-def test_pseudo_words_are_many_and_no_sql() -> None:
+def test_pseudo_words_are_many_and_never_reserved_in_sql() -> None:
     rng = random.Random(1)
     made = {pseudo_word(rng, 1, 3) for _ in range(2000)}
     assert len(made) > 1500
@@ -144,8 +143,11 @@ def _fingerprint(directory: Path) -> str:
     return total.hexdigest()
 
 
-def test_generated_bytes_do_not_hang_on_the_hash_seed(tmp_path: Path) -> None:
-    code = "import sys, pathlib, data.generate as g; g.generate(5, 3, 30, pathlib.Path(sys.argv[1]), 0.5)"
+def test_generated_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, data.generate\n"
+        "data.generate.generate(5, 3, 30, pathlib.Path(sys.argv[1]), 0.5)"
+    )
     prints = set()
     for hash_seed in ("1", "2"):
         out = tmp_path / hash_seed
@@ -183,7 +185,7 @@ def test_generated_directory_is_a_data_directory(tmp_path: Path) -> None:
                 assert flat == [question.gold_answer]
 
 
-def test_a_database_does_not_hang_on_how_many_there_are(tmp_path: Path) -> None:
+def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path: Path) -> None:
     generate(2, 1, 20, tmp_path / "one")
     generate(2, 3, 20, tmp_path / "three")
     one = load_splits(tmp_path / "one")["train"]
@@ -207,7 +209,7 @@ def test_bad_arguments_are_named(tmp_path: Path, bad: dict[str, float]) -> None:
         generate(**arguments)  # type: ignore[arg-type]
 
 
-def test_command_says_what_it_wrote_and_where_it_can_not(tmp_path: Path) -> None:
+def test_command_reports_what_it_wrote_and_an_unwritable_folder(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app,
         [
@@ -233,14 +235,16 @@ def test_command_says_what_it_wrote_and_where_it_can_not(tmp_path: Path) -> None
 
 def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> None:
     generate(3, 3, 12, tmp_path, eval_databases=1)
-    train, held = (load_questions(questions_path(tmp_path, split)) for split in ("train", "eval"))
-    assert not {one.database_name for one in train} & {one.database_name for one in held}
+    train, evaluation = (
+        load_questions(questions_path(tmp_path, split)) for split in ("train", "eval")
+    )
+    assert not {one.database_name for one in train} & {one.database_name for one in evaluation}
     assert len({one.database_name for one in train}) == 2
     scripts = json.loads((tmp_path / "questions" / "demonstrations.json").read_text())
     assert set(scripts) == {one.question_id for one in train}
 
 
-def test_the_command_refuses_a_folder_that_holds_something(tmp_path: Path) -> None:
+def test_the_command_refuses_a_folder_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = CliRunner().invoke(app, ["generate", "--out", str(tmp_path)])
     assert refused.exit_code == 1

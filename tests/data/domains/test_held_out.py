@@ -1,4 +1,4 @@
-"""Hold-outs: what a pretraining set must not show, and that all it needs is there."""
+"""Hold-outs: what a pretraining set must not contain, and that it contains all else."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def test_no_schema_word_of_an_unseen_database_is_drawn():
                 assert not held_out_words().intersection(words_of(text)), (seed, text)
 
 
-def test_words_that_say_what_a_column_is_are_no_secret():
+def test_words_that_say_what_a_column_is_are_not_held_out():
     unseen = {
         word
         for shipped in SHIPPED
@@ -75,16 +75,16 @@ def test_no_value_of_an_unseen_database_is_generated(generated):
 
 
 def test_a_held_out_value_becomes_one_word_throughout():
-    held = sorted(held_out_values())[:2]
-    cells = without_held_out(lambda rng, count: [held[0], "kept", held[0], None, held[1], 7])(
+    values = sorted(held_out_values())[:2]
+    cells = without_held_out(lambda rng, count: [values[0], "kept", values[0], None, values[1], 7])(
         random.Random(0), 6
     )
     assert cells[0] == cells[2] != cells[4]
     assert cells[1::2] == ["kept", None, 7]
-    assert not set(held) & set(cells)
+    assert not set(values) & set(cells)
 
 
-def test_held_out_pairs_are_not_asked_but_all_their_parts_are(generated):
+def test_held_out_pairs_never_occur_but_their_members_do(generated):
     questions = json.loads(questions_path(generated, "train").read_text())
     assert not any(
         is_held_out_pair(question["form"], question["question_text"]) for question in questions
@@ -100,8 +100,7 @@ def test_held_out_pairs_are_not_asked_but_all_their_parts_are(generated):
 
 
 def test_held_out_pairs_are_evaluated():
-    """The shipped eval questions do ask them: their forms are told by the SQL, so count the
-    questions by word."""
+    """The shipped eval questions contain them: count the questions by word."""
     questions = load_questions(questions_path(DATA_DIR, "eval"))
     asked = [
         q for q in questions if re.search(r"\bat most\b|\bsmallest\b", q.question_text.lower())

@@ -1,5 +1,4 @@
-"""Populated tables: keys, references that lean to some parents and miss others, and reproducible
-files."""
+"""Populated tables: keys, skewed references and reproducible files."""
 
 import random
 from collections import Counter
@@ -56,7 +55,7 @@ def test_a_column_keeps_its_cells_when_another_changes() -> None:
     assert [row[4] for row in before["visits"]] == [row[4] for row in after["visits"]]
 
 
-def test_references_lean_to_some_parents_and_miss_a_tenth() -> None:
+def test_references_prefer_some_parents_and_skip_a_tenth() -> None:
     rows = populate(DOMAIN, random.Random(3))
     counts = Counter(row[1] for row in rows["visits"])
     assert set(counts) <= set(range(1, 61))
@@ -108,7 +107,7 @@ def test_memory_and_file_hold_the_same_rows(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_what_is_wrong_with_a_domain_is_named() -> None:
+def test_errors_name_the_column() -> None:
     upside_down = Domain("park", "A park", (VISITS, PEOPLE))
     with pytest.raises(
         ValueError, match=r"visits\.person_id refers to people, which is not an earlier table"

@@ -1,4 +1,4 @@
-"""Templates ask what they say, on fresh domains and on a small one whose answers are known."""
+"""Templates: text and SQL agree, on fresh domains and on a small one with known answers."""
 
 import random
 import re
@@ -104,7 +104,7 @@ def small() -> tuple[Domain, Rows, dict[str, list[AnsweredDraft]]]:
 
 
 def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
-    """The golds of the questions that match, as text; at least one must."""
+    """Return the golds of the questions that match, as text; at least one must."""
     matching = [item for item in asked if re.search(pattern, item.draft.text)]
     assert matching, (pattern, [item.draft.text for item in asked][:20])
     return {repr(item.gold.answer) for item in matching}
@@ -132,7 +132,7 @@ def test_golds_are_answers(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]
                 assert 2 <= len(item.gold.rows) <= 8
 
 
-def test_literals_stand_in_the_question(
+def test_literals_are_in_the_question(
     fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
 ) -> None:
     for _, _, asked in fresh:
@@ -158,10 +158,10 @@ def test_questions_are_sentences_without_repeats(
             )
 
 
-def test_a_question_alone_does_not_tell_the_identifiers(
+def test_a_question_alone_does_not_determine_the_identifiers(
     fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
 ) -> None:
-    """In most questions some column of the gold is not spelt as the question says it."""
+    """In most questions some column of the gold is not spelt as in the text."""
     hidden = total = 0
     for domain, _, asked in fresh:
         for item in asked:
@@ -234,8 +234,7 @@ def test_known_answers(small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]
 def test_ties_and_nulls_are_not_asked_about(
     small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]],
 ) -> None:
-    """Two shops share the largest area; a method is missing, so that methods can't be listed or
-    ranked."""
+    """Two shops share the largest area; one method is NULL."""
     _, _, found = small
     assert not [
         item
@@ -256,8 +255,8 @@ def test_quote_marks_within_values_survive(
     assert all("'O''Hara''s'" in item.draft.sql for item in asked)
 
 
-def test_conditions_keep_their_promise() -> None:
-    """A condition's Python test and its SQL choose the same rows."""
+def test_a_conditions_test_and_sql_agree() -> None:
+    """Both choose the same rows."""
     checked: Counter[Kind] = Counter()
     for seed in range(20):
         domain = fresh_domain(seed)

@@ -65,7 +65,7 @@ def test_a_unique_column_without_enough_cells_says_so() -> None:
         values.integers(1, 3, unique=True)(random.Random(1), 4)
 
 
-def test_bounds_hold_and_skew_leans_to_small_values() -> None:
+def test_bounds_hold_and_skew_prefers_small_values() -> None:
     rng = random.Random(3)
     numbers = [cell for cell in values.reals(10, 110)(rng, COUNT) if isinstance(cell, float)]
     assert all(10 <= cell <= 110 for cell in numbers)

@@ -1,5 +1,4 @@
-"""Downloads from a real local HTTP server: broken transfers, wrong checksums, confirmation pages,
-hostile archives."""
+"""Downloads from a local HTTP server: failures, checksums, confirmation pages, hostile archives."""
 
 import contextlib
 import hashlib
@@ -26,14 +25,15 @@ from shared.errors import DataError
 from tests.data.sources.tiny_spider import make_spider
 
 GOOGLE_PAGE = """<!DOCTYPE html><html><body><p>Google Drive can't scan this file for viruses.</p>
-<form id="download-form" action="{action}" method="get"><input type="submit" value="Download anyway"/>
+<form id="download-form" action="{action}" method="get">
+<input type="submit" value="Download anyway"/>
 <input type="hidden" name="id" value="abc"><input type="hidden" name="export" value="download">
-<input type="hidden" name="confirm" value="t"><input type="hidden" name="uuid" value="1-2"></form></body></html>"""
+<input type="hidden" name="confirm" value="t"><input type="hidden" name="uuid" value="1-2">
+</form></body></html>"""
 
 
 class Origin(ThreadingHTTPServer):
-    """Serves `content` at /file.zip. `breaks` are byte counts after which the next replies break
-    off."""
+    """Serves `content` at /file.zip; `breaks`: the next replies stop after so many bytes."""
 
     daemon_threads = True
 
@@ -150,7 +150,7 @@ def test_a_refusal_is_not_retried(origin: Origin, content: bytes, tmp_path: Path
     assert origin.statuses == [403]
 
 
-def test_a_busy_server_is_asked_again_but_not_for_ever(
+def test_a_busy_server_is_retried_a_limited_number_of_times(
     origin: Origin, content: bytes, tmp_path: Path
 ) -> None:
     origin.statuses = [503, 429]
@@ -173,7 +173,7 @@ def test_wrong_checksum_is_refused_and_the_file_removed(
     assert (tmp_path / "a.zip").exists()
 
 
-def test_a_file_that_is_there_is_checked_and_not_fetched(
+def test_an_existing_file_is_checked_and_not_downloaded(
     origin: Origin, content: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "a.zip").write_bytes(b"old")
@@ -191,7 +191,7 @@ def test_confirmation_page_is_followed(origin: Origin, content: bytes, tmp_path:
     assert origin.requests == 2
 
 
-def test_another_page_in_the_files_place_is_refused(origin: Origin, tmp_path: Path) -> None:
+def test_another_web_page_is_refused(origin: Origin, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="web page"):
         get(origin, tmp_path / "a.zip", "/page-login")
     assert not (tmp_path / "a.zip").exists()
@@ -243,7 +243,7 @@ def invoke(*args: object, **env: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_command_says_how_to_pin_the_checksum(origin: Origin, tmp_path: Path) -> None:
+def test_command_shows_how_to_pin_the_checksum(origin: Origin, tmp_path: Path) -> None:
     origin.content = zip_of(make_spider(tmp_path / "made"))
     digest = hashlib.sha256(origin.content).hexdigest()
     cache = str(tmp_path / "cache")
@@ -277,7 +277,7 @@ def test_command_without_a_network_names_the_url_and_the_remedy(tmp_path: Path) 
 
 def test_an_occupied_out_is_refused_before_the_download(origin: Origin, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("mine")
+    (tmp_path / "out" / "notes.txt").write_text("notes")
     with pytest.raises(DataError, match="--force"):
         fetch_spider(tmp_path / "out", settings(tmp_path), url=origin.url())
     assert origin.requests == 0
@@ -286,7 +286,7 @@ def test_an_occupied_out_is_refused_before_the_download(origin: Origin, tmp_path
 @pytest.mark.parametrize(
     "name", ["../evil.json", "/evil.json", "a/../../evil.json", "..\\evil.json", "C:\\evil.json"]
 )
-def test_paths_that_lead_out_of_the_archive_are_refused(tmp_path: Path, name: str) -> None:
+def test_paths_that_lead_outside_are_refused(tmp_path: Path, name: str) -> None:
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("good.json", "[]")
@@ -323,7 +323,7 @@ def test_damaged_archive_is_named(origin: Origin, tmp_path: Path, damage: str) -
     assert not (tmp_path / "out").exists()
 
 
-def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
+def test_a_member_without_a_name_is_skipped(tmp_path: Path) -> None:
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("./", "")
@@ -351,7 +351,7 @@ def test_a_bad_setting_is_one_line_that_names_it(tmp_path: Path) -> None:
     assert "Traceback" not in printed
 
 
-def test_an_archive_of_something_else_says_so(origin: Origin, tmp_path: Path) -> None:
+def test_an_archive_of_something_else_is_refused(origin: Origin, tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         file.writestr("readme.txt", "hello")

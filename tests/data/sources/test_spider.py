@@ -1,5 +1,4 @@
-"""Spider's layout becomes a data directory; what can't be used is counted and named, and the rest
-goes on."""
+"""Spider's layout becomes a data directory; unusable rows are counted and named."""
 
 import json
 import os
@@ -27,7 +26,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def run(*args: object) -> tuple[int, str]:
-    """Exit status and everything printed by `import ARGS`."""
+    """Return the exit status and the output of `import ARGS`."""
     app = typer.Typer()
     app.add_typer(import_app, name="import")
     result = CliRunner().invoke(app, ["import", *map(str, args)], env={"COLUMNS": "200"})
@@ -52,9 +51,7 @@ def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path
     assert joined.database_name == "zoo"
 
 
-def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row_and_the_rest_goes_on(
-    source: Path, tmp_path: Path
-) -> None:
+def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source: Path, tmp_path: Path) -> None:
     odd = [
         {"db_id": "zoo", "question": "Half a pair \ud800?", "query": "SELECT count(*) FROM tick"},
         {"db_id": "zoo", "question": "How many?", "query": "SELECT count(*) FROM tick\0"},
@@ -104,7 +101,7 @@ def test_command_prints_the_table_and_exits_zero(source: Path, tmp_path: Path) -
     assert ["kept", "2", "2"] in lines
 
 
-def test_broken_parts_are_named_and_the_rest_goes_on(source: Path, tmp_path: Path) -> None:
+def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path: Path) -> None:
     make_database(source, "bad", "CREATE TABLE t (x)").write_bytes(b"garbage" * 500)
     torn = make_database(
         source, "torn", "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(40000))"
@@ -157,7 +154,7 @@ def test_train_others_joins_the_training_split(source: Path, tmp_path: Path) -> 
     assert ids[-1] == "spider-others-0000"
 
 
-def test_broken_text_costs_its_own_question_only(source: Path, tmp_path: Path) -> None:
+def test_broken_text_drops_its_own_question_only(source: Path, tmp_path: Path) -> None:
     rows = [
         *DEV,
         {"db_id": "zoo", "question": "Animal 3?", "query": "SELECT name FROM animal WHERE id = 3"},
@@ -248,7 +245,8 @@ def test_copies_of_readonly_databases_can_be_replaced(source: Path, tmp_path: Pa
         ("SELECT a, count(*) FROM t GROUP BY a", "medium"),
         ("SELECT max(a), min(b) FROM t", "medium"),
         (
-            "SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id JOIN v AS T3 ON T2.v = T3.id WHERE T3.b = 1",
+            "SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id JOIN v AS T3 ON T2.v = T3.id "
+            "WHERE T3.b = 1",
             "hard",
         ),
         ("SELECT a FROM t WHERE b = (SELECT max(b) FROM t)", "hard"),
@@ -263,7 +261,8 @@ def test_difficulty_follows_spiders_counts(sql: str, level: str) -> None:
 
 
 def test_tables_are_found_in_subqueries_and_without_with_names() -> None:
-    sql = "WITH w AS (SELECT a FROM T) SELECT a FROM w JOIN v ON w.a = v.a WHERE a IN (SELECT a FROM X)"
+    inner = "SELECT a FROM w JOIN v ON w.a = v.a WHERE a IN (SELECT a FROM X)"
+    sql = f"WITH w AS (SELECT a FROM T) {inner}"
     assert set(tables_of(sql, ["t", "V", "x"])) == {"t", "V", "x"}
 
 

@@ -1,4 +1,4 @@
-"""A directory in Spider's layout, a few rows large."""
+"""A small directory in Spider's layout."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,8 @@ DEV = [
     {
         "db_id": "zoo",
         "question": "Names of animals in cages of the north wing?",
-        "query": "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id WHERE T2.wing = 'north' ;",
+        "query": "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id "
+        "WHERE T2.wing = 'north' ;",
     },
     {"db_id": "zoo", "question": "All ticks?", "query": "SELECT n FROM tick"},
     {"db_id": "zoo", "question": "What is the sound?", "query": "SELECT sound FROM animal"},
@@ -55,7 +56,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def make_spider(root: Path) -> Path:
-    """`root` with two databases, 4 training questions (2 usable) and 4 dev questions (2 usable)."""
+    """Write two databases, 4 training questions (2 usable) and 4 dev questions (2 usable)."""
     root.mkdir(parents=True)
     make_database(
         root,
@@ -67,9 +68,11 @@ def make_spider(root: Path) -> Path:
         root,
         "zoo",
         """CREATE TABLE Cage (id INTEGER PRIMARY KEY, wing TEXT);
-           CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT, cage_id INTEGER REFERENCES Cage(id), sound TEXT);
+           CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT,
+                                cage_id INTEGER REFERENCES Cage(id), sound TEXT);
            INSERT INTO Cage VALUES (1, 'north'), (2, 'south');
-           INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL), (3, CAST(x'41ff' AS TEXT), 2, NULL);
+           INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL),
+                                     (3, CAST(x'41ff' AS TEXT), 2, NULL);
            CREATE TABLE tick (n INTEGER);
            WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 21)
            INSERT INTO tick SELECT n FROM c;""",

@@ -139,7 +139,7 @@ def _tree(root: type[SQLEnvError]) -> dict[str, type[SQLEnvError]]:
 BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
 
 
-def from_wire(body: Any, status: int | None = None, source: str = "the server") -> SQLEnvError:
+def from_wire(body: object, status: int | None = None, source: str = "the server") -> SQLEnvError:
     """Return the error in `body`, the JSON of a reply from `source`, as its class.
 
     A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code`

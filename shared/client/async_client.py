@@ -194,7 +194,11 @@ class AsyncClient:
         first, elsewhere if need be. A call that was cancelled may or may not have been played:
         repeat it with the same action, or reset.
         """
-        request = {"episode_id": episode_id, "action": _text(action), "step": step}
+        request: dict[str, object] = {
+            "episode_id": episode_id,
+            "action": _text(action),
+            "step": step,
+        }
         episode = self._episodes.get(episode_id)
         with self._waiting:
             if episode is None:
@@ -291,7 +295,7 @@ class AsyncClient:
         await self._fleet.open()
         return self._fleet.replicas
 
-    async def _step_foreign(self, episode_id: str, request: dict[str, Any]) -> StepResult:
+    async def _step_foreign(self, episode_id: str, request: dict[str, object]) -> StepResult:
         async with self._foreign.setdefault(episode_id, asyncio.Lock()):
             # Without its number, a step whose reply is lost would be counted twice.
             if request["step"] is None:

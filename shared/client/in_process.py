@@ -55,6 +55,10 @@ class InProcessTransport(httpx.AsyncBaseTransport):
             await self._lifespan.__aexit__(None, None, None)
 
     async def _run(self, scope: Message, receive: Any, send: Any) -> None:
+        if scope["type"] != "lifespan":
+            # `LifespanManager` gives all requests one dict; servers give each a copy.
+            await self._app({**scope, "state": dict(scope["state"])}, receive, send)
+            return
         sent: dict[str, Message] = {}
 
         async def note(message: Message) -> None:
@@ -63,7 +67,7 @@ class InProcessTransport(httpx.AsyncBaseTransport):
 
         await self._app(scope, receive, note)
         # `LifespanManager` would wait forever for an app that just returns.
-        for event in ("startup", "shutdown") if scope["type"] == "lifespan" else ():
+        for event in ("startup", "shutdown"):
             if f"lifespan.{event}.complete" not in sent:
                 reason = sent.get(f"lifespan.{event}.failed", {}).get("message", "it ended")
                 raise RuntimeError(

@@ -68,7 +68,7 @@ class Peers(Protocol):
         """Wait for `wait_s` seconds, or until a server has returned."""
 
 
-def encode(request: Mapping[str, Any]) -> bytes:
+def encode(request: Mapping[str, object]) -> bytes:
     """Return the fields that are not None as JSON; `InvalidRequest` if they can't be written."""
     try:
         fields = {name: value for name, value in request.items() if value is not None}

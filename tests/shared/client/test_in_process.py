@@ -20,6 +20,7 @@ class WithLifespan(FakeServer):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             assert scope["state"] == {"pool": "open"}
+            scope["state"]["request"] = "this one's alone"
             assert self.events == ["startup"]
             if scope["path"] == "/health":
                 raise ValueError("a bug in the app")

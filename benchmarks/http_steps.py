@@ -1,110 +1,107 @@
-"""What does HTTP cost a step? Steps a second through a real server, against the same steps in
-process.
+"""What HTTP costs per step: steps through a real server, compared with the same steps in process.
 
-    python benchmarks/http_steps.py [--data DIR] [--seconds 3] [--json PATH]
+    python -m benchmarks.http_steps [--data DIR] [--seconds 3] [--json PATH]
 
-The same episodes are played three ways in one run: in process (the bare loop), one step a request
-(one in flight and 64 in flight), and in batches of 64 steps (one and two in flight). The client is
-a raw socket with prepared bytes, so that the server is what is measured. `x` is the time of a step
-over the bare one; CPU counts the server and its SQL workers. Times of a busy machine mean little:
-compare the ratios of one run. Linux only (reads /proc).
+One run plays the same scripts in process, with one step per request (1 and 64 in flight), and in
+batches of 64 steps (1 and 2 in flight). The client is a raw socket, so that the server is what is
+measured. CPU times include the server's SQL workers. Compare the ratios of one run: times depend on
+the machine's load. Linux only (reads /proc).
 """
 
 import asyncio
 import json
 import os
 import platform
-import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.service import describe
+from env_server.settings import Settings
+from env_server.sql import SqlRunner
+from shared.server_process import ServerProcess, running_server
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from env_server.environment import SQLEnvironment  # noqa: E402
-from env_server.questions import QuestionBank  # noqa: E402
-from env_server.service import describe  # noqa: E402
-from env_server.settings import Settings  # noqa: E402
-from env_server.sql import SqlRunner  # noqa: E402
-from shared.server_process import ServerProcess, running_server  # noqa: E402
-
-EPISODES = 64
+SCRIPTS = 64
 STEPS = 15
 
 
 @dataclass
-class Row:
+class Timing:
+    """What the steps of one way took."""
+
     way: str
     steps: int
     wall_s: float
-    cpu_s: float  # of whoever plays the steps: this process, or the server and its workers
+    cpu_s: float  # of this process in process, else of the server and its workers
 
     @property
     def steps_per_s(self) -> float:
+        """Steps per second of wall time."""
         return self.steps / self.wall_s
 
     @property
     def cpu_us(self) -> float:
+        """CPU time per step."""
         return self.cpu_s / self.steps * 1e6
 
 
 @dataclass(frozen=True)
-class Episode:
+class Script:
+    """The actions of one episode."""
+
     question_id: str
     actions: list[str]
 
 
-def make_episodes(bank: QuestionBank) -> list[Episode]:
-    """One DESCRIBE, one SAMPLE, look-ups by row id, and an ANSWER: what agents mostly do."""
+def make_scripts(bank: QuestionBank) -> list[Script]:
+    """Return scripts of a DESCRIBE, a SAMPLE, look-ups by row id and an ANSWER."""
     questions = [question for split in bank.splits.values() for question in split]
-    episodes = []
-    for number in range(EPISODES):
-        question = questions[number * len(questions) // EPISODES]
+    scripts = []
+    for number in range(SCRIPTS):
+        question = questions[number * len(questions) // SCRIPTS]
         table = question.tables_involved[0]
-        lookups = [
-            f'QUERY: SELECT * FROM "{table}" WHERE rowid = {number + step}'
-            for step in range(STEPS - 3)
-        ]
-        episodes.append(
-            Episode(
-                question.question_id,
-                [f"DESCRIBE: {table}", f"SAMPLE: {table}", *lookups, "ANSWER: 42"],
-            )
-        )
-    return episodes
+        lookup = f'QUERY: SELECT * FROM "{table}" WHERE rowid = '
+        actions = [f"DESCRIBE: {table}", f"SAMPLE: {table}"]
+        actions += [f"{lookup}{number + step}" for step in range(STEPS - 3)]
+        scripts.append(Script(question.question_id, [*actions, "ANSWER: 42"]))
+    return scripts
 
 
-def play_in_process(bank: QuestionBank, episodes: list[Episode], seconds: float) -> Row:
+def play_in_process(bank: QuestionBank, scripts: list[Script], seconds: float) -> Timing:
+    """Play the scripts without a server for at least `seconds`."""
+    timing = Timing("in process", 0, 0.0, 0.0)
     with SqlRunner(bank.limits) as runner:
-        steps, cpu, wall = 0, 0.0, 0.0
-        while wall < seconds:
-            environments = [SQLEnvironment(bank, runner) for _ in episodes]
-            for environment, episode in zip(environments, episodes, strict=True):
-                environment.reset(question_id=episode.question_id)
-            began, cpu_began = time.perf_counter(), time.process_time()
+        while timing.wall_s < seconds:
+            environments = [SQLEnvironment(bank, runner) for _ in scripts]
+            for environment, script in zip(environments, scripts, strict=True):
+                environment.reset(question_id=script.question_id)
+            started, cpu_started = time.perf_counter(), time.process_time()
             for step in range(STEPS):
-                for environment, episode in zip(environments, episodes, strict=True):
-                    environment.step(episode.actions[step])
-            wall += time.perf_counter() - began
-            cpu += time.process_time() - cpu_began
-            steps += STEPS * len(episodes)
-    return Row("in process", steps, wall, cpu)
+                for environment, script in zip(environments, scripts, strict=True):
+                    environment.step(script.actions[step])
+            timing.wall_s += time.perf_counter() - started
+            timing.cpu_s += time.process_time() - cpu_started
+            timing.steps += STEPS * len(scripts)
+    return timing
 
 
 class Connection:
-    """One keep-alive connection, one request in flight."""
+    """A keep-alive connection with one request in flight."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def post(self, path: str, body: bytes) -> bytes:
+    async def post(self, path: str, body: bytes) -> None:
+        """Send a request and read its reply; `RuntimeError` if it is or contains an error."""
         head = f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         self.writer.write(head + body)
         reply = await self.reader.readuntil(b"\r\n\r\n")
@@ -113,114 +110,105 @@ class Connection:
         content = await self.reader.readexactly(size)
         if b" 200 " not in status or b'"error":{' in content:
             raise RuntimeError(f"{path}: {status!r} {content[:300]!r}")
-        return content
+
+    async def reset(
+        self, name: str, scripts: list[Script], actions: list[list[str]] | None = None
+    ) -> None:
+        """Start an episode `name-<number>` per script, replaying `actions`."""
+        resets = [
+            {
+                "episode_id": f"{name}-{number}",
+                "question_id": script.question_id,
+                "step_budget": STEPS,
+                "actions": actions[number] if actions else [],
+            }
+            for number, script in enumerate(scripts)
+        ]
+        await self.post("/reset_batch", json.dumps({"resets": resets}).encode())
+
+    async def step(self, name: str, step: int, actions: dict[int, str]) -> None:
+        """Take one step of each numbered episode, in a batch."""
+        bodies = [step_body(name, number, step, action) for number, action in actions.items()]
+        await self.post("/step_batch", b'{"steps":[%b]}' % b",".join(bodies))
 
 
 async def connect(port: int, count: int) -> list[Connection]:
+    """Open `count` connections."""
     return [
         Connection(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
         for _ in range(count)
     ]
 
 
+def step_body(name: str, number: int, step: int, action: str) -> bytes:
+    """Return the JSON of a step request."""
+    return json.dumps({"episode_id": f"{name}-{number}", "action": action, "step": step}).encode()
+
+
+Play = Callable[[list[Connection], list[Script], str], Awaitable[None]]
+
+
 async def play_over_http(
     way: str,
     cpu_s: Callable[[], float],
     connections: list[Connection],
-    episodes: list[Episode],
+    scripts: list[Script],
     seconds: float,
-    play: Callable[[list[Connection], list[Episode], str], Coroutine[Any, Any, None]],
-) -> Row:
-    steps, cpu, wall, turn = 0, 0.0, 0.0, 0
-    while wall < seconds:
-        name = f"{way.replace(' ', '').replace(',', '-')}-{turn}"
-        resets = [
-            {
-                "episode_id": f"{name}-{number}",
-                "question_id": episode.question_id,
-                "step_budget": STEPS,
-            }
-            for number, episode in enumerate(episodes)
-        ]
-        await connections[0].post("/reset_batch", json.dumps({"resets": resets}).encode())
-        cpu_began, began = cpu_s(), time.perf_counter()
-        await play(connections, episodes, name)
-        wall += time.perf_counter() - began
-        cpu += cpu_s() - cpu_began
-        steps += STEPS * len(episodes)
-        turn += 1
-    return Row(way, steps, wall, cpu)
+    play: Play,
+) -> Timing:
+    """Play the scripts over HTTP for at least `seconds`. `cpu_s` returns the server's CPU time."""
+    timing = Timing(way, 0, 0.0, 0.0)
+    while timing.wall_s < seconds:
+        name = f"{way.replace(' ', '').replace(',', '-')}-{timing.steps}"
+        await connections[0].reset(name, scripts)
+        cpu_started, started = cpu_s(), time.perf_counter()
+        await play(connections, scripts, name)
+        timing.wall_s += time.perf_counter() - started
+        timing.cpu_s += cpu_s() - cpu_started
+        timing.steps += STEPS * len(scripts)
+    return timing
 
 
-def step_body(name: str, number: int, step: int, action: str) -> bytes:
-    return json.dumps({"episode_id": f"{name}-{number}", "action": action, "step": step}).encode()
-
-
-async def play_singles(connections: list[Connection], episodes: list[Episode], name: str) -> None:
-    """Each connection plays its share of the episodes, a request a step."""
+async def play_singles(connections: list[Connection], scripts: list[Script], name: str) -> None:
+    """Play each connection's share of the episodes with one step per request."""
 
     async def share(first: int) -> None:
-        for number in range(first, len(episodes), len(connections)):
-            for step, action in enumerate(episodes[number].actions):
+        for number in range(first, len(scripts), len(connections)):
+            for step, action in enumerate(scripts[number].actions):
                 await connections[first].post("/step", step_body(name, number, step, action))
 
     await asyncio.gather(*(share(first) for first in range(len(connections))))
 
 
-async def play_batches(connections: list[Connection], episodes: list[Episode], name: str) -> None:
-    """Each connection steps its share of the episodes together."""
+async def play_batches(connections: list[Connection], scripts: list[Script], name: str) -> None:
+    """Step each connection's share of the episodes together."""
 
     async def share(first: int) -> None:
-        numbers = range(first, len(episodes), len(connections))
+        numbers = range(first, len(scripts), len(connections))
         for step in range(STEPS):
-            items = [
-                step_body(name, number, step, episodes[number].actions[step]) for number in numbers
-            ]
-            await connections[first].post("/step_batch", b'{"steps":[%b]}' % b",".join(items))
+            actions = {number: scripts[number].actions[step] for number in numbers}
+            await connections[first].step(name, step, actions)
 
     await asyncio.gather(*(share(first) for first in range(len(connections))))
 
 
-async def measure_http(server: ServerProcess, episodes: list[Episode], seconds: float) -> list[Row]:
-    twice = episodes * 2
+async def measure_http(
+    server: ServerProcess, scripts: list[Script], seconds: float
+) -> list[Timing]:
+    """Measure all ways over HTTP."""
     connections = await connect(server.port, 64)
-    rows = [
-        await play_over_http(
-            "one a request, 1 in flight",
-            server.cpu_s,
-            connections[:1],
-            episodes,
-            seconds,
-            play_singles,
-        ),
-        await play_over_http(
-            "one a request, 64 in flight",
-            server.cpu_s,
-            connections,
-            episodes,
-            seconds,
-            play_singles,
-        ),
-        await play_over_http(
-            "batches of 64, 1 in flight",
-            server.cpu_s,
-            connections[:1],
-            episodes,
-            seconds,
-            play_batches,
-        ),
-        await play_over_http(
-            "batches of 64, 2 in flight",
-            server.cpu_s,
-            connections[:2],
-            twice,
-            seconds,
-            play_batches,
-        ),
-    ]
+    timings = []
+    for way, in_flight, played, play in (
+        ("one per request, 1 in flight", 1, scripts, play_singles),
+        ("one per request, 64 in flight", 64, scripts, play_singles),
+        ("batches of 64, 1 in flight", 1, scripts, play_batches),
+        ("batches of 64, 2 in flight", 2, scripts * 2, play_batches),
+    ):
+        used = connections[:in_flight]
+        timings.append(await play_over_http(way, server.cpu_s, used, played, seconds, play))
     for connection in connections:
         connection.writer.close()
-    return rows
+    return timings
 
 
 def main(
@@ -228,37 +216,28 @@ def main(
     seconds: Annotated[float, typer.Option(help="Seconds to measure each way.")] = 3.0,
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 1,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here.")
+        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
     ] = None,
 ) -> None:
-    """Steps a second over HTTP, one at a time and in batches, against the bare step in process."""
+    """Measure steps per second over HTTP, alone and in batches, against steps in process."""
     bank = QuestionBank.load(data)
-    episodes = make_episodes(bank)
-    rows = [play_in_process(bank, episodes, seconds)]
-    with running_server(
-        data, "--workers", str(workers), capacity=100_000, finished_capacity=1_000
-    ) as server:
-        rows += asyncio.run(measure_http(server, episodes, seconds))
-    bare = rows[0]
-    table = Table("way", "steps/s", "of bare", "CPU us/step", "x bare CPU", title="Steps over HTTP")
-    for row in rows:
-        share, times = row.steps_per_s / bare.steps_per_s, row.cpu_us / bare.cpu_us
-        table.add_row(
-            row.way, f"{row.steps_per_s:,.0f}", f"{share:.1%}", f"{row.cpu_us:.0f}", f"{times:.2f}"
-        )
+    scripts = make_scripts(bank)
+    bare = play_in_process(bank, scripts, seconds)
+    options = ("--workers", str(workers), "--capacity", "100000")
+    with running_server(data, *options, finished_capacity=1_000) as server:
+        timings = [bare, *asyncio.run(measure_http(server, scripts, seconds))]
+    table = Table("way", "steps/s", "relative", "CPU us/step", "relative", title="Steps over HTTP")
+    lines = []
+    for timing in timings:
+        share, ratio = timing.steps_per_s / bare.steps_per_s, timing.cpu_us / bare.cpu_us
+        speed, cpu = f"{timing.steps_per_s:,.0f}", f"{timing.cpu_us:.0f}"
+        table.add_row(timing.way, speed, f"{share:.1%}", cpu, f"{ratio:.2f}")
+        line = asdict(timing) | {"steps_per_s": timing.steps_per_s, "share_of_bare": share}
+        lines.append(line | {"cpu_us_per_step": timing.cpu_us, "cpu_over_bare": ratio})
     Console().print(table)
     if json_path is not None:
         report = {
-            "rows": [
-                asdict(row)
-                | {
-                    "steps_per_s": row.steps_per_s,
-                    "share_of_bare": row.steps_per_s / bare.steps_per_s,
-                    "cpu_us_per_step": row.cpu_us,
-                    "cpu_over_bare": row.cpu_us / bare.cpu_us,
-                }
-                for row in rows
-            ],
+            "rows": lines,
             "cpus": os.cpu_count(),
             "python": platform.python_version(),
             "sqlite": bank.sqlite_version,

@@ -1,11 +1,11 @@
-"""How many environment servers does a load need? Measures what that depends on, and does the sum.
+"""How many environment servers a load needs: measures what that depends on, and computes the plan.
 
     python -m benchmarks.sizing [--episodes 4096 --turn-s 2.0] [--data DIR] [--json PATH]
 
-Against a real server: CPU time of a step taken and of a step replayed (the server and its SQL
-workers), memory of a server that holds nothing, of an unfinished and of a finished episode, and CPU
-time of the gateway where HAProxy is installed. CPU times hold on a busy machine where rates do not;
-one core gives 1 / CPU time. docs/scaling-ops.md has the sum in words. Linux only (reads /proc).
+Measures a real server: the CPU time of a step taken and of a step replayed (including SQL workers),
+the memory of a server without episodes, of an unfinished and of a finished episode, and the CPU
+time of the gateway if HAProxy is installed. CPU times, unlike rates, hold on a busy machine.
+docs/scaling-ops.md explains the plan. Linux only (reads /proc).
 """
 
 import asyncio
@@ -25,22 +25,19 @@ from rich.table import Table
 
 from benchmarks.chaos.gateway import missing, running_gateway
 from benchmarks.http_steps import (
-    STEPS,
-    Connection,
-    Episode,
+    Script,
     connect,
-    make_episodes,
+    make_scripts,
     play_batches,
     play_over_http,
     play_singles,
-    step_body,
 )
 from env_server.questions import QuestionBank
 from shared.server_process import ServerProcess, running_server, session_cpu_s, session_pids
 
 ROOT = Path(__file__).resolve().parents[1]
-BATCH = 250  # episodes that the measurement of memory plays at a time
-SHOWN_STEPS = 4  # that an unfinished episode has behind it when its memory is taken
+BATCH = 250  # episodes played at a time while memory is measured
+STEPS_TAKEN = 4  # by an unfinished episode when its memory is measured
 
 
 @dataclass(frozen=True)
@@ -48,45 +45,43 @@ class Inputs:
     """What one server costs."""
 
     step_cpu_us: float  # of the server and its SQL workers, in batches of 64
-    single_cpu_us: float  # the same, one step a request, 64 in flight
-    replay_cpu_us: float  # of a step replayed to rebuild an episode, its share of the reset with it
-    base_mib: float  # of the server and its SQL workers, holding nothing
+    single_cpu_us: float  # the same, one step per request, 64 in flight
+    replay_cpu_us: float  # of a step replayed to rebuild an episode, with its share of the reset
+    base_mib: float  # of the server and its SQL workers, without episodes
     episode_kib: float  # of an unfinished episode
-    finished_kib: float  # of a finished one, held for repeats
-    gateway_cpu_us: float | None  # of HAProxy, a request; None where it is not installed
+    finished_kib: float  # of a finished one, kept for repeated requests
+    gateway_cpu_us: float | None  # of HAProxy per request; None if it is not installed
 
     @property
     def steps_per_s(self) -> float:
-        """Steps a second that one core gives."""
+        """Steps per second of one core."""
         return 1e6 / self.step_cpu_us
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`servers`, one core each, for episodes that are played together, a step each every `turn_s`
-    seconds."""
+    """One-core servers for episodes played together, with one step each per `turn_s` seconds."""
 
     episodes: int
     turn_s: float
     waiting: float  # the share of a turn that the trainer may wait for the servers
-    servers: int  # the spare one among them
-    wait_s: float  # a turn, with all of them
-    rebuild_s: float  # for which the others replay the episodes of one that is lost
-    memory_mib: float  # of one, with a lost one's episodes on the others
+    servers: int  # including a spare
+    wait_s: float  # per turn, with all of them
+    rebuild_s: float  # until the others have replayed the episodes of a lost server
+    memory_mib: float  # per server, with a lost server's episodes on the others
 
 
 def plan(
     inputs: Inputs, episodes: int, turn_s: float, waiting: float, steps: int, finished_capacity: int
 ) -> Plan:
-    """All steps of a turn arrive at once, so a turn waits `episodes / (servers x steps_per_s)`; one
-    server is spare.
+    """Return the plan: all steps of a turn arrive together, so it waits `episodes / (servers x
+    steps_per_s)`.
 
-    `steps` are those that an episode of a lost server has behind it.
+    `steps` are those that the episodes of a lost server have taken.
     """
     needed = max(1, math.ceil(episodes / (inputs.steps_per_s * turn_s * waiting)))
     servers = needed + 1
-    each = math.ceil(episodes / needed)
-    kib = each * inputs.episode_kib + finished_capacity * inputs.finished_kib
+    kib = math.ceil(episodes / needed) * inputs.episode_kib
     return Plan(
         episodes=episodes,
         turn_s=turn_s,
@@ -94,162 +89,115 @@ def plan(
         servers=servers,
         wait_s=episodes / (servers * inputs.steps_per_s),
         rebuild_s=episodes / servers * steps * inputs.replay_cpu_us / 1e6 / needed,
-        memory_mib=inputs.base_mib + kib / 1024,
+        memory_mib=inputs.base_mib + (kib + finished_capacity * inputs.finished_kib) / 1024,
     )
-
-
-# -- measuring
-# ---------------------------------------------------------------------------------------------------------
 
 
 def memory_kib(session: int) -> int:
-    """Return the memory of a session's processes; what they share counts once."""
-    total = 0
-    for pid in session_pids(session):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                total += int(line.split()[1])
-    return total
+    """Return the memory of a session's processes, counting shared pages once."""
+    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in session_pids(session)]
+    lines = [line for rollup in rollups for line in rollup.splitlines() if line.startswith("Pss:")]
+    return sum(int(line.split()[1]) for line in lines)
 
 
-def server(data: Path, workers: int) -> AbstractContextManager[ServerProcess]:
-    return running_server(
-        data, "--workers", str(workers), capacity=1_000_000, finished_capacity=1_000_000
-    )
-
-
-async def cpu_of_steps(
-    port: int, pid: int, episodes: list[Episode], seconds: float
-) -> tuple[float, float]:
-    """CPU us a step: in batches of 64, and one a request."""
-    connections = await connect(port, 64)
-    batches = await play_over_http(
-        "sizing batches",
-        lambda: session_cpu_s(pid),
-        connections[:1],
-        episodes,
-        seconds,
-        play_batches,
-    )
-    singles = await play_over_http(
-        "sizing singles", lambda: session_cpu_s(pid), connections, episodes, seconds, play_singles
-    )
-    return batches.cpu_us, singles.cpu_us
-
-
-async def cpu_of_replays(port: int, pid: int, episodes: list[Episode], seconds: float) -> float:
-    """CPU us a replayed step."""
-    [connection] = await connect(port, 1)
-    steps, turn, began, cpu_began = 0, 0, time.perf_counter(), session_cpu_s(pid)
-    while time.perf_counter() - began < seconds:
-        actions = [episode.actions[:-1] for episode in episodes]  # those of an unfinished episode
-        await start(connection, f"replay-{turn}", episodes, actions)
+async def cpu_of_replays(server: ServerProcess, scripts: list[Script], seconds: float) -> float:
+    """Return the CPU us per replayed step."""
+    [connection] = await connect(server.port, 1)
+    actions = [script.actions[:-1] for script in scripts]  # those of an unfinished episode
+    steps, started, cpu_started = 0, time.perf_counter(), server.cpu_s()
+    while time.perf_counter() - started < seconds:
+        await connection.reset(f"replay-{steps}", scripts, actions)
         steps += sum(map(len, actions))
-        turn += 1
-    return (session_cpu_s(pid) - cpu_began) / steps * 1e6
+    return (server.cpu_s() - cpu_started) / steps * 1e6
 
 
-async def start(
-    connection: Connection, name: str, episodes: list[Episode], actions: list[list[str]]
-) -> None:
-    resets = [
-        {
-            "episode_id": f"{name}-{n}",
-            "question_id": one.question_id,
-            "step_budget": STEPS,
-            "actions": done,
-        }
-        for n, (one, done) in enumerate(zip(episodes, actions, strict=True))
-    ]
-    await connection.post("/reset_batch", json.dumps({"resets": resets}).encode())
-
-
-async def hold(port: int, pid: int, episodes: list[Episode], count: int, finish: bool) -> float:
-    """KiB of an episode: `count` of them begin, take `SHOWN_STEPS` steps and, with `finish`,
-    answer."""
-    [connection] = await connect(port, 1)
-    before = 0
+async def memory_per_episode(
+    server: ServerProcess, scripts: list[Script], count: int, finish: bool
+) -> float:
+    """Return the KiB per episode of `count` that took `STEPS_TAKEN` steps and may have finished."""
+    [connection] = await connect(server.port, 1)
+    before, pid = 0, server.pid or 0
+    # the first batch opens connections to databases and grows what is never given back
     for first in range(-BATCH, count, BATCH):
-        # after a batch that opens connections to databases and grows what is never given back
         if first == 0:
             before = memory_kib(pid)
-        some = [episodes[n % len(episodes)] for n in range(BATCH)]
-        name = f"hold{first}"
-        await start(connection, name, some, [[] for _ in some])
-        for step in range(SHOWN_STEPS):
-            items = [step_body(name, n, step, one.actions[step]) for n, one in enumerate(some)]
-            await connection.post("/step_batch", b'{"steps":[%b]}' % b",".join(items))
-        if finish:
-            items = [step_body(name, n, SHOWN_STEPS, one.actions[-1]) for n, one in enumerate(some)]
-            await connection.post("/step_batch", b'{"steps":[%b]}' % b",".join(items))
+        batch = [scripts[number % len(scripts)] for number in range(BATCH)]
+        name = f"memory{first}"
+        await connection.reset(name, batch)
+        for step in [*range(STEPS_TAKEN), -1][: STEPS_TAKEN + finish]:
+            actions = {number: script.actions[step] for number, script in enumerate(batch)}
+            await connection.step(name, STEPS_TAKEN if step < 0 else step, actions)
     return (memory_kib(pid) - before) / count
 
 
-async def cpu_of_requests(port: int, pid: int, episodes: list[Episode], seconds: float) -> float:
-    """CPU us a request of a gateway that listens on `port`."""
-    row = await play_over_http(
-        "sizing gateway",
-        lambda: session_cpu_s(pid),
-        await connect(port, 64),
-        episodes,
-        seconds,
-        play_singles,
-    )
-    return row.cpu_us
-
-
 def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
-    episodes = make_episodes(QuestionBank.load(data))
-    with server(data, workers) as one:
-        pid = one.pid
-        base_mib = memory_kib(pid) / 1024
-        step_us, single_us = asyncio.run(cpu_of_steps(one.port, pid, episodes, seconds))
-        replay_us = asyncio.run(cpu_of_replays(one.port, pid, episodes, seconds))
+    """Measure what one server costs. `count` episodes are kept to measure their memory."""
+    scripts = make_scripts(QuestionBank.load(data))
+
+    def running() -> AbstractContextManager[ServerProcess]:
+        options = ("--workers", str(workers), "--capacity", "1000000")
+        return running_server(data, *options, finished_capacity=1_000_000)
+
+    async def cpu_us(port: int, pid: int, connections: int, batches: bool) -> float:
+        play = play_batches if batches else play_singles
+        timing = await play_over_http(
+            f"sizing {connections} {batches}",
+            lambda: session_cpu_s(pid),
+            await connect(port, connections),
+            scripts,
+            seconds,
+            play,
+        )
+        return timing.cpu_us
+
+    with running() as server:
+        assert server.pid is not None
+        base_mib = memory_kib(server.pid) / 1024
+        step_us = asyncio.run(cpu_us(server.port, server.pid, 1, batches=True))
+        single_us = asyncio.run(cpu_us(server.port, server.pid, 64, batches=False))
+        replay_us = asyncio.run(cpu_of_replays(server, scripts, seconds))
         gateway_us = None
         if missing() is None:
-            with running_gateway([one.url]) as gateway:
-                port, gateway_pid = int(gateway.url.rpartition(":")[2]), gateway.process.pid
-                gateway_us = asyncio.run(cpu_of_requests(port, gateway_pid, episodes, seconds))
-    kib = []
-    for finish in (False, True):
-        with server(data, workers) as one:
-            kib.append(asyncio.run(hold(one.port, one.pid, episodes, count, finish)))
+            with running_gateway([server.url]) as gateway:
+                port = int(gateway.url.rpartition(":")[2])
+                gateway_us = asyncio.run(cpu_us(port, gateway.process.pid, 64, batches=False))
+
+    def memory(finish: bool) -> float:
+        with running() as server:
+            return asyncio.run(memory_per_episode(server, scripts, count, finish))
+
+    kib = memory(finish=False), memory(finish=True)
     return Inputs(step_us, single_us, replay_us, base_mib, *kib, gateway_us)
 
 
-# -- the command
-# -------------------------------------------------------------------------------------------------------
-
-
 def show(inputs: Inputs, plans: list[Plan], console: Console) -> None:
-    found = Table("input", "measured", title="What one server costs")
-    found.add_row("CPU of a step, in batches of 64", f"{inputs.step_cpu_us:.0f} us")
-    found.add_row("steps/s that one core gives", f"{inputs.steps_per_s:,.0f}")
-    found.add_row("CPU of a step, one a request", f"{inputs.single_cpu_us:.0f} us")
-    found.add_row("CPU of a step replayed", f"{inputs.replay_cpu_us:.0f} us")
-    found.add_row("memory, holding nothing", f"{inputs.base_mib:.0f} MiB")
-    found.add_row("memory of an unfinished episode", f"{inputs.episode_kib:.1f} KiB")
-    found.add_row("memory of a finished one", f"{inputs.finished_kib:.1f} KiB")
-    gateway = (
-        "no HAProxy here" if inputs.gateway_cpu_us is None else f"{inputs.gateway_cpu_us:.0f} us"
-    )
-    found.add_row("CPU of the gateway, a request", gateway)
-    console.print(found)
-    table = Table(
-        "episodes", "a turn", "may wait", "servers", "then waits", "rebuilds a lost one in", "memory of one",
-        title="Servers of one core each, one of them spare",
-    )  # fmt: skip
+    """Print the inputs and the plans as tables."""
+    gateway = inputs.gateway_cpu_us
+    table = Table("input", "measured", title="What one server costs")
+    for name, measured in {
+        "CPU per step, in batches of 64": f"{inputs.step_cpu_us:.0f} us",
+        "steps/s per core": f"{inputs.steps_per_s:,.0f}",
+        "CPU per step, one per request": f"{inputs.single_cpu_us:.0f} us",
+        "CPU per replayed step": f"{inputs.replay_cpu_us:.0f} us",
+        "memory without episodes": f"{inputs.base_mib:.0f} MiB",
+        "memory per unfinished episode": f"{inputs.episode_kib:.1f} KiB",
+        "memory per finished episode": f"{inputs.finished_kib:.1f} KiB",
+        "CPU of the gateway per request": "no HAProxy" if gateway is None else f"{gateway:.0f} us",
+    }.items():
+        table.add_row(name, measured)
+    console.print(table)
+    columns = ("episodes", "turn", "may wait", "servers", "waits", "rebuilds in", "memory each")
+    table = Table(*columns, title="One-core servers, including a spare")
     for one in plans:
-        table.add_row(
-            f"{one.episodes:,}", f"{one.turn_s:g} s", f"{one.waiting:.0%}", str(one.servers), f"{one.wait_s:.2f} s",
-            f"{one.rebuild_s:.2f} s", f"{one.memory_mib:.0f} MiB",
-        )  # fmt: skip
+        times = f"{one.wait_s:.2f} s", f"{one.rebuild_s:.2f} s", f"{one.memory_mib:.0f} MiB"
+        load = f"{one.episodes:,}", f"{one.turn_s:g} s", f"{one.waiting:.0%}"
+        table.add_row(*load, str(one.servers), *times)
     console.print(table)
 
 
 def main(
     episodes: Annotated[
-        list[int] | None, typer.Option(help="Episodes in flight; may be repeated.")
+        list[int] | None, typer.Option(help="Episodes in flight; repeatable.")
     ] = None,
     turn_s: Annotated[
         float, typer.Option(min=0.001, help="Seconds in which all of them get their next action.")
@@ -258,31 +206,30 @@ def main(
         float, typer.Option(min=0.001, help="Share of a turn that may be spent waiting.")
     ] = 0.1,
     steps: Annotated[
-        int, typer.Option(help="Steps that an episode has behind it when its server is lost.")
+        int, typer.Option(help="Steps that an episode has taken when its server is lost.")
     ] = 5,
     finished_capacity: Annotated[int, typer.Option(help="SQLENV_FINISHED_CAPACITY.")] = 10_000,
     data: Annotated[Path, typer.Option(help="Data directory.")] = ROOT / "data",
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 2,
     seconds: Annotated[float, typer.Option(help="Seconds to measure each CPU time.")] = 4.0,
-    held: Annotated[
-        int, typer.Option(help="Episodes to hold when their memory is measured.")
-    ] = 5_000,
+    held: Annotated[int, typer.Option(help="Episodes whose memory is measured.")] = 5_000,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here.")
+        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
     ] = None,
 ) -> None:
-    """What a server costs here, and how many of them a load needs."""
+    """Measure what a server costs here, and compute how many of them a load needs."""
     inputs = measure(data, workers, seconds, held)
-    wanted = episodes or [64, 1024, 4096, 16384]
-    plans = [plan(inputs, one, turn_s, waiting, steps, finished_capacity) for one in wanted]
+    loads = episodes or [64, 1024, 4096, 16384]
+    plans = [plan(inputs, load, turn_s, waiting, steps, finished_capacity) for load in loads]
     show(inputs, plans, Console())
     if json_path is not None:
-        machine = {
+        report = {
+            "inputs": asdict(inputs),
+            "plans": [asdict(one) for one in plans],
             "cpus": os.cpu_count(),
             "machine": platform.machine(),
             "python": platform.python_version(),
         }
-        report = {"inputs": asdict(inputs), "plans": [asdict(one) for one in plans], **machine}
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 

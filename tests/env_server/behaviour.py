@@ -76,9 +76,19 @@ STATEMENTS = (
 )
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 ACTIONS = (
-    "DESCRIBE: a", " describe\tA ", "Query:SELECT 1;", "QUERY SELECT 'A' -- x\n , b", "ANSWER: a\nb ",
-    "ANSWER:", "SAMPLE", "SELECT 1", "", "dEscrıbe: a", "QUERY: select  'A' , B ; ;", "ANSWERS: 1",
-)  # fmt: skip
+    "DESCRIBE: a",
+    " describe\tA ",
+    "Query:SELECT 1;",
+    "QUERY SELECT 'A' -- x\n , b",
+    "ANSWER: a\nb ",
+    "ANSWER:",
+    "SAMPLE",
+    "SELECT 1",
+    "",
+    "dEscrıbe: a",
+    "QUERY: select  'A' , B ; ;",
+    "ANSWERS: 1",
+)
 
 
 def environment_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
@@ -316,8 +326,8 @@ def changes(recorded: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
             yield f"{area.constant} is {versions}: run {RECORD}"
         elif differing:
             yield (
-                f"{name}: {len(differing)} outputs changed ({', '.join(differing[:3])}), but not the "
-                f"version: raise {area.constant} in {area.module}, then run {RECORD}"
+                f"{name}: {len(differing)} outputs changed ({', '.join(differing[:3])}), but not "
+                f"their version: raise {area.constant} in {area.module}, then run {RECORD}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What the server's tests share, beside `tiny_data`."""
+"""Fixtures of the server's tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ def bank(tiny_data: Path) -> QuestionBank:
 
 @pytest.fixture(scope="session")
 def question(tiny_data: Path) -> Question:
-    """A training question that every step of the tests fits: its gold runs on one table."""
+    """A training question whose gold reads one table."""
     return load_questions(questions_path(tiny_data, "train"))[0]
 
 

@@ -1,4 +1,4 @@
-"""An `EpisodePool` in this process, with its SQL and its clock in the test's hands."""
+"""An `EpisodePool` in this process whose SQL and clock the test controls."""
 
 import asyncio
 from typing import Any
@@ -12,8 +12,10 @@ from shared.models import ResetRequest, SQLState, StepRequest, StepResult
 
 
 class LocalSql:
-    """The SQL pool's face over a runner in this process. `hold()` makes jobs wait, `fault` makes
-    them fail."""
+    """Stands in for `SqlPool` with a runner in this process.
+
+    Jobs wait while `open` is cleared, and fail if `fault` is set.
+    """
 
     def __init__(self) -> None:
         self.runner = SqlRunner()
@@ -38,7 +40,7 @@ class Clock:
 
 
 class Driver:
-    """A pool with a few shorthands: requests as keywords, replies as models."""
+    """A pool with shorthands: requests as keywords, replies as models."""
 
     def __init__(self, bank: QuestionBank, question: Question, **settings: Any) -> None:
         self.sql, self.clock, self.question = LocalSql(), Clock(), question

@@ -10,7 +10,7 @@ from shared.errors import QuestionLoadError
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_is_healthy_but_not_ready_until_it_runs_and_again_after(tiny_data: Path) -> None:
+async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path) -> None:
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
 
@@ -27,14 +27,14 @@ async def test_it_is_healthy_but_not_ready_until_it_runs_and_again_after(tiny_da
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
 
 
-async def test_missing_data_stops_the_start_and_names_the_path(tmp_path: Path) -> None:
+async def test_missing_data_fails_startup_with_the_path(tmp_path: Path) -> None:
     app = create_app(Settings(data_dir=tmp_path / "nothing"))
     with pytest.raises(QuestionLoadError, match=r"nothing.*--data"):
         async with app.router.lifespan_context(app):
             pass
 
 
-async def test_two_apps_of_the_same_data_agree_to_the_byte(tiny_data: Path) -> None:
+async def test_two_apps_of_the_same_data_reply_with_equal_bytes(tiny_data: Path) -> None:
     replies = []
     for _ in range(2):
         app = create_app(Settings(data_dir=tiny_data, sql_workers=1))

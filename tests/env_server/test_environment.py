@@ -1,11 +1,9 @@
-"""One episode, in process: what an agent sees, what its driver is paid, how it ends, and that it is
-always the same."""
+"""One episode in process: observations, rewards, ends, and that a replay gives the same bytes."""
 
 import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,8 @@ EPISODE = [
     "QUERY: SELECT nam FROM products",
     "QUERY: SELECT * FROM orders",
     "QUERY: SELECT random()",
-    "QUERY: SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) GROUP BY title ORDER BY 2 DESC, 1",
+    "QUERY: SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) "
+    "GROUP BY title ORDER BY 2 DESC, 1",
     "ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1",
 ]
 
@@ -44,7 +43,7 @@ def env(bank: QuestionBank, runner: SqlRunner) -> SQLEnvironment:
     return SQLEnvironment(bank, runner)
 
 
-def test_what_a_reset_shows(env: SQLEnvironment) -> None:
+def test_first_observation(env: SQLEnvironment) -> None:
     result = env.reset(question_id="shop-1", episode_id="e-1")
     seen = result.observation
     assert result.episode_id == "e-1"
@@ -70,14 +69,19 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
         "order_id INTEGER primary key",
     ]
     assert described.observation.schema_info == (
-        "Tables: customers, products, orders\norders(order_id, customer_id, product_id, quantity, note)"
+        "Tables: customers, products, orders\n"
+        "orders(order_id, customer_id, product_id, quantity, note)"
     )
     assert described.observation.action_history == ["DESCRIBE: `Orders`;"]
     assert described.reward == described.observation.reward == 0.01
     sampled = env.step(SQLAction(action_type=ActionType.SAMPLE, argument="products"))
     assert sampled.observation.result.split("\n") == [
-        "product_id | title | price", "1 | lamp | 24.5", "2 | chair | 80.0", "3 | desk | 120.25", "4 | mug | 7.75",
-    ]  # fmt: skip
+        "product_id | title | price",
+        "1 | lamp | 24.5",
+        "2 | chair | 80.0",
+        "3 | desk | 120.25",
+        "4 | mug | 7.75",
+    ]
     wrong = env.step("QUERY: SELECT nam FROM products")
     assert (wrong.observation.result, wrong.observation.error) == ("", "no such column: nam")
     assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
@@ -99,7 +103,7 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     assert env.state.outcome == Outcome.CORRECT
 
 
-def test_a_wrong_answer_ends_too(env: SQLEnvironment) -> None:
+def test_a_wrong_answer_ends_the_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
     end = env.step("ANSWER: 6")
     assert (end.done, end.info.outcome, end.reward) == (True, Outcome.WRONG, 0.0)
@@ -127,7 +131,7 @@ def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
 @pytest.mark.parametrize(
     "action", ["DESCRIBE: nope", "SAMPLE: sqlite_master", "DESCRIBE: orders; DROP TABLE orders"]
 )
-def test_a_table_that_is_not_there(env: SQLEnvironment, action: str) -> None:
+def test_unknown_tables(env: SQLEnvironment, action: str) -> None:
     env.reset(question_id="shop-1")
     result = env.step(action)
     assert result.info.error_code == "no_such_table"
@@ -144,7 +148,7 @@ def test_a_table_that_is_not_there(env: SQLEnvironment, action: str) -> None:
         ("SELECT hex(printf('%.*c', 40000, 'a'))", "sql_budget"),
     ],
 )
-def test_a_query_that_fails_says_why(env: SQLEnvironment, sql: str, code: str) -> None:
+def test_failing_queries_show_the_reason(env: SQLEnvironment, sql: str, code: str) -> None:
     env.reset(question_id="shop-1")
     result = env.step(f"QUERY: {sql}")
     assert result.info.error_code == code
@@ -153,7 +157,7 @@ def test_a_query_that_fails_says_why(env: SQLEnvironment, sql: str, code: str) -
     assert not result.done
 
 
-def test_repeats_and_news(env: SQLEnvironment) -> None:
+def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     env.reset(question_id="zoo-3")
     first = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id = 1")
     assert set(first.info.ledger.step) >= {"exec_ok", "new_info"}
@@ -167,7 +171,7 @@ def test_repeats_and_news(env: SQLEnvironment) -> None:
     assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
 
 
-def test_a_query_longer_than_shown_is_compared_whole(tiny_data: Path, tmp_path: Path) -> None:
+def test_rows_beyond_the_shown_ones_are_compared_too(tiny_data: Path, tmp_path: Path) -> None:
     """The gold of a data set may have more rows than an agent is shown."""
     import json
 
@@ -186,20 +190,20 @@ def test_a_query_longer_than_shown_is_compared_whole(tiny_data: Path, tmp_path: 
     assert result.info.ledger.potential == 1.0
 
 
-def test_luck_is_not_progress(env: SQLEnvironment) -> None:
+def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
     assert env.step("QUERY: SELECT 5").info.ledger.potential == 0.0
     assert env.step("QUERY: SELECT count(*) FROM customers").info.ledger.potential == 1.0
 
 
-def test_an_action_that_is_none_costs_nothing(env: SQLEnvironment) -> None:
+def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
     with pytest.raises(InvalidAction, match="expected"):
         env.step("JUMP: high")
     assert env.state.step_count == 0
 
 
-def test_before_a_reset_there_is_no_episode(env: SQLEnvironment) -> None:
+def test_there_is_no_episode_before_a_reset(env: SQLEnvironment) -> None:
     with pytest.raises(Conflict, match="reset"):
         env.step("DESCRIBE: orders")
     with pytest.raises(Conflict, match="reset"):
@@ -213,9 +217,8 @@ def test_before_a_reset_there_is_no_episode(env: SQLEnvironment) -> None:
 def test_a_seed_or_an_id_chooses_the_question(env: SQLEnvironment) -> None:
     assert env.reset(seed=3).info.question_id == env.reset(seed=3, episode_id="x").info.question_id
     assert env.reset(episode_id="x").info.question_id == env.reset(episode_id="x").info.question_id
-    assert {env.reset(split="eval", db_id="zoo", seed=seed).info.question_id for seed in range(40)} == {
-        "zoo-1", "zoo-2", "zoo-3",
-    }  # fmt: skip
+    resets = [env.reset(split="eval", db_id="zoo", seed=seed) for seed in range(40)]
+    assert {reset.info.question_id for reset in resets} == {"zoo-1", "zoo-2", "zoo-3"}
     assert env.reset(ResetRequest(question_id="shop-2", seed=1)).info.question_id == "shop-2"
 
 
@@ -252,7 +255,7 @@ def test_a_replay_past_the_end_is_refused(env: SQLEnvironment) -> None:
         env.reset(question_id="shop-1", actions=["FLY: away"])
 
 
-def test_a_query_that_was_killed_ends_the_episode(bank: QuestionBank, runner: SqlRunner) -> None:
+def test_a_killed_query_ends_the_episode(bank: QuestionBank, runner: SqlRunner) -> None:
     class Deadly:
         def run(self, job: SqlJob) -> SqlResult:
             if job.kind == JobKind.QUERY:
@@ -268,7 +271,9 @@ def test_a_query_that_was_killed_ends_the_episode(bank: QuestionBank, runner: Sq
     assert result.observation.error
 
 
-def test_a_lost_server_is_not_the_agents_doing(bank: QuestionBank, runner: SqlRunner) -> None:
+def test_a_lost_sql_worker_leaves_the_episode_unchanged(
+    bank: QuestionBank, runner: SqlRunner
+) -> None:
     class Flaky:
         down = False
 
@@ -290,7 +295,7 @@ def test_a_lost_server_is_not_the_agents_doing(bank: QuestionBank, runner: SqlRu
     assert env.step("QUERY: SELECT count(*) FROM customers").observation.step_count == 2
 
 
-def test_broken_data_is_not_the_agents_doing(tiny_data: Path, tmp_path: Path) -> None:
+def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     path = data / "databases" / "zoo" / "zoo.sqlite"
     path.write_bytes(path.read_bytes()[:1000])

@@ -1,4 +1,4 @@
-"""Log lines say which episode they are about, for people and for programs."""
+"""Log lines name the episode they are about, as text and as JSON."""
 
 import io
 import json
@@ -77,7 +77,7 @@ def test_a_line_in_a_block_about_an_episode_names_it(
     assert as_text.text[-1].endswith("INFO env_server: after [ep-2]")
 
 
-def test_what_a_block_raises_is_blamed_on_its_episode(log: logging.Logger, as_json: Lines) -> None:
+def test_exceptions_carry_the_episode_of_their_block(log: logging.Logger, as_json: Lines) -> None:
     try:
         with about("ep-1"), about("ep-2"):
             raise ZeroDivisionError("a bug")
@@ -88,7 +88,7 @@ def test_what_a_block_raises_is_blamed_on_its_episode(log: logging.Logger, as_js
     assert "ZeroDivisionError: a bug" in line["traceback"]
 
 
-async def test_the_life_of_an_episode(driver: Driver, as_json: Lines) -> None:
+async def test_log_of_an_episode(driver: Driver, as_json: Lines) -> None:
     await driver.reset("one", actions=[driver.describe])
     await driver.step("ANSWER: x", 1, "one")
     await driver.reset("two")
@@ -101,7 +101,7 @@ async def test_the_life_of_an_episode(driver: Driver, as_json: Lines) -> None:
     ]
 
 
-async def test_a_fault_of_the_servers_own_names_its_episode(driver: Driver) -> None:
+async def test_a_server_fault_names_its_episode(driver: Driver) -> None:
     await driver.reset("one")
     driver.sql.fault = RuntimeError("a bug")
     with pytest.raises(RuntimeError) as caught:

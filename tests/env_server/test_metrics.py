@@ -1,4 +1,4 @@
-"""What `/metrics` says, read as Prometheus reads it, after a known history."""
+"""`/metrics`, parsed as Prometheus parses it, after a known history."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,7 +45,7 @@ async def read(http: httpx.AsyncClient) -> dict[str, float]:
     return found
 
 
-async def test_a_history_is_counted(
+async def test_counts_after_a_known_history(
     http: httpx.AsyncClient, app: FastAPI, question: Question
 ) -> None:
     reset = {"question_id": question.question_id, "step_budget": 3}
@@ -80,9 +80,8 @@ async def test_a_history_is_counted(
         "sqlenv_episodes_ended_total{outcome=answered}": 0,
         "sqlenv_episodes_ended_total{outcome=sql_killed}": 0,
     }
-    assert [seen[f"sqlenv_steps_total{{action={name}}}"] for name in ("describe", "sample", "query", "answer")] == [
-        1, 0, 2, 1,
-    ]  # fmt: skip
+    actions = ("describe", "sample", "query", "answer")
+    assert [seen[f"sqlenv_steps_total{{action={name}}}"] for name in actions] == [1, 0, 2, 1]
     assert seen["sqlenv_step_seconds_count{action=query}"] == 2
     assert seen["sqlenv_step_seconds_sum{action=query}"] > 0
     assert seen["sqlenv_steps_repeated_total"] == 3
@@ -108,7 +107,7 @@ async def test_a_history_is_counted(
     )
 
 
-async def test_errors_are_counted_by_code_those_in_batches_too(http: httpx.AsyncClient) -> None:
+async def test_errors_are_counted_by_code_including_batch_items(http: httpx.AsyncClient) -> None:
     for name in "abcd":  # the fourth finds no place
         await http.post("/reset", json={"episode_id": name})
     await http.post(
@@ -127,7 +126,7 @@ async def test_errors_are_counted_by_code_those_in_batches_too(http: httpx.Async
     }
 
 
-async def test_no_text_that_is_sent_becomes_a_label(http: httpx.AsyncClient) -> None:
+async def test_clients_cannot_create_labels(http: httpx.AsyncClient) -> None:
     for path in ("/one", "/two", "/step/three"):
         await http.get(path)
     paths = {name for name in await read(http) if name.startswith("sqlenv_request_seconds_count")}
@@ -150,9 +149,7 @@ async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI
     assert seen["sqlenv_episodes_ended_total{outcome=abandoned}"] == 1
 
 
-async def test_every_outcome_of_the_servers_and_no_other_is_a_label(
-    http: httpx.AsyncClient,
-) -> None:
+async def test_outcome_labels(http: httpx.AsyncClient) -> None:
     labels = {
         name.partition("outcome=")[2].rstrip("}")
         for name in await read(http)
@@ -161,13 +158,13 @@ async def test_every_outcome_of_the_servers_and_no_other_is_a_label(
     assert labels == {outcome.value for outcome in Outcome} - {"infra_failed"}
 
 
-async def test_before_it_runs_there_is_something_to_scrape(tiny_data: Path) -> None:
+async def test_metrics_exist_before_startup(tiny_data: Path) -> None:
     app = create_app(Settings(data_dir=tiny_data))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
         assert "sqlenv_leases" not in await read(http)
 
 
-async def test_an_application_that_runs_again_shows_its_new_life_alone(tiny_data: Path) -> None:
+async def test_a_second_lifespan_starts_new_counts(tiny_data: Path) -> None:
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
         for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Open questions: hosted like any other, asked for by id alone, and judged by nobody."""
+"""Open questions: hosted like any other, selected by id only, and not judged."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def write_open(root: Path, *rows: dict[str, Any]) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A directory with nothing but a database and an open question on it."""
+    """A data directory with one database and one open question."""
     make_database(tmp_path / "databases" / "shop" / "shop.sqlite", SHOP)
     return write_open(tmp_path, ASKED)
 
@@ -63,19 +63,20 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
         env.step("ANSWER: again")
 
 
-def test_budget_jail_and_cuts_hold(env: SQLEnvironment) -> None:
+def test_budget_jail_and_cuts_apply(env: SQLEnvironment) -> None:
     env.reset(question_id="open-1", step_budget=4)
     assert env.step("QUERY: DELETE FROM orders").info.error_code == "sql_denied"
     assert env.step("QUERY: SELECT name FROM sqlite_master").info.error_code == "sql_denied"
     long = env.step(
-        "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 50) SELECT i FROM n"
+        "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 50) "
+        "SELECT i FROM n"
     )
     assert long.observation.result.endswith("20\n(first 20 rows; there are more)")
     last = env.step("DESCRIBE: nowhere")
     assert (last.done, last.info.outcome) == (True, Outcome.BUDGET)
 
 
-def test_it_is_got_by_its_id_alone(tmp_path: Path) -> None:
+def test_only_its_id_selects_it(tmp_path: Path) -> None:
     bank = QuestionBank.load(write_open(write_data(tmp_path), ASKED))
     assert len(bank) == 11
     assert bank.counts == {"eval": 4, "train": 6, "open": 1}
@@ -89,12 +90,12 @@ def test_it_is_got_by_its_id_alone(tmp_path: Path) -> None:
     assert bank.with_gold("shop-1").gold_answer == 5
 
 
-def test_a_statement_as_answer_has_nothing_to_be_compared_with(env: SQLEnvironment) -> None:
+def test_sql_answers_are_refused(env: SQLEnvironment) -> None:
     with pytest.raises(InvalidRequest, match="answer_form"):
         env.reset(question_id="open-1", answer_form="sql")
 
 
-def test_episodes_with_gold_beside_it_are_what_they_were(tiny_data: Path, tmp_path: Path) -> None:
+def test_questions_with_gold_are_unaffected(tiny_data: Path, tmp_path: Path) -> None:
     actions = ["DESCRIBE: customers", "QUERY: SELECT count(*) FROM customers", "ANSWER: 5"]
 
     def replies(data_dir: Path) -> list[StepResult]:
@@ -108,7 +109,7 @@ def test_episodes_with_gold_beside_it_are_what_they_were(tiny_data: Path, tmp_pa
     ]
 
 
-def test_the_digests_cover_it(tiny_data: Path, tmp_path: Path) -> None:
+def test_the_data_digest_covers_it(tiny_data: Path, tmp_path: Path) -> None:
     both = write_data(tmp_path)
     assert data_digest(both) == data_digest(tiny_data)
     assert load_open_questions(both) == []
@@ -122,7 +123,7 @@ def test_the_digests_cover_it(tiny_data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({**ASKED, "gold_sql": "SELECT 1"}, "gold_sql"),  # a gold that nobody would look at
+        ({**ASKED, "gold_sql": "SELECT 1"}, "gold_sql"),  # would be ignored
         ({"question_id": "open-1"}, "question_text"),
         ({**ASKED, "database_name": "nowhere"}, r"nowhere\.sqlite"),
     ],
@@ -133,7 +134,7 @@ def test_a_broken_file_is_named(data: Path, row: dict[str, Any], said: str) -> N
         QuestionBank.load(data)
 
 
-def test_one_id_is_one_question(tmp_path: Path) -> None:
+def test_ids_are_unique(tmp_path: Path) -> None:
     root = write_open(write_data(tmp_path), {**ASKED, "question_id": "shop-1"})
     with pytest.raises(QuestionLoadError, match="'shop-1'"):
         QuestionBank.load(root)

@@ -1,5 +1,5 @@
-"""docs/scaling-ops.md names every setting, variable and metric as it is; docker/alerts.yaml reads
-what is counted."""
+"""docs/scaling-ops.md lists every setting, variable and metric; docker/alerts.yaml uses existing
+metrics."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling-ops.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
 PROMTOOL = shutil.which("promtool")
-# that are none of Prometheus's base units
+# not among Prometheus's base units
 UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")
 
 
@@ -58,11 +58,10 @@ def counted(families: list[Metric]) -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
-# -- what Prometheus reads
-# --------------------------------------------------------------------------------------------
+# -- Prometheus
 
 
-def test_the_text_is_as_prometheus_wants_it(text: str, families: list[Metric]) -> None:
+def test_the_text_follows_prometheus_conventions(text: str, families: list[Metric]) -> None:
     assert text.endswith("\n")
     names = [family.name for family in families]
     assert len(names) == len(set(names))
@@ -81,7 +80,7 @@ def test_the_text_is_as_prometheus_wants_it(text: str, families: list[Metric]) -
             assert all(re.fullmatch(r"[a-z_]+", label) for label in sample.labels)
 
 
-def test_histograms_count_each_observation_in_every_bucket_above_it(families: list[Metric]) -> None:
+def test_histogram_buckets_are_cumulative(families: list[Metric]) -> None:
     histograms = [family for family in families if family.type == "histogram"]
     assert {family.name for family in histograms} == {
         "sqlenv_step_seconds",
@@ -103,7 +102,7 @@ def test_histograms_count_each_observation_in_every_bucket_above_it(families: li
             assert buckets[-1] == (float("inf"), counts[key])
 
 
-def test_the_buckets_reach_to_what_a_request_may_take(families: list[Metric]) -> None:
+def test_the_buckets_exceed_the_request_timeout(families: list[Metric]) -> None:
     bounds = {
         float(sample.labels["le"])
         for family in families
@@ -115,7 +114,7 @@ def test_the_buckets_reach_to_what_a_request_may_take(families: list[Metric]) ->
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine")
-def test_prometheuss_own_tool_has_nothing_to_say(text: str) -> None:
+def test_promtool_finds_no_problem(text: str) -> None:
     assert PROMTOOL is not None
     metrics = subprocess.run(
         [PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60
@@ -127,7 +126,7 @@ def test_prometheuss_own_tool_has_nothing_to_say(text: str) -> None:
     assert rules.returncode == 0, rules.stderr
 
 
-def test_alerts_read_what_is_counted(families: list[Metric]) -> None:
+def test_alerts_use_existing_metrics(families: list[Metric]) -> None:
     rules = [
         rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
     ]
@@ -141,8 +140,7 @@ def test_alerts_read_what_is_counted(families: list[Metric]) -> None:
     assert read <= counted(families)
 
 
-# -- what the page says
-# ------------------------------------------------------------------------------------------------
+# -- the page
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -158,7 +156,7 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     )
 
 
-def test_the_page_has_no_setting_that_is_none() -> None:
+def test_the_page_has_no_unknown_setting() -> None:
     gateways = set(re.findall(r"\$\{(SQLENV_\w+)-", (ROOT / "docker" / "haproxy.cfg").read_text()))
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     assert set(re.findall(r"`(SQLENV_[A-Z_]+)`", PAGE)) == settings | gateways

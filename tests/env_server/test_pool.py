@@ -24,7 +24,6 @@ pytestmark = pytest.mark.anyio
 
 
 # -- starting
-# --------------------------------------------------------------------------------------------
 
 
 async def test_a_reset_starts_an_episode_under_the_clients_id(driver: Driver) -> None:
@@ -38,13 +37,13 @@ async def test_a_reset_starts_an_episode_under_the_clients_id(driver: Driver) ->
     )
 
 
-async def test_an_id_is_minted_where_none_is_given(driver: Driver) -> None:
+async def test_a_reset_without_id_gets_a_new_one(driver: Driver) -> None:
     ids = [ResetResult.model_validate_json(await driver.reset(None)).episode_id for _ in range(2)]
     assert ids[0] != ids[1]
     assert all(str(UUID(one)) == one for one in ids)
 
 
-async def test_replies_hold_no_episode_id_but_the_resets_own(driver: Driver) -> None:
+async def test_only_reset_replies_hold_the_episode_id(driver: Driver) -> None:
     first, second = await driver.reset("aaaa"), await driver.reset("bbbb")
     assert first.replace(b"aaaa", b"bbbb") == second
     assert await driver.step(driver.query, 0, "aaaa") == await driver.step(driver.query, 0, "bbbb")
@@ -65,7 +64,7 @@ async def test_a_seed_picks_the_same_question_on_every_server(
     assert len(set(first)) > 1
 
 
-async def test_without_a_seed_the_same_reset_is_the_same_episode(driver: Driver) -> None:
+async def test_without_a_seed_a_repeated_reset_draws_the_same_question(driver: Driver) -> None:
     assert await driver.reset("x", question_id=None) == await driver.reset("x", question_id=None)
 
 
@@ -91,10 +90,9 @@ async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: D
 
 
 # -- steps: order and idempotency
-# ------------------------------------------------------------------------
 
 
-async def test_the_same_step_again_is_the_same_reply_and_charges_nothing(driver: Driver) -> None:
+async def test_a_repeated_step_gets_the_same_reply_and_is_not_charged(driver: Driver) -> None:
     await driver.reset()
     first = await driver.step(driver.describe, 0)
     second = await driver.step(driver.query, 1)
@@ -137,7 +135,7 @@ async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Drive
     assert (await driver.state()).action_history == actions
 
 
-async def test_a_slow_episode_holds_up_no_other(driver: Driver) -> None:
+async def test_a_slow_episode_does_not_delay_others(driver: Driver) -> None:
     await driver.reset("slow")
     await driver.reset("quick")
     driver.sql.open.clear()
@@ -157,7 +155,7 @@ async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver)
     assert (await driver.state()).step_count == 1
 
 
-async def test_a_step_ahead_is_behind_and_replay_mends_it(driver: Driver) -> None:
+async def test_a_step_ahead_of_the_server_is_behind_and_replay_fixes_it(driver: Driver) -> None:
     await driver.reset()
     with pytest.raises(Behind) as caught:
         await driver.step(driver.query, 2)
@@ -174,10 +172,9 @@ async def test_an_invalid_action_costs_nothing(driver: Driver) -> None:
 
 
 # -- the end
-# ---------------------------------------------------------------------------------------------
 
 
-async def test_after_the_end_repeats_are_answered_and_steps_are_not(driver: Driver) -> None:
+async def test_after_the_end_only_repeats_are_answered(driver: Driver) -> None:
     await driver.reset()
     first = await driver.step(driver.describe, 0)
     last = await driver.step("ANSWER: wrong for sure", 1)
@@ -223,10 +220,9 @@ async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
 
 
 # -- capacity, leases, faults
-# ----------------------------------------------------------------------------
 
 
-async def test_capacity_refuses_and_never_gives_away_a_place(driver: Driver) -> None:
+async def test_a_full_pool_refuses_and_keeps_its_episodes(driver: Driver) -> None:
     for name in "abc":
         await driver.reset(name)
     with pytest.raises(CapacityReached) as caught:
@@ -292,7 +288,7 @@ async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("fault", [NotReady("no worker"), RuntimeError("a bug")])
-async def test_a_fault_of_the_servers_own_charges_nobody(driver: Driver, fault: Exception) -> None:
+async def test_a_server_fault_is_not_charged(driver: Driver, fault: Exception) -> None:
     await driver.reset()
     await driver.step(driver.describe, 0)
     driver.sql.fault = fault
@@ -314,7 +310,7 @@ async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
     assert read(await driver.step(driver.query, 0)).observation.step_count == 1
 
 
-async def test_draining_starts_nothing_and_finishes_what_is_held(driver: Driver) -> None:
+async def test_draining_starts_nothing_and_continues_pooled_episodes(driver: Driver) -> None:
     await driver.reset()
     driver.pool.draining = True
     with pytest.raises(NotReady):

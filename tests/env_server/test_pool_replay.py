@@ -1,4 +1,4 @@
-"""Resets of a held id, and replay."""
+"""Resets of an id in the pool, and replay."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from tests.env_server.pool_driver import Driver, read
 pytestmark = pytest.mark.anyio
 
 
-async def test_replay_gives_the_bytes_of_the_first_time(driver: Driver) -> None:
+async def test_replay_gives_the_original_bytes(driver: Driver) -> None:
     await driver.reset("a")
     actions = [driver.describe, "QUERY: SELECT nonsense", driver.query]
     replies = [await driver.step(action, step, "a") for step, action in enumerate(actions)]
@@ -22,7 +22,7 @@ async def test_replay_gives_the_bytes_of_the_first_time(driver: Driver) -> None:
     assert rebuilt == replies[-1][:-1] + b',"episode_id":"b"}'
 
 
-async def test_a_held_id_is_kept_where_the_history_is_the_same(driver: Driver) -> None:
+async def test_a_pooled_id_with_the_same_history_is_kept(driver: Driver) -> None:
     start = await driver.reset()
     await driver.step(driver.describe, 0)
     await driver.step(driver.query, 1)
@@ -31,7 +31,7 @@ async def test_a_held_id_is_kept_where_the_history_is_the_same(driver: Driver) -
     assert (await driver.state()).step_count == 2, "and nothing is taken back"
 
 
-async def test_a_held_id_is_fast_forwarded(driver: Driver) -> None:
+async def test_a_pooled_id_is_fast_forwarded(driver: Driver) -> None:
     await driver.reset()
     await driver.step(driver.describe, 0)
     result = read(await driver.reset(actions=[driver.describe, driver.query]))
@@ -39,7 +39,7 @@ async def test_a_held_id_is_fast_forwarded(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
-async def test_a_held_id_with_another_history_is_a_conflict(
+async def test_a_pooled_id_with_another_history_is_a_conflict(
     driver: Driver, other: dict[str, Any]
 ) -> None:
     await driver.reset()
@@ -49,7 +49,7 @@ async def test_a_held_id_with_another_history_is_a_conflict(
     assert (await driver.state()).action_history == [driver.describe]
 
 
-async def test_a_held_id_with_another_question_is_a_conflict(
+async def test_a_pooled_id_with_another_question_is_a_conflict(
     driver: Driver, tiny_data: Path
 ) -> None:
     await driver.reset()
@@ -81,7 +81,7 @@ async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_whatever_is_sent_the_history_is_one_and_its_replies_are_replays(
+async def test_random_requests_keep_one_history_whose_replies_are_replays(
     driver: Driver, seed: int
 ) -> None:
     """Random steps and resets, most of them wrong, against a model of a list of actions."""

@@ -1,4 +1,4 @@
-"""The bank: loading, choosing, digests, and what is said about a data directory that is not whole."""
+"""The bank: loading, choosing, digests, and errors about an incomplete data directory."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ def copy(tiny_data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_data, tmp_path / "copy"))
 
 
-def test_what_a_bank_holds(tiny_data: Path) -> None:
+def test_contents_of_a_bank(tiny_data: Path) -> None:
     bank = QuestionBank.load(tiny_data)
     assert len(bank) == 10
     assert bank.counts == {"eval": 4, "train": 6}
@@ -55,7 +55,7 @@ def test_a_seed_picks_the_same_everywhere(tiny_data: Path, copy: Path) -> None:
     for seed in (0, 1, -3, 2**70):
         picked = one.pick(difficulty=["easy", "hard"], seed=seed)
         assert picked == other.pick(difficulty=["hard", "easy"], seed=seed)
-    # Pinned, since a change of it would make equal digests play different questions.
+    # Pinned: a change would make servers of equal digests play different questions.
     picks = [one.pick(split="train", seed=seed).question_id for seed in range(6)]
     assert picks == ["shop-2", "shop-1", "shop-1", "shop-2", "shop-4", "shop-3"]
 
@@ -95,7 +95,7 @@ def test_a_missing_or_broken_part_is_named(copy: Path, tmp_path: Path) -> None:
         QuestionBank.load(tmp_path / "nowhere")
 
 
-def test_a_gold_that_is_not_its_type_is_named(copy: Path) -> None:
+def test_a_gold_of_the_wrong_type_is_named(copy: Path) -> None:
     change(
         copy / "questions" / "questions_eval.json", lambda rows: rows[1].update(answer_type="table")
     )

@@ -1,5 +1,4 @@
-"""The bytes that an agent reads. A model is trained on them: a change here is a change of
-RENDER_VERSION."""
+"""The text that an agent reads. Models are trained on it: a change needs a new RENDER_VERSION."""
 
 from env_server.render import (
     MAX_RESULT_BYTES,
@@ -39,15 +38,15 @@ def test_more_rows_are_reported() -> None:
 
 
 def test_cells() -> None:
-    assert [render_cell(cell) for cell in (None, 0, -5, 12.0, 0.1 + 0.2, 1e300, float("inf"), "", "a|b")] == [
-        "NULL", "0", "-5", "12.0", "0.30000000000000004", "1e+300", "inf", "", "a|b",
-    ]  # fmt: skip
+    cells = (None, 0, -5, 12.0, 0.1 + 0.2, 1e300, float("inf"), "", "a|b")
+    texts = ["NULL", "0", "-5", "12.0", "0.30000000000000004", "1e+300", "inf", "", "a|b"]
+    assert [render_cell(cell) for cell in cells] == texts
     assert render_cell("x" * 200) == "x" * 200
     assert render_cell("x" * 201) == "x" * 199 + "…"
     assert render_cell("a\r\nb") == "a\\r\\nb"
 
 
-def test_a_long_result_is_cut_at_a_line_and_says_so() -> None:
+def test_a_long_result_is_cut_at_a_line_with_a_note() -> None:
     text = render_rows(SqlResult(["n", "m"], [(i, "ü" * 150) for i in range(20)]), 20)
     lines = text.split("\n")
     assert len(text.encode()) <= MAX_RESULT_BYTES
@@ -71,8 +70,8 @@ def test_describe_and_schema() -> None:
     ]
     result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1204)
     assert render_table("orders", result) == (
-        "orders: 1204 rows\norder_id INTEGER primary key\ncustomer_id INTEGER -> customers.customer_id\n"
-        "placed on DATE\nnote"
+        "orders: 1204 rows\norder_id INTEGER primary key\n"
+        "customer_id INTEGER -> customers.customer_id\nplaced on DATE\nnote"
     )
     line = render_columns("orders", result)
     assert line == "orders(order_id, customer_id, placed on, note)"

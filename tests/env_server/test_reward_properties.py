@@ -1,5 +1,4 @@
-"""What no way of playing can break, on real episodes and on every table of amounts: properties, not
-examples."""
+"""Properties of rewards that hold for all episodes and every version of the amounts."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -17,11 +16,19 @@ from shared.models import Outcome, RewardLedger, StepResult
 
 QUESTION, GOLD = "shop-3", "SELECT title FROM products ORDER BY price DESC LIMIT 1"
 LOOKS = [
-    "DESCRIBE: products", "DESCRIBE: orders", "SAMPLE: products", "SAMPLE: nowhere", "QUERY: SELECT 1",
-    "QUERY: SELECT title FROM products", "QUERY: SELECT title FROM products WHERE price > 100",
-    "QUERY: SELECT max(price) FROM products", "QUERY: SELECT nothing FROM products", f"QUERY: {GOLD}",
-    f"QUERY: {GOLD} -- again", "QUERY: SELECT count(*) FROM orders",
-]  # fmt: skip
+    "DESCRIBE: products",
+    "DESCRIBE: orders",
+    "SAMPLE: products",
+    "SAMPLE: nowhere",
+    "QUERY: SELECT 1",
+    "QUERY: SELECT title FROM products",
+    "QUERY: SELECT title FROM products WHERE price > 100",
+    "QUERY: SELECT max(price) FROM products",
+    "QUERY: SELECT nothing FROM products",
+    f"QUERY: {GOLD}",
+    f"QUERY: {GOLD} -- again",
+    "QUERY: SELECT count(*) FROM orders",
+]
 looks = st.lists(st.sampled_from(LOOKS), max_size=14)
 wrong_ends = st.sampled_from(
     ["ANSWER: chair", "ANSWER: 120.25", "ANSWER: lamp, desk", "ANSWER: it is the desk", None]
@@ -72,10 +79,10 @@ def test_every_correct_episode_outscores_every_incorrect_one(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(one=looks, data=st.data())
-def test_the_progress_layer_depends_on_the_final_potential_alone(
+def test_progress_depends_on_the_final_potential_only(
     env: SQLEnvironment, one: list[str], data: st.DataObject
 ) -> None:
-    """The same actions in another order come to the same potential, and so to the same progress."""
+    """The same actions in another order reach the same potential, and so the same progress."""
     first = play(env, one).info.ledger
     second = play(env, data.draw(st.permutations(one))).info.ledger
     assert (first.potential, first.progress) == (second.potential, second.progress)
@@ -92,7 +99,7 @@ def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], Reward
 @versions
 @settings(deadline=None)
 @given(steps=st.lists(facts, max_size=30), data=st.data())
-def test_progress_is_paid_for_the_best_whatever_the_path(
+def test_progress_depends_on_the_best_query_only(
     rules: RewardRules, steps: list[StepFacts], data: st.DataObject
 ) -> None:
     paid, ledger = run(steps, rules)
@@ -117,8 +124,7 @@ def test_right_outscores_wrong_in_every_version(
     assert rules.weighted(correct) > rules.weighted(other)
 
 
-def test_the_bounds_are_reached() -> None:
-    """So that they are no larger than they need be."""
+def test_the_bounds_are_tight() -> None:
     worst = [StepFacts(exec_ok=False, new_info=False, repeat=True)] * 20
     best = [StepFacts(exec_ok=True, new_info=True, repeat=False, potential=1.0)] * 20
     _, low = run(

@@ -1,5 +1,4 @@
-"""The reward table: amounts, bounds, and that no way of playing makes a wrong episode worth a right
-one."""
+"""Rewards: amounts, bounds, potential, and that correct episodes pay more than incorrect ones."""
 
 import pytest
 from hypothesis import given
@@ -52,12 +51,12 @@ def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:
         ),
     ],
 )
-def test_what_a_first_step_pays(step: StepFacts, parts: dict[str, float], reward: float) -> None:
+def test_reward_of_a_first_step(step: StepFacts, parts: dict[str, float], reward: float) -> None:
     paid, ledger = settle(EMPTY_LEDGER, step)
     assert (paid, ledger.step, ledger.total) == (reward, parts, reward)
 
 
-def test_the_running_sum_is_clamped_and_pays_its_change() -> None:
+def test_a_step_pays_the_change_of_the_clamped_sum() -> None:
     rewards, ledger = play([facts()] * 8)
     assert rewards == [0.01] * 5 + [0.0] * 3
     assert (ledger.operational, ledger.total, ledger.step["clamp"]) == (0.05, 0.05, -0.01)
@@ -69,7 +68,7 @@ def test_the_running_sum_is_clamped_and_pays_its_change() -> None:
     assert rewards == [-0.05] * 5 + [0.0] * 3
 
 
-def test_progress_pays_for_the_best_query_alone() -> None:
+def test_only_a_better_query_pays_progress() -> None:
     rewards, ledger = play([facts(potential=p, new_info=False) for p in (0.4, 0.2, 0.4, 1.0, 0.0)])
     assert rewards == [0.06, 0.0, 0.0, 0.09, 0.0]
     assert (ledger.potential, ledger.progress) == (1.0, 0.15)
@@ -99,7 +98,7 @@ def test_every_correct_episode_outscores_every_other(
 
 
 @given(steps)
-def test_the_ledger_adds_up_to_the_last_digit(played: list[StepFacts]) -> None:
+def test_the_ledger_adds_up_exactly(played: list[StepFacts]) -> None:
     rewards, ledger = play(played)
     assert ledger.total == round(sum(rewards), 6)
     assert ledger.total == round(ledger.operational + ledger.progress + ledger.correctness, 6)
@@ -108,7 +107,7 @@ def test_the_ledger_adds_up_to_the_last_digit(played: list[StepFacts]) -> None:
         assert round(sum(ledger.step.values()), 6) == rewards[-1]
 
 
-def test_the_gold_itself_has_the_full_potential() -> None:
+def test_the_gold_has_the_full_potential() -> None:
     assert potential(GOLD, False, GOLD, True) == 1.0
     assert potential(list(reversed(GOLD)), False, GOLD, True) == 1.0
     assert potential([("Oslo",)], False, [("Oslo",)], True) == 1.0
@@ -141,7 +140,7 @@ def test_duplicates_count() -> None:
     assert potential([("a",)] * 3, False, gold, True) < 1
 
 
-def test_numbers_near_the_golds_are_worth_something() -> None:
+def test_numbers_near_the_gold_earn_potential() -> None:
     gold = [(100,)]
     scores = [potential([(value,)], False, gold, True) for value in (100, 99, 80, 0, -500, "many")]
     assert scores == sorted(scores, reverse=True)
@@ -156,7 +155,7 @@ def test_numbers_near_the_golds_are_worth_something() -> None:
         max_size=6,
     )
 )
-def test_potential_is_a_share(rows: list[tuple[object, int]]) -> None:
+def test_potential_is_between_0_and_1(rows: list[tuple[object, int]]) -> None:
     assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
     assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0
 
@@ -182,5 +181,5 @@ def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
 
 
 @given(st.text())
-def test_normalising_takes_any_text_and_is_stable(text: str) -> None:
+def test_normalise_takes_any_text_and_is_idempotent(text: str) -> None:
     assert isinstance(normalise(text), str)

@@ -1,5 +1,5 @@
-"""Rules change only with their version: `env_server.service.VERSIONS` is part of the server's digest,
-on which resuming a run and moving an episode to another replica depend.
+"""Rules change only with their version: `env_server.service.VERSIONS` is part of the server's
+digest, on which resuming a run and moving an episode to another replica depend.
 
 tests/env_server/behaviour.py lists what is recorded. A changed comment passes; a changed
 observation, reward or verdict fails here, with the version to raise.

@@ -20,7 +20,8 @@ from shared.models import ServerMetadata
 from shared.server_process import ServerProcess, running_server
 
 SLOW = (  # well under the limits on SQL, and long enough to be in flight
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) SELECT count(*) FROM n"
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) "
+    "SELECT count(*) FROM n"
 )
 
 
@@ -53,16 +54,16 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_says_where_it_is_and_what_it_serves(server: ServerProcess, tiny_data: Path) -> None:
+def test_it_announces_its_url_and_data(server: ServerProcess, tiny_data: Path) -> None:
     metadata = ServerMetadata.model_validate_json(httpx.get(server.url + "/metadata").content)
     questions = sum(metadata.questions.values())
     assert (
-        f"SQLEnv serves {server.url} data={tiny_data} databases={metadata.databases} questions={questions} "
-        f"digest={metadata.digest[:12]}\n"
+        f"SQLEnv serves {server.url} data={tiny_data} databases={metadata.databases} "
+        f"questions={questions} digest={metadata.digest[:12]}\n"
     ) in server.log()
 
 
-def test_steps_over_a_socket_with_no_line_a_request(server: ServerProcess) -> None:
+def test_steps_over_a_socket_are_not_logged(server: ServerProcess) -> None:
     with httpx.Client(base_url=server.url) as http:
         episode_id = http.post("/reset", json={"seed": 1}).json()["episode_id"]
         for step in range(3):
@@ -74,14 +75,14 @@ def test_steps_over_a_socket_with_no_line_a_request(server: ServerProcess) -> No
     assert server.log().count("\n") == 1
 
 
-def test_an_oversize_body_gets_its_answer_and_leaves_the_server_well(server: ServerProcess) -> None:
+def test_an_oversize_body_is_answered_and_does_no_harm(server: ServerProcess) -> None:
     for content in (b" " * 5000, b" " * 3_000_000, iter([b" " * 1000] * 9)):
         reply = httpx.post(server.url + "/reset", content=content)
         assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
     assert httpx.get(server.url + "/ready").status_code == 200
 
 
-def test_what_is_not_http_gets_the_one_error_shape(server: ServerProcess) -> None:
+def test_bytes_that_are_not_http_get_the_error_shape(server: ServerProcess) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(b"GARBAGE\r\n\r\n")
         reply = b"".join(iter(lambda: connection.recv(4096), b""))
@@ -90,7 +91,7 @@ def test_what_is_not_http_gets_the_one_error_shape(server: ServerProcess) -> Non
     assert json.loads(body)["error"]["code"] == "bad_request"
 
 
-def test_hanging_up_in_mid_request_leaves_the_server_well(server: ServerProcess) -> None:
+def test_disconnecting_in_mid_request_does_no_harm(server: ServerProcess) -> None:
     head = b"POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: 1000\r\n\r\n{"
     for _ in range(3):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -125,7 +126,7 @@ def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, 
         assert "Traceback" not in server.log()
 
 
-def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
+def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
     with running_server(tiny_data, drain_s=30) as server, httpx.Client(base_url=server.url) as http:
         http.post("/reset", json={"episode_id": "e"})
         server.send_signal(signal.SIGTERM)
@@ -142,9 +143,7 @@ def test_draining_serves_on_but_is_not_ready(tiny_data: Path) -> None:
         assert time.monotonic() - began < 15
 
 
-def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(
-    tiny_data: Path,
-) -> None:
+def test_closing_finishes_requests_in_flight_and_refuses_others(tiny_data: Path) -> None:
     # over the limit on VM steps, which is a reply like any other
     longer = SLOW.replace("1500000", "9000000")
     with (
@@ -179,7 +178,7 @@ def test_while_it_closes_it_finishes_what_is_in_flight_and_refuses_the_rest(
         assert server.wait(30) == 0, server.log()
 
 
-def test_log_lines_are_json_where_that_is_asked_for(tiny_data: Path) -> None:
+def test_json_log(tiny_data: Path) -> None:
     with running_server(tiny_data, "--workers", "1", log_format="json") as server:
         body = {"episode_id": "one", "seed": 1, "actions": ["QUERY: SELECT 1"]}
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
@@ -210,7 +209,7 @@ def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
             time.sleep(0.05)
 
 
-def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
+def test_a_lost_sql_worker_is_replaced(tiny_data: Path) -> None:
     with (
         running_server(tiny_data, "--workers", "1") as server,
         httpx.Client(base_url=server.url, timeout=30) as http,
@@ -223,7 +222,6 @@ def test_a_lost_sql_worker_is_replaced_unnoticed(tiny_data: Path) -> None:
 
 
 # -- starts that fail: one clear line, no traceback
-# --------------------------------------------------------------
 
 
 def assert_fails(result: "subprocess.CompletedProcess[str]", *named: str) -> None:
@@ -241,7 +239,7 @@ def test_a_missing_data_directory(tmp_path: Path) -> None:
     )
 
 
-def test_a_questions_file_that_is_none(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_malformed_questions_file(tiny_data: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_data, tmp_path / "data")
     path = questions_path(tmp_path / "data", "train")
     path.write_text('[{"question_id": "x"}]')
@@ -263,7 +261,7 @@ def test_a_port_in_use(server: ServerProcess, tiny_data: Path) -> None:
     )
 
 
-def test_a_host_that_is_none(tiny_data: Path) -> None:
+def test_an_unknown_host(tiny_data: Path) -> None:
     assert_fails(
         run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"),
         "no.such.host.invalid",

@@ -19,14 +19,14 @@ def test_the_table_lists_every_setting(name: str) -> None:
     assert f"SQLENV_{name.upper()} " in settings_table()
 
 
-def test_numbers_with_a_unit_say_it_in_their_name() -> None:
+def test_names_end_in_their_units() -> None:
     for name, field in Settings.model_fields.items():
         words = (field.description or "").split()
         assert name.endswith("_s") == (words[0] == "Seconds"), name
         assert name.endswith("_bytes") == (words[0] == "Bytes"), name
 
 
-def test_the_environment_sets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLENV_CAPACITY", "5")
     monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")
     assert (Settings().capacity, Settings().data_dir) == (5, Path("/some/where"))
@@ -42,6 +42,6 @@ def test_defaults_of_the_specification() -> None:
 @pytest.mark.parametrize(
     "bad", [{"capacity": 0}, {"port": 70_000}, {"lease_s": 0}, {"step_budget": 0}, {"no": 1}]
 )
-def test_nonsense_is_refused(bad: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Settings(**bad)

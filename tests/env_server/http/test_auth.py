@@ -1,4 +1,4 @@
-"""Who may ask what, with each of the keys set or not."""
+"""Authorization, with each of the keys set or not."""
 
 import hmac
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def serving(data_dir: Path, **given: str | None) -> AsyncIterator[httpx.As
 
 
 async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
-    """The paths that are answered otherwise than with 401."""
+    """The paths whose reply is not 401."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     found = set()
     for path in [*PROBES, *AGENTS, *OPERATORS]:
@@ -94,9 +94,7 @@ async def test_what_each_key_opens(
         "Bearer é",
     ],
 )
-async def test_what_is_not_the_key_opens_nothing_and_is_not_repeated(
-    tiny_data: Path, header: str
-) -> None:
+async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path, header: str) -> None:
     async with serving(tiny_data, api_key=AGENT, operator_key=OPERATOR) as http:
         reply = await http.post("/reset", headers={"Authorization": header.encode()}, json={})
         assert reply.status_code == 401
@@ -104,7 +102,7 @@ async def test_what_is_not_the_key_opens_nothing_and_is_not_repeated(
         assert "SQLENV_API_KEY" in reply.json()["error"]["message"]
 
 
-async def test_the_schemes_letters_may_be_of_any_case(tiny_data: Path) -> None:
+async def test_the_scheme_is_case_insensitive(tiny_data: Path) -> None:
     async with serving(tiny_data, api_key=AGENT) as http:
         assert (
             await http.post("/reset", headers={"Authorization": f"bearer  {AGENT}"})
@@ -156,7 +154,6 @@ async def test_a_body_is_not_read_before_the_key_is_right(tiny_data: Path) -> No
 
 
 # -- the client
-# ---------------------------------------------------------------------------------------------------
 
 
 async def test_the_client_sends_its_key(tiny_data: Path) -> None:
@@ -169,7 +166,7 @@ async def test_the_client_sends_its_key(tiny_data: Path) -> None:
             await client.reset(seed=1)
 
 
-async def test_one_variable_serves_both_sides(
+async def test_client_and_server_read_the_same_variable(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SQLENV_API_KEY", AGENT)
@@ -182,7 +179,7 @@ async def test_one_variable_serves_both_sides(
             await client.reset(seed=1)
 
 
-def test_a_key_that_no_header_carries_is_refused_without_being_shown(
+def test_a_key_that_headers_cannot_carry_is_refused_and_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SQLENV_API_KEY", raising=False)
@@ -193,7 +190,6 @@ def test_a_key_that_no_header_carries_is_refused_without_being_shown(
 
 
 # -- settings
-# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,6 +214,6 @@ def test_a_bad_key_is_refused_at_the_start_and_not_shown(
     assert "SECRET" not in result.output
 
 
-def test_an_empty_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_key_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLENV_API_KEY", "")
     assert Settings().api_key is None

@@ -1,4 +1,4 @@
-"""What people see of an answer and no agent does: the standards side by side, answers as SQL apart."""
+"""Operators see verdicts by every standard, agents see none; SQL answers are counted separately."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +35,7 @@ async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 async def play(
     http: httpx.AsyncClient, answer: str, **options: Any
 ) -> tuple[StepResult, EpisodeVerdicts]:
-    """One episode of one answer: its last reply, and what people see of it."""
+    """One episode with one answer: its last reply, and its verdicts."""
     reply = await http.post("/reset", json={"question_id": "zoo-2", **options})
     episode_id = ResetResult.model_validate_json(reply.content).episode_id
     reply = await http.post("/step", json={"episode_id": episode_id, "action": f"ANSWER: {answer}"})
@@ -72,7 +72,7 @@ async def test_an_answer_by_every_standard(
     assert result.info.ledger.correctness == ("strict" in right)
 
 
-async def test_no_agent_sees_a_verdict(http: httpx.AsyncClient) -> None:
+async def test_replies_to_agents_hold_no_verdict(http: httpx.AsyncClient) -> None:
     """Not even of its own: what others than training's standard say is no part of any reply but the
     operator's."""
     reset = await http.post("/reset", json={"question_id": "zoo-2", "episode_id": "e"})
@@ -112,16 +112,16 @@ SQL = "SELECT species, count(*) FROM animals GROUP BY species"
         (f"```sql\n{SQL} ORDER BY 2 DESC;\n```", "strict spider bird"),
         (f"Answer: {SQL}", "strict spider bird"),
         ("SELECT count(*), species FROM animals GROUP BY species", "spider"),
-        ("SELECT a.species, b.n FROM animals a JOIN (SELECT species, count(*) AS n FROM animals GROUP BY 1) b "
-         "USING (species)", "bird"),
+        ("SELECT a.species, b.n FROM animals a JOIN (SELECT species, count(*) AS n FROM animals "
+         "GROUP BY 1) b USING (species)", "bird"),
         # a guess
         ("SELECT 'elephant', 1 UNION SELECT 'lion', 2 UNION SELECT 'penguin', 2", "spider bird"),
         ("SELECT species FROM animals", ""),
         (RIGHT, ""),
         ("SELECT nonsense FROM animals", ""),
         ("DROP TABLE animals", ""),
-        ("SELECT x.* FROM animals a CROSS JOIN animals b CROSS JOIN animals c CROSS JOIN animals d CROSS JOIN "
-         f"({SQL}) x", ""),  # more rows than are compared
+        ("SELECT x.* FROM animals a CROSS JOIN animals b CROSS JOIN animals c CROSS JOIN animals d "
+         f"CROSS JOIN ({SQL}) x", ""),  # more rows than are compared
     ],
 )  # fmt: skip
 async def test_an_answer_as_sql(http: httpx.AsyncClient, answer: str, right: str) -> None:
@@ -131,16 +131,20 @@ async def test_an_answer_as_sql(http: httpx.AsyncClient, answer: str, right: str
     assert result.info.outcome == (Outcome.CORRECT if "strict" in right else Outcome.WRONG)
 
 
-async def test_sql_is_an_answer_only_where_it_was_asked_for(http: httpx.AsyncClient) -> None:
+async def test_sql_answers_need_the_sql_form(http: httpx.AsyncClient) -> None:
     result, seen = await play(http, SQL)
     assert result.info.outcome == Outcome.WRONG
     assert seen.verdicts == {"strict": False, "spider": False, "bird": False}
 
 
-async def test_answers_as_sql_are_counted_apart(http: httpx.AsyncClient) -> None:
+async def test_sql_answers_are_counted_separately(http: httpx.AsyncClient) -> None:
     for answer, options in [
-        (RIGHT, {}), (TURNED, {}), ("?", {}), (SQL, {"answer_form": "sql"}), ("?", {"answer_form": "sql"}),
-    ]:  # fmt: skip
+        (RIGHT, {}),
+        (TURNED, {}),
+        ("?", {}),
+        (SQL, {"answer_form": "sql"}),
+        ("?", {"answer_form": "sql"}),
+    ]:
         await play(http, answer, **options)
     totals = VerdictTotals.model_validate_json((await http.get("/operator/verdicts")).content)
     assert totals.training_standard == "strict"

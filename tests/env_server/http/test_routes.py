@@ -1,5 +1,4 @@
-"""The wire, spoken to the real application in process. `test_server_process.py` speaks to it over a
-socket."""
+"""The wire of the real application, in process; `test_server_process.py` tests it over a socket."""
 
 import asyncio
 import json
@@ -39,7 +38,7 @@ async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
 
 @pytest.fixture
 async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """Starts with no episode held."""
+    """An application without episodes."""
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://env"
     ) as client:
@@ -58,7 +57,7 @@ async def episode(http: httpx.AsyncClient, question: Question) -> str:
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
-    """The error of a reply, which must have the one shape."""
+    """The error of a reply, which must have the error shape."""
     assert response.headers["content-type"] == "application/json"
     body = response.json()
     assert list(body) == ["error"]
@@ -70,7 +69,6 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 
 
 # -- episodes
-# -------------------------------------------------------------------------------------------------
 
 
 async def test_an_episode_from_reset_to_close(http: httpx.AsyncClient, question: Question) -> None:
@@ -147,7 +145,6 @@ async def test_an_empty_body_resets_to_some_question(http: httpx.AsyncClient) ->
 
 
 # -- what is wrong with a request
-# ---------------------------------------------------------------------------------
 
 BAD_ACTIONS = [
     "DROP TABLE x",
@@ -275,7 +272,7 @@ async def test_conflict_behind_and_digest(http: httpx.AsyncClient, episode: str)
     assert (reply.status_code, error_of(reply)["code"]) == (409, "digest_mismatch")
 
 
-async def test_an_oversize_body_is_413_told_or_not(http: httpx.AsyncClient) -> None:
+async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.AsyncClient) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(40):
             yield b" " * 1000
@@ -299,7 +296,7 @@ async def test_capacity_is_429_with_retry_after(http: httpx.AsyncClient) -> None
     assert int(reply.headers["retry-after"]) == error["retry_after_s"] >= 1
 
 
-async def test_what_nobody_foresaw_is_a_logged_500(
+async def test_an_unexpected_exception_is_a_logged_500(
     http: httpx.AsyncClient,
     app: FastAPI,
     monkeypatch: pytest.MonkeyPatch,
@@ -337,10 +334,9 @@ async def test_broken_data_is_the_servers_fault_and_logged(
 
 
 # -- batches
-# ------------------------------------------------------------------------------------------------------
 
 
-async def test_batches_answer_as_singles_do_in_order(
+async def test_batches_reply_like_single_requests_in_order(
     http: httpx.AsyncClient, question: Question
 ) -> None:
     resets = [{"episode_id": name, "question_id": question.question_id} for name in "ab"]
@@ -421,7 +417,6 @@ async def test_many_clients_at_once_get_their_own_replies(
 
 
 # -- the server itself
-# ----------------------------------------------------------------------------------------------
 
 
 async def test_health_ready_metadata_schema(

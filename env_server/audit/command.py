@@ -100,8 +100,8 @@ def rescore(
     columns = ("episodes", "correct", "gained", "lost", "mean reward", "rewards changed")
     table = _table(title, *columns)
     for (phase, mode), tally in rescored.tallies.items():
-        old, new = tally.as_json()["mean_reward"]
-        correct = f"{tally.old_correct:,} -> {tally.new_correct:,}"
+        old, new = (total / tally.episodes for total in tally.rewards)
+        correct = " -> ".join(f"{count:,}" for count in tally.correct)
         counts = (tally.episodes, tally.gained, tally.lost, tally.rewards_changed)
         episodes, gained, lost, changed = (f"{count:,}" for count in counts)
         mean = f"{old:.4f} -> {new:.4f}"

@@ -60,33 +60,28 @@ class Tally:
     """Sums over the episodes of one phase and mode, except those lost to infrastructure."""
 
     episodes: int = 0
-    old_correct: int = 0
-    new_correct: int = 0
+    correct: tuple[int, int] = (0, 0)  # old, new
+    rewards: tuple[float, float] = (0.0, 0.0)  # old, new
     gained: int = 0
     lost: int = 0
-    old_reward: float = 0.0
-    new_reward: float = 0.0
     rewards_changed: int = 0
 
     def add(self, change: Change) -> None:
         self.episodes += 1
-        self.old_correct += change.was_correct
-        self.new_correct += change.is_correct
+        old, new = self.correct
+        self.correct = (old + change.was_correct, new + change.is_correct)
+        self.rewards = (self.rewards[0] + change.old_reward, self.rewards[1] + change.new_reward)
         self.gained += change.is_correct and not change.was_correct
         self.lost += change.was_correct and not change.is_correct
-        self.old_reward += change.old_reward
-        self.new_reward += change.new_reward
         self.rewards_changed += change.old_reward != change.new_reward
 
     def as_json(self) -> dict[str, Any]:
         return {
             "episodes": self.episodes,
-            "correct": [self.old_correct, self.new_correct],
+            "correct": list(self.correct),
             "gained": self.gained,
             "lost": self.lost,
-            "mean_reward": [
-                round(total / self.episodes, 6) for total in (self.old_reward, self.new_reward)
-            ],
+            "mean_reward": [round(total / self.episodes, 6) for total in self.rewards],
             "rewards_changed": self.rewards_changed,
         }
 

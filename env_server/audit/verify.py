@@ -10,7 +10,7 @@ how an invalid text became an action (only that this action was sent to the envi
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,8 +118,11 @@ async def verify_run(
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
+    budget, waiting = run.settings.config.step_budget, iter(lines)
+    played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
-        async for number, episode, replies in _replayed(run, bank, running, lines):
+        async for replies in replay(bank, running, played):
+            number, episode = next(waiting)
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
@@ -229,17 +232,6 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, EpisodeLi
                 report.problems.append(Problem(run.episodes.name, number, str(error)))
     except OSError as error:
         raise DataError(f"can't read {run.episodes}: {error.strerror}") from error
-
-
-async def _replayed(
-    run: RunFolder, bank: QuestionBank, sql: Sql, lines: Sequence[tuple[int, EpisodeLine]]
-) -> AsyncIterator[tuple[int, EpisodeLine, list[StepResult] | SQLEnvError]]:
-    budget = run.settings.config.step_budget
-    played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
-    waiting = iter(lines)
-    async for replies in replay(bank, sql, played):
-        number, episode = next(waiting)
-        yield number, episode, replies
 
 
 def _count(report: Report, episode: EpisodeLine) -> None:

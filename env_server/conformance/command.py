@@ -1,6 +1,7 @@
 """`python -m env_server conformance`."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from http import HTTPStatus
@@ -142,10 +143,7 @@ def _print_results(results: Sequence[CheckResult], ok: bool) -> None:
     for result in results:
         if result.status == "FAIL":
             print_line(_console, f"FAIL {result.group}: {result.name}\n     {result.detail}")
-    counts = {
-        status: sum(result.status == status for result in results)
-        for status in ("ok", "FAIL", "skip")
-    }
+    counts = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
     line = (
         f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {seconds:.1f} s"

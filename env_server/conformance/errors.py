@@ -9,43 +9,19 @@ from env_server.conformance.wire import Failed, Reply, Wire, brief, expect, fres
 errors = Registry("errors")
 
 INVALID_ACTIONS: list[Any] = [
-    "DROP TABLE x",
-    "",
-    "QUERY:",
-    5,
-    None,
-    ["QUERY", "SELECT 1"],
-    {"action_type": "DROP", "argument": "x"},
-    {"action_type": "QUERY"},
-    {"action_type": "QUERY", "argument": "  "},
-    {"action_type": "QUERY", "argument": "SELECT 1", "more": 1},
-    "QUERY: " + "x" * 20_001,
-]
+    "DROP TABLE x", "", "QUERY:", 5, None, ["QUERY", "SELECT 1"], {"action_type": "QUERY"},
+    {"action_type": "DROP", "argument": "x"}, {"action_type": "QUERY", "argument": "  "},
+    {"action_type": "QUERY", "argument": "SELECT 1", "more": 1}, "QUERY: " + "x" * 20_001,
+]  # fmt: skip
 INVALID_BODIES = [
-    b"{",
-    b"\xff\xfe",
-    b'{"episode_id": "\\ud800"}',
-    b"[]",
-    b"7",
-    b"null",
-    b"[" * 10_000,
+    b"{", b"\xff\xfe", b'{"episode_id": "\\ud800"}', b"[]", b"7", b"null", b"[" * 10_000,
     b'{"no": "such"}',
-]
+]  # fmt: skip
 INVALID_RESETS: list[tuple[str, Any]] = [
-    ("episode_id", "two words"),
-    ("episode_id", "x" * 65),
-    ("episode_id", ".."),
-    ("step_budget", 0),
-    ("step_budget", 10_000),
-    ("difficulty", "extreme"),
-    ("actions", QUERY),
-    ("seed", "abc"),
-]
-UNKNOWN_QUESTIONS = [
-    {"question_id": "no such question"},
-    {"db_id": "no such database"},
-    {"split": "no such split"},
-]
+    ("episode_id", "two words"), ("episode_id", "x" * 65), ("episode_id", ".."), ("step_budget", 0),
+    ("step_budget", 10_000), ("difficulty", "extreme"), ("actions", QUERY), ("seed", "abc"),
+]  # fmt: skip
+UNKNOWN = {"question_id": "no question", "db_id": "no database", "split": "no split"}
 
 
 def check_shape(reply: Reply, request: str) -> None:
@@ -102,17 +78,13 @@ async def _unknown(wire: Wire) -> None:
     ]:
         refused(reply, 404, "unknown_episode", request)
         check_shape(reply, request)
-    for fields in UNKNOWN_QUESTIONS:
-        reply = await wire.post("/reset", fields)
-        refused(reply, 404, "unknown_question", f"a reset with {fields}")
-    for method, path, status in (
-        ("GET", "/nothing", 404),
-        ("GET", "/step", 405),
-        ("GET", "/state", 422),
-    ):
-        reply = await wire.send(method, path)
-        expect(reply.status == status, f"{method} {path} must be {status}, not {reply.status}")
-        check_shape(reply, f"{method} {path}")
+    for field, value in UNKNOWN.items():
+        reply = await wire.post("/reset", {field: value})
+        refused(reply, 404, "unknown_question", f"a reset with {field} {value!r}")
+    for path, status in (("/nothing", 404), ("/step", 405), ("/state", 422)):
+        reply = await wire.send("GET", path)
+        expect(reply.status == status, f"GET {path} must be {status}, not {reply.status}")
+        check_shape(reply, f"GET {path}")
 
 
 @errors("an error neither repeats a long text nor contains a path")

@@ -200,7 +200,7 @@ class SqlConnection:
             raise Refused(f"no statement: {_ONLY_SELECT}")
         if not cursor.is_readonly or cursor.is_explain:
             raise Refused(_ONLY_SELECT)
-        if not self.sql.startswith(sql) or not _only_comments(self.sql[len(sql) :]):
+        if not self.sql.startswith(sql) or not _AFTER_STATEMENT.fullmatch(self.sql[len(sql) :]):
             raise Refused(f"several statements: {_ONLY_SELECT}")
         self.statement = sql
         self.columns = [column[0] for column in cursor.get_description()]
@@ -266,11 +266,6 @@ class SqlConnection:
     def _deny(self, reason: str) -> int:
         self.denied = self.denied or reason
         return apsw.SQLITE_DENY
-
-
-def _only_comments(text: str) -> bool:
-    """Return whether `text` has only white space, semicolons and comments."""
-    return _AFTER_STATEMENT.fullmatch(text) is not None
 
 
 @lru_cache(4096)

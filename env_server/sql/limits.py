@@ -113,18 +113,10 @@ class SqlLimits:
     max_frame_bytes: int = 256 * 1024 * 1024  # of a batch of results; a larger one is corrupt
 
     _NETS = (
-        "open_connections",
-        "max_cpu_s",
-        "kill_after_cpu_s",
-        "kill_after_s",
-        "max_kills",
-        "start_timeout_s",
-        "max_address_space_growth_bytes",
-        "max_open_files",
-        "max_file_bytes",
-        "max_core_bytes",
-        "max_frame_bytes",
-    )
+        "open_connections", "max_cpu_s", "kill_after_cpu_s", "kill_after_s", "max_kills",
+        "start_timeout_s", "max_address_space_growth_bytes", "max_open_files", "max_file_bytes",
+        "max_core_bytes", "max_frame_bytes",
+    )  # fmt: skip
 
     def digest(self) -> str:
         """Return the SHA-256 of the limits that decide a result."""

@@ -3,7 +3,6 @@
 import asyncio
 import zlib
 from collections import Counter
-from types import TracebackType
 
 from env_server.sql.jobs import SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
@@ -36,12 +35,7 @@ class SqlPool:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
@@ -72,9 +66,8 @@ class SqlPool:
             await asyncio.wait_for(self._all_up(), self.limits.start_timeout_s)
         except (OSError, TimeoutError) as error:
             await self.close()
-            raise NotReady(
-                f"no SQL worker started ({error or 'no answer'}); see stderr for the reason"
-            ) from error
+            reason = f"{error or 'no answer'}; see stderr"
+            raise NotReady(f"no SQL worker started: {reason}") from error
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
 
     async def close(self) -> None:
@@ -95,9 +88,8 @@ class SqlPool:
         try:
             job.sql.encode()
         except UnicodeEncodeError:
-            return SqlResult(
-                error="the query holds text that is not Unicode", error_code="sql_error"
-            )
+            error = "the query holds text that is not Unicode"
+            return SqlResult(error=error, error_code="sql_error")
         self.counts["jobs"] += 1
         task = Task(job, asyncio.get_running_loop().create_future())
         self._choose(job.db_path).submit(task)
@@ -118,13 +110,9 @@ class SqlPool:
         if own.up and not own.load:
             return own
         idlest = min(self._workers, key=lambda worker: (not worker.up, worker.load))
-        if (
-            not own.up
-            or own.load - idlest.load > IMBALANCE
-            or (idlest.load < own.load and own.running_s() > SLOW_S)
-        ):
-            return idlest
-        return own
+        busy = own.load - idlest.load > IMBALANCE
+        slow = idlest.load < own.load and own.running_s() > SLOW_S
+        return idlest if not own.up or busy or slow else own
 
     def number(self) -> int:
         """Return the number under which to send the next job."""

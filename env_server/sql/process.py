@@ -137,9 +137,8 @@ class WorkerProcess(asyncio.Protocol):
         number, began, _ = self._read_marker()
         slow = number in self.sent and time.monotonic() - began > SLOW_S
         if slow and (other := self.pool.free_worker(self)) is not None:
-            behind = [
-                task for task in (*self.sent.values(), *self.waiting) if task.number != number
-            ]
+            tasks = (*self.sent.values(), *self.waiting)
+            behind = [task for task in tasks if task.number != number]
             assert self._marker is not None
             REASSIGNED.pack_into(self._marker, REASSIGNED_AT, max(self.sent))
             self.sent = {number: self.sent[number]}

@@ -249,28 +249,14 @@ class AnswerReader:
         return MISSING if moment is None else self._moments.get(moment, MISSING)
 
 
-STANDARDS: Mapping[str, Standard] = MappingProxyType(
-    {
-        standard.name: standard
-        for standard in (
-            Standard(
-                "strict",
-                "columns by position, bag of rows, order where the gold orders",
-                judge_answer,
-                _strict_result,
-            ),
-            Standard(
-                "spider",
-                "columns in any order, bag of rows, 'order by' in the gold",
-                _answer_under(_spider_rows),
-                _result_under(_spider_rows),
-            ),
-            Standard(
-                "bird",
-                "columns by position, set of rows",
-                _answer_under(_bird_rows),
-                _result_under(_bird_rows),
-            ),
-        )
-    }
-)
+def _standards() -> dict[str, Standard]:
+    strict = "columns by position, bag of rows, order where the gold orders"
+    spider = "columns in any order, bag of rows, 'order by' in the gold"
+    bird = "columns by position, set of rows"
+    standards = [Standard("strict", strict, judge_answer, _strict_result)]
+    for name, rule, same in (("spider", spider, _spider_rows), ("bird", bird, _bird_rows)):
+        standards.append(Standard(name, rule, _answer_under(same), _result_under(same)))
+    return {standard.name: standard for standard in standards}
+
+
+STANDARDS: Mapping[str, Standard] = MappingProxyType(_standards())

@@ -40,6 +40,7 @@ from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import Row
 from trainer.rollout.rewards import REWARD_FUNCTIONS
+from trainer.run.charts import Point
 from trainer.run.folder import Run, append_lines, write_json
 from trainer.run.records import EpisodeRecord, Turn
 
@@ -351,11 +352,9 @@ def test_pictures_are_drawn_also_where_measurements_lack() -> None:
 
 
 def test_the_mean_curve_is_over_the_steps_that_all_have() -> None:
-    assert mean_curve([([0, 10, 20], [0.0, 0.2, 0.4]), ([0, 20], [0.2, 0.6])]) == (
-        [0, 20],
-        [0.1, 0.5],
-    )
-    assert mean_curve([]) == ([], [])
+    curves = [[Point(0, 0.0), Point(10, 0.2), Point(20, 0.4)], [Point(0, 0.2), Point(20, 0.6)]]
+    assert mean_curve(curves) == [Point(0, 0.1), Point(20, 0.5)]
+    assert mean_curve([]) == []
 
 
 def test_the_seeds_page_has_gains_and_times() -> None:

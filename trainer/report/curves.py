@@ -1,21 +1,27 @@
 """The charts of a run, from the rows of metrics.jsonl and the evaluations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from shared.run_stats import MODES, Mode, Rate
+from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.ledger import LAYERS
-from trainer.report.run_reader import LoadedRun, Row
+from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
-from trainer.run.charts import Baseline, Chart, Point, Series, percent
-from trainer.run.plots import SMOOTHING_STEPS, running_mean, series
+from trainer.run.charts import Chart, Point, Series, percent
+from trainer.run.plots import (
+    COLOURS,
+    EPISODES,
+    MEAN,
+    SMOOTHED,
+    logged_and_mean,
+    points,
+    reward_chart,
+    series,
+    smoothed,
+    success_chart,
+)
 
-COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
-MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
-SMOOTHED = f"Thick: {MEAN}; faint: as logged."
-EPISODES = "training episodes"
 TIME_PARTS = (
     ("generate_s", "generation", "blue"),
     ("env_wait_s", "waiting for the environment", "orange"),
@@ -34,8 +40,8 @@ GROUP_KINDS: tuple[tuple[str, str, Condition], ...] = (
 def curves(run: LoadedRun) -> list[Chart]:
     """Return the run's charts in the page's order; one without values is empty, and says why."""
     charts = [
-        success(run),
-        reward(run),
+        success_chart(run.metrics, run.summaries, run.last_step, run.curve_rates),
+        reward_chart(run.metrics, run.summaries),
         reward_layers(run),
         _logged(run, "loss", "Policy loss", "loss", "policy gradient loss"),
         _logged(run, "entropy", "Entropy, nats per token", "entropy", "entropy", floor=0.0),
@@ -56,106 +62,11 @@ def curves(run: LoadedRun) -> list[Chart]:
     ]
 
 
-def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
-    return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
-
-
-def smoothed(values: Sequence[Point]) -> list[Point]:
-    means = running_mean([point.y for point in values])
-    return [Point(point.x, mean) for point, mean in zip(values, means, strict=True)]
-
-
-def _pair(
-    rows: Sequence[Row], key: str, label: str, colour: str, scale: float = 1.0
-) -> list[Series]:
-    """Return a curve as logged, faint, and its running mean."""
-    values = points(rows, key, scale)
-    if not values:
-        return []
-    logged = Series(f"{label}, as logged", values, colour, "faint")
-    return [logged, Series(label, smoothed(values), colour)]
-
-
 def _logged(
     run: LoadedRun, key: str, title: str, name: str, label: str, *, floor: float | None = None
 ) -> Chart:
-    lines = _pair(run.metrics, name, label, "blue")
+    lines = logged_and_mean(run.metrics, name, label, "blue")
     return Chart(key, title, lines, bounds=(floor, None), note=SMOOTHED)
-
-
-def _whole_evaluations(run: LoadedRun) -> list[tuple[Mode, list[tuple[int, Mapping[str, Any]]]]]:
-    """Return (mode, [(step, summary)]) of the evaluations before and after training."""
-    steps = {"before": 0, "after": run.last_step}
-    return [
-        (mode, [(step, _summary(run, phase, mode)) for phase, step in steps.items()])
-        for mode in MODES
-    ]
-
-
-def _summary(run: LoadedRun, phase: str, mode: str) -> Mapping[str, Any]:
-    return run.summaries.get(phase, {}).get(mode, {})
-
-
-def rate_of(
-    run: LoadedRun, phase: str, mode: str, split: str = "overall"
-) -> Mapping[str, Any] | None:
-    """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
-    rate = _summary(run, phase, mode).get(split)
-    return rate if rate and rate.get("rate") is not None else None
-
-
-def _baselines(run: LoadedRun, value: Callable[[str, str], float | None]) -> list[Baseline]:
-    """Return lines for the untrained model and random actions; `value` takes phase and mode."""
-    lines = [
-        (f"untrained model, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
-    ] + [("random actions", value("random", "sampled"), COLOURS["random"])]
-    return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
-
-
-def success(run: LoadedRun) -> Chart:
-    """Success on training episodes, the eval curve's questions and, as diamonds, the eval set."""
-    lines = _pair(run.metrics, "success", EPISODES, COLOURS["train"])
-    size = max((row["eval_n"] for row in run.metrics if row.get("eval_n")), default="?")
-    for mode in MODES:
-        if values := _curve_points(run, mode):
-            label = f"{size} eval questions, {mode}"
-            lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
-    for mode, summaries in _whole_evaluations(run):
-        rates = [(step, one.get("overall", {})) for step, one in summaries]
-        rates = [(step, rate) for step, rate in rates if rate.get("rate") is not None]
-        if rates:
-            marks = [Point(step, rate["rate"], *rate["ci95"]) for step, rate in rates]
-            label = f"whole eval set, {mode} (n={rates[0][1]['n']})"
-            lines.append(Series(label, marks, COLOURS[mode], "diamonds"))
-    return Chart(
-        "success",
-        "Success: share of correct answers",
-        lines,
-        _baselines(run, lambda phase, mode: (rate_of(run, phase, mode) or {}).get("rate")),
-        bounds=(0.0, 1.0),
-        form=percent,
-        note=f"{SMOOTHED} Areas and whiskers are 95 % Wilson intervals.",
-    )
-
-
-def _curve_points(run: LoadedRun, mode: str) -> list[Point]:
-    """Return the eval curve's points with intervals, from the episodes or else the logged rate."""
-    found = []
-    for row in run.metrics:
-        rate, n, step = row.get(f"eval_{mode}_success"), row.get("eval_n"), row["step"]
-        if rate is not None and n:
-            counted = run.curve_rates.get((step, mode)) or Rate(round(rate * n), n)
-            found.append(Point(step, rate, *counted.ci95))
-    return sorted(found, key=lambda point: point.x)
-
-
-def reward(run: LoadedRun) -> Chart:
-    lines = _pair(run.metrics, "reward", EPISODES, COLOURS["train"])
-    for mode in MODES:
-        if values := points(run.metrics, f"eval_{mode}_reward"):
-            lines.append(Series(f"eval questions, {mode}", values, COLOURS[mode], "dashed"))
-    baselines = _baselines(run, lambda phase, mode: _summary(run, phase, mode).get("mean_reward"))
-    return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
 
 
 def reward_layers(run: LoadedRun) -> Chart:
@@ -164,7 +75,7 @@ def reward_layers(run: LoadedRun) -> Chart:
     colours = ("blue", "orange", "green")
     for name, weight, colour in zip(LAYERS, REWARD_WEIGHTS, colours, strict=True):
         label = name if weight == 1 else f"{weight:g} × {name}"
-        lines += _pair(run.metrics, f"rewards/reward_{name}/mean", label, colour, weight)
+        lines += logged_and_mean(run.metrics, f"rewards/reward_{name}/mean", label, colour, weight)
     return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
 
 
@@ -205,10 +116,14 @@ def lengths(run: LoadedRun) -> Chart:
 
 
 def actions(run: LoadedRun) -> Chart:
-    lines = _pair(run.metrics, "steps_per_episode", EPISODES, COLOURS["train"])
-    for mode, summaries in _whole_evaluations(run):
-        means = [(step, one.get("mean_steps")) for step, one in summaries]
-        if marks := [Point(step, mean) for step, mean in means if mean is not None]:
+    lines = logged_and_mean(run.metrics, "steps_per_episode", EPISODES, COLOURS["train"])
+    for mode in MODES:
+        marks = [
+            Point(step, mean)
+            for phase, step in (("before", 0), ("after", run.last_step))
+            if (mean := run.summaries.get(phase, {}).get(mode, {}).get("mean_steps")) is not None
+        ]
+        if marks:
             lines.append(Series(f"whole eval set, {mode}", marks, COLOURS[mode], "diamonds"))
     return Chart("steps", "Actions per episode", lines, bounds=(0.0, None), note=SMOOTHED)
 

@@ -7,10 +7,10 @@ from typing import Any
 from shared.errors import SQLEnvError
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.report.curves import rate_of
 from trainer.report.formats import plain
 from trainer.report.ledger import LAYERS, MeanLedger, mean_ledger
 from trainer.report.run_reader import LoadedRun
+from trainer.run.plots import rate_of
 
 TOTAL = "reward"  # the sum of the layers
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -42,7 +42,9 @@ def headlines(run: LoadedRun) -> list[dict[str, Any]]:
     cards = []
     for split, where in (("unseen", "unseen databases"), ("overall", "all eval questions")):
         for mode in MODES:
-            before, after = (rate_of(run, phase, mode, split) for phase in ("before", "after"))
+            before, after = (
+                rate_of(run.summaries, phase, mode, split) for phase in ("before", "after")
+            )
             if after or before:
                 title = f"Success, {mode}, {where}"
                 card = {"before": before, "after": after, "change": change(before, after)}

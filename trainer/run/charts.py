@@ -161,10 +161,10 @@ def _plot_columns(axes: Axes, parts: Sequence[Series]) -> None:
             tops[x] += y
 
 
-def png(charts: Sequence[Chart], title: str) -> bytes:
+def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
     """Draw the charts side by side as a PNG, each with its title above and its legend below."""
     width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(charts), height), dpi=90, layout="constrained")
+    figure = Figure(figsize=(width * len(charts), height), dpi=dpi, layout="constrained")
     figure.suptitle(title, fontsize=11)
     for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
         plot(axes, chart)
@@ -173,9 +173,9 @@ def png(charts: Sequence[Chart], title: str) -> bytes:
         axes.xaxis.label.set_fontsize(9)
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
-        if axes.get_legend_handles_labels()[0]:
+        if labels := axes.get_legend_handles_labels()[0]:
             where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
-            axes.legend(**where, fontsize=7.5, frameon=False)
+            axes.legend(**where, ncols=1 + (len(labels) > 5), fontsize=7.5, frameon=False)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

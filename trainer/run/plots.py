@@ -1,34 +1,33 @@
-"""The learning curve as a PNG, drawn from rows of metrics.jsonl without a display."""
+"""Success and reward over the training steps: the curves of learning_curve.png and the report."""
 
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from shared.run_files import TimedMeasurement
+from shared.run_stats import MODES, Rate
+from trainer.run.charts import Baseline, Chart, Point, Series, percent, png
 
-TRAIN, GREEDY, SAMPLED, RANDOM = "#1f77b4", "#d62728", "#2ca02c", "#7f7f7f"
-COLOURS = {"greedy": GREEDY, "sampled": SAMPLED}
+COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
 SMOOTHING_STEPS = 9  # window of the running mean
+MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
+SMOOTHED = f"Thick: {MEAN}; faint: as logged."
+EPISODES = "training episodes"
 
-Row = Mapping[str, Any]
-Measured = Mapping[str, TimedMeasurement]  # by mode, as in summary.json
+Row = Mapping[str, Any]  # of metrics.jsonl
+Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
+Measured = Mapping[str, TimedMeasurement]  # by mode
 
 
 def series(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
     """Return the steps and finite values of `key`; the last row of a step wins."""
-    points = {
+    values = {
         float(row["step"]): float(row[key])
         for row in rows
         if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]) and "step" in row
     }
-    steps = sorted(points)
-    return steps, [points[step] for step in steps]
+    steps = sorted(values)
+    return steps, [values[step] for step in steps]
 
 
 def running_mean(values: Sequence[float], window: int = SMOOTHING_STEPS) -> list[float]:
@@ -41,82 +40,104 @@ def running_mean(values: Sequence[float], window: int = SMOOTHING_STEPS) -> list
     return means
 
 
-def new_figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
+    return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
 
 
-def png(figure: Figure) -> bytes:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png")
-    return picture.getvalue()
+def smoothed(values: Sequence[Point]) -> list[Point]:
+    means = running_mean([point.y for point in values])
+    return [Point(point.x, mean) for point, mean in zip(values, means, strict=True)]
 
 
-def _training_curve(axes: Axes, rows: Sequence[Row], key: str) -> None:
-    steps, values = series(rows, key)
-    if steps:
-        axes.plot(steps, values, color=TRAIN, alpha=0.3, linewidth=1, marker=".", markersize=3)
-        label = "train episodes, sampled (running mean)"
-        axes.plot(steps, running_mean(values), color=TRAIN, linewidth=2, label=label)
+def logged_and_mean(
+    rows: Sequence[Row], key: str, label: str, colour: str, scale: float = 1.0
+) -> list[Series]:
+    """Return a curve as logged, faint, and its running mean."""
+    values = points(rows, key, scale)
+    if not values:
+        return []
+    logged = Series(f"{label}, as logged", values, colour, "faint")
+    return [logged, Series(label, smoothed(values), colour)]
 
 
-def _eval_curves(axes: Axes, rows: Sequence[Row], value: str) -> None:
-    """Draw the eval curve of each mode; `value` is success or reward."""
-    n = next((row["eval_n"] for row in reversed(rows) if "eval_n" in row), "?")
-    for mode, colour in COLOURS.items():
-        steps, values = series(rows, f"eval_{mode}_{value}")
-        if steps:
-            style: dict[str, Any] = {
-                "linewidth": 1.2,
-                "marker": "o",
-                "markersize": 4,
-                "linestyle": "--",
-            }
-            axes.plot(steps, values, color=colour, label=f"eval subset (n={n}), {mode}", **style)
+def success_chart(
+    rows: Sequence[Row],
+    summaries: Summaries,
+    last_step: int,
+    curve_rates: Mapping[tuple[int, str], Rate] | None = None,
+) -> Chart:
+    """Success on training episodes, the eval curve's questions and, as diamonds, the eval set.
+
+    `curve_rates` are the rates of the eval curve by step and mode, as far as known; the logged ones
+    are used for the others. `after` is drawn at `last_step`.
+    """
+    lines = logged_and_mean(rows, "success", EPISODES, COLOURS["train"])
+    size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
+    for mode in MODES:
+        if values := _curve_points(rows, mode, curve_rates or {}):
+            label = f"{size} eval questions, {mode}"
+            lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
+    for mode in MODES:
+        rates = [
+            (step, rate)
+            for phase, step in (("before", 0), ("after", last_step))
+            if (rate := rate_of(summaries, phase, mode)) is not None
+        ]
+        if rates:
+            marks = [Point(step, rate["rate"], *rate["ci95"]) for step, rate in rates]
+            label = f"whole eval set, {mode} (n={rates[0][1]['n']})"
+            lines.append(Series(label, marks, COLOURS[mode], "diamonds"))
+    return Chart(
+        "success",
+        "Success: share of correct answers",
+        lines,
+        _baselines(lambda phase, mode: (rate_of(summaries, phase, mode) or {}).get("rate")),
+        bounds=(0.0, 1.0),
+        form=percent,
+        note=f"{SMOOTHED} Areas and whiskers are 95 % Wilson intervals.",
+    )
 
 
-def _whole_evals(axes: Axes, points: Sequence[tuple[float, Measured]], last: float) -> None:
-    """Draw a diamond with its interval for each (step, evaluation of the whole set)."""
-    shift = 0.005 * max(1.0, last)  # so that the modes do not hide each other
-    for (mode, colour), offset in zip(COLOURS.items(), (-shift, shift), strict=True):
-        label: str | None = f"whole eval set, {mode}"
-        for step, modes in points:
-            rate = modes[mode]["overall"] if mode in modes else None
-            if rate is not None and rate["rate"] is not None:
-                value, (low, high), at = rate["rate"], rate["ci95"], [step + offset]
-                style: dict[str, Any] = {"capsize": 4, "fmt": "none", "zorder": 4}
-                error = [[value - low], [high - value]]
-                axes.errorbar(at, [value], error, color=colour, **style)
-                with_n = label and f"{label} (n={rate['n']}, 95 % interval)"
-                _diamond(axes, step + offset, value, colour, with_n)
-                label = None
+def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
+    lines = logged_and_mean(rows, "reward", EPISODES, COLOURS["train"])
+    for mode in MODES:
+        if values := points(rows, f"eval_{mode}_reward"):
+            lines.append(Series(f"eval questions, {mode}", values, COLOURS[mode], "dashed"))
+    baselines = _baselines(lambda phase, mode: _of(summaries, phase, mode).get("mean_reward"))
+    return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
 
 
-def _whole_rewards(axes: Axes, points: Sequence[tuple[float, Measured]]) -> None:
-    for mode, colour in COLOURS.items():
-        label: str | None = f"whole eval set, {mode}"
-        for step, modes in points:
-            reward = modes[mode].get("mean_reward") if mode in modes else None
-            if reward is not None:
-                _diamond(axes, step, reward, colour, label)
-                label = None
+def rate_of(
+    summaries: Summaries, phase: str, mode: str, part: str = "overall"
+) -> Mapping[str, Any] | None:
+    """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
+    rate = _of(summaries, phase, mode).get(part)
+    return rate if rate and rate.get("rate") is not None else None
 
 
-def _diamond(axes: Axes, x: float, y: float, colour: str, label: str | None) -> None:
-    style: dict[str, Any] = {
-        "marker": "D",
-        "markersize": 7,
-        "markeredgecolor": "black",
-        "linestyle": "",
-    }
-    axes.plot([x], [y], color=colour, label=label, zorder=5, **style)
+def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:
+    return summaries.get(phase, {}).get(mode, {})
 
 
-def _baseline(axes: Axes, value: float | None, form: str) -> None:
-    if value is not None:
-        label = f"random actions ({value:{form}})"
-        axes.axhline(value, color=RANDOM, linestyle=":", label=label)
+def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
+    """Return lines for the untrained model and random actions; `value` takes phase and mode."""
+    lines = [
+        (f"untrained model, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
+    ] + [("random actions", value("random", "sampled"), COLOURS["random"])]
+    return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
+
+
+def _curve_points(
+    rows: Sequence[Row], mode: str, rates: Mapping[tuple[int, str], Rate]
+) -> list[Point]:
+    """Return the eval curve's points with intervals, from the episodes or else the logged rate."""
+    found = []
+    for row in rows:
+        rate, n, step = row.get(f"eval_{mode}_success"), row.get("eval_n"), row["step"]
+        if rate is not None and n:
+            counted = rates.get((step, mode)) or Rate(round(rate * n), n)
+            found.append(Point(step, rate, *counted.ci95))
+    return sorted(found, key=lambda point: point.x)
 
 
 def learning_curve(
@@ -128,38 +149,12 @@ def learning_curve(
     after: Measured | None = None,
     steps: int = 0,
 ) -> bytes:
-    """Return a PNG of two panels over the training steps: success and reward.
+    """Return a PNG of two charts over the training steps: success and reward.
 
     `rows` are those of metrics.jsonl. `random`, `before` and `after` are evaluations of the whole
     set, in the form of summary.json; any may be missing while the run is under way. `steps` is the
     last step, where `after` is drawn.
     """
-    figure = new_figure(10, 8)
-    top, bottom = figure.subplots(2, 1, sharex=True)
-    figure.suptitle(title)
-    whole = [(0.0, before or {}), (float(steps), after or {})]
-    chance = (random or {}).get("sampled")
-
-    _training_curve(top, rows, "success")
-    _eval_curves(top, rows, "success")
-    _whole_evals(top, whole, steps)
-    _baseline(top, chance["overall"]["rate"] if chance else None, ".1%")
-    top.set_ylim(-0.03, 1.03)
-    top.set_ylabel("success: share of correct answers")
-
-    _training_curve(bottom, rows, "reward")
-    _eval_curves(bottom, rows, "reward")
-    _whole_rewards(bottom, whole)
-    _baseline(bottom, chance.get("mean_reward") if chance else None, ".2f")
-    bottom.set_ylabel("reward per episode")
-    bottom.set_xlabel("GRPO step")
-    bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-    for axes in (top, bottom):
-        axes.grid(alpha=0.25)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
-        else:
-            place: dict[str, Any] = {"transform": axes.transAxes, "ha": "center"}
-            axes.text(0.5, 0.5, "nothing logged yet", color=RANDOM, **place)
-    return png(figure)
+    summaries = {"random": random or {}, "before": before or {}, "after": after or {}}
+    charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
+    return png(charts, title, dpi=120)

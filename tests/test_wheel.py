@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_imports import OURS, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_generations": 2}
 
 

@@ -26,11 +26,12 @@ MIN_PYTHON = (3, 11)
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"  # only in a checkout
 SERVER_MODULES = ("env_server", "fastapi", "uvicorn", "apsw", "pydantic_settings")
 OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
-INSTALL = (
-    "make install   (or: pip install -c constraints.txt -e '.[dev]')"
-    if PYPROJECT.is_file()
-    else "pip install 'sqlenv[server,trainer]'"
-)
+if PYPROJECT.is_file():
+    INSTALL = "make install   (or: pip install -c constraints.txt -e '.[dev]')"
+    EXTRAS = ["", "server", "trainer", "dev"]
+else:
+    INSTALL = "pip install 'sqlenv[server,trainer]'"
+    EXTRAS = ["", "server", "trainer"]
 
 
 class Status(StrEnum):
@@ -90,7 +91,7 @@ def check_python() -> Iterator[Diagnosis]:
 def check_packages() -> Iterator[Diagnosis]:
     """Check every package, one line each; those for development only where one is missing."""
     for extra, requirement in requirements():
-        if extra not in ("", "server", "trainer", "dev"):
+        if extra not in EXTRAS:
             continue
         package = requirement.name
         try:

@@ -263,7 +263,7 @@ class AsyncClient:
         """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
         first: ServerMetadata | None = None
         with self._waiting:
-            for replica in await self._open_replicas():
+            for replica in await self._fleet.open():
                 metadata = await replica.metadata()
                 first = first or metadata
                 if metadata.digest != first.digest:
@@ -278,7 +278,7 @@ class AsyncClient:
     async def health(self) -> dict[str, str]:
         """Return URL -> the status that each server reports, asked once and without retries."""
         found = {}
-        for replica in await self._open_replicas():
+        for replica in await self._fleet.open():
             body = await replica.request_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
             found[replica.url] = str(body.get("status", "")) if isinstance(body, dict) else ""
         return found
@@ -288,12 +288,8 @@ class AsyncClient:
         time."""
         deadline = perf_counter() + timeout_s
         with self._waiting:
-            for replica in await self._open_replicas():
+            for replica in await self._fleet.open():
                 await _until_ready(replica, deadline, timeout_s)
-
-    async def _open_replicas(self) -> list[Replica]:
-        await self._fleet.open()
-        return self._fleet.replicas
 
     async def _step_foreign(self, episode_id: str, request: dict[str, object]) -> StepResult:
         async with self._foreign.setdefault(episode_id, asyncio.Lock()):

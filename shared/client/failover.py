@@ -72,7 +72,7 @@ class Failover:
         """
         await self._fleet.open()
         server = self._fleet.ranked(episode_id)[0] if episode is None else episode.replica
-        attempts = self._attempts()
+        attempts = Attempts(self._limits, self._stats, self._fleet.pause)
         failures: dict[Replica, SQLEnvError] = {}
         rebuilt = False
         while True:
@@ -111,7 +111,7 @@ class Failover:
         await self._fleet.open()
         ranked = self._fleet.ranked(episode_id)
         servers = ranked if likeliest is None else list(dict.fromkeys([likeliest, *ranked]))
-        attempts = self._attempts()
+        attempts = Attempts(self._limits, self._stats, self._fleet.pause)
         while True:
             try:
                 return await call(servers[0])
@@ -121,9 +121,6 @@ class Failover:
                     raise
             except SQLEnvError as error:
                 await attempts.wait(error)
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self._limits, self._stats, self._fleet.pause)
 
     def _other_server(
         self, episode_id: str, server: Replica, error: SQLEnvError, failed: Collection[Replica]

@@ -83,14 +83,15 @@ class Fleet:
         """All known replicas, lost ones too."""
         return list(self._listed.values())
 
-    async def open(self) -> None:
-        """Resolve the names, at the first call."""
+    async def open(self) -> list[Replica]:
+        """Resolve the names, at the first call; return all replicas."""
         if self._names and self._refresher is None and not self._closed:
             async with self._open_lock:
                 if self._refresher is None:
                     await self._refresh()
                     if not self._closed:
                         self._refresher = asyncio.create_task(self._refresh_forever())
+        return self.replicas
 
     async def close(self) -> None:
         self._closed = True

@@ -56,16 +56,11 @@ _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 class Peers(Protocol):
-    """What a replica asks of its fleet."""
+    """What a replica asks of its `Fleet`, which documents the methods."""
 
-    def lose(self, replica: "Replica", error: SQLEnvError) -> None:
-        """Take `replica` out of use because of `error`."""
-
-    def has_other(self, replica: "Replica") -> bool:
-        """Return whether another replica serves."""
-
-    async def pause(self, wait_s: float) -> None:
-        """Wait for `wait_s` seconds, or until a server has returned."""
+    def lose(self, replica: "Replica", error: SQLEnvError) -> None: ...
+    def has_other(self, replica: "Replica") -> bool: ...
+    async def pause(self, wait_s: float) -> None: ...
 
 
 def encode(request: Mapping[str, object]) -> bytes:
@@ -118,8 +113,7 @@ class Replica:
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
         self._shards = [_Shard(self, 0, limits)]
-        self._shard_count = 1
-        self._shards_stated: str | None = None
+        self._shard_count, self._shards_stated = 1, ""
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
         self._digest_lock = asyncio.Lock()
@@ -215,6 +209,7 @@ class Replica:
         self._stats.requests += 1
         began = perf_counter()
         kind = {} if content is None else {"Content-Type": "application/json"}
+        headers = {**self._host, **kind, **(headers or {})}
         scope = asyncio.timeout(min(timeout_s, self._limits.timeout_s))
         try:
             async with scope:
@@ -222,11 +217,7 @@ class Replica:
                     self._under_way[scope] = began
                     self._watch()
                 response = await self._http.request(
-                    method,
-                    self.url + path,
-                    content=content,
-                    params=params,
-                    headers={**self._host, **kind, **(headers or {})},
+                    method, self.url + path, content=content, params=params, headers=headers
                 )
         except TimeoutError as error:
             raise self._unreachable(f"no reply within {perf_counter() - began:.3g} s") from error
@@ -240,7 +231,7 @@ class Replica:
         except ValueError:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):
-            self._shards_stated = response.headers.get(SHARDS)
+            self._shards_stated = response.headers.get(SHARDS, "")
             return body
         failure = from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)
@@ -287,9 +278,9 @@ class Replica:
         hashed = int.from_bytes(blake2b(episode_id.encode(), digest_size=4).digest())
         return self._shards[hashed % self._shard_count]
 
-    def _set_shards(self, stated: str | None) -> None:
-        count = min(int(stated), MAX_SHARDS) if stated is not None and stated.isdecimal() else 1
-        self._shard_count = max(1, count)
+    def _set_shards(self, stated: str) -> None:
+        count = int(stated) if stated.isdecimal() else 1
+        self._shard_count = min(max(1, count), MAX_SHARDS)
         limits = self._limits if count < 2 else replace(self._limits, batches_in_flight=1)
         for number in range(len(self._shards), self._shard_count):
             self._shards.append(_Shard(self, number, limits))

@@ -91,7 +91,7 @@ class Fleet:
                     await self._refresh()
                     if not self._closed:
                         self._refresher = asyncio.create_task(self._refresh_forever())
-        return self.replicas
+        return list(self._listed.values())
 
     async def close(self) -> None:
         self._closed = True

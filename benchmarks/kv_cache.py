@@ -1,10 +1,9 @@
-"""What keeping the KV cache across turns saves: a batch of episodes with the cache kept, and with
-it rebuilt each turn.
+"""Time a batch of episodes with the KV cache kept across turns, and with it rebuilt each turn.
 
     python -m benchmarks.kv_cache [--model DIR] [--episodes 64] [--json PATH]
 
-Both ways play the same questions greedily against one in-process environment server; their actions
-must be equal.
+Both play the same questions greedily against one in-process environment server; their actions must
+be equal.
 """
 
 import json
@@ -19,17 +18,17 @@ import typer
 from env_server.app import create_app
 from shared.client import in_process
 from trainer.config import GRPOConfig
-from trainer.rollout.batch import RolloutStats
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.local import LocalGenerator
 from trainer.rollout.loop import local_generator, play_episodes
+from trainer.rollout.row import RolloutStats
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.models import load_model_and_tokenizer
 
 
 class Rebuilding:
-    """A generator that forgets its cache after every turn and computes the whole history again."""
+    """A generator that drops its cache after every turn and computes the whole history again."""
 
     def __init__(self, inner: LocalGenerator) -> None:
         self._inner = inner
@@ -56,8 +55,7 @@ class Rebuilding:
 
 
 def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> list[dict[str, Any]]:
-    """One line a way: seconds of generation, turns a second, and the actions' equality with the
-    first way."""
+    """Return one line per way: seconds, turns, and how many episodes act as in the first way."""
     prompts = [row["prompt"] for row in load_question_prompts(config, "eval")][:episodes]
     lines: list[dict[str, Any]] = []
     with in_process(create_app()).sync() as client:
@@ -93,13 +91,14 @@ def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> li
 
 def main(
     model: Annotated[
-        str | None, typer.Option(help="Model directory; default: the offline model.")
+        str | None, typer.Option(help="Model directory.", show_default="the offline model")
     ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes in the batch.")] = 64,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers there.")
+        Path | None, typer.Option("--json", help="Write the numbers to this file.")
     ] = None,
 ) -> None:
+    """Time both ways and print a table."""
     config = GRPOConfig.preset("offline", **({"model_name": model} if model else {}))
     loaded, tokenizer = load_model_and_tokenizer(config)
     loaded.eval()
@@ -108,12 +107,11 @@ def main(
     print(f"{'cache':>8} {'generate s':>11} {'CPU s':>7} {'turns':>6} {'same actions':>13}")
     for line in lines:
         same = f"{line['same_actions']}/{line['episodes']}"
-        print(
-            f"{line['cache']:>8} {line['generate_s']:>11.2f} {line['cpu_s']:>7.2f} {line['turns']:>6} {same:>13}"
-        )
+        times = f"{line['generate_s']:>11.2f} {line['cpu_s']:>7.2f}"
+        print(f"{line['cache']:>8} {times} {line['turns']:>6} {same:>13}")
     ratio = lines[1]["generate_s"] / lines[0]["generate_s"]
     print(
-        f"rebuilding takes {ratio:.2f} x the generation time of keeping, on {torch.get_num_threads()} threads"
+        f"rebuilding takes {ratio:.2f} x the generation time, on {torch.get_num_threads()} threads"
     )
     if json_path:
         json_path.write_text(json.dumps({"lines": lines, "ratio": ratio}, indent=2) + "\n")

@@ -1,8 +1,6 @@
-"""The trainer's command line: `python -m trainer pretrain | train | evaluate | report | play |
-doctor`.
+"""The trainer's command line: `python -m trainer`, or `sqlenv` once installed.
 
-torch and transformers are imported inside the commands, so that help and `doctor` also work without
-them.
+The commands import torch and transformers themselves, so that help and `doctor` work without them.
 """
 
 import logging
@@ -13,65 +11,70 @@ from typing import Annotated
 
 import typer
 
-from trainer.cli import DataOption, ServerOption, SetOption, console, errors, guarded, settings_of
+from trainer.cli import (
+    DATA,
+    DataOption,
+    ServerOption,
+    SetOption,
+    console,
+    errors,
+    guarded,
+    settings_of,
+)
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.report.command import report
+from trainer.run.console import say
 
 app = typer.Typer(
-    name="python -m trainer",
     help="Train small language models to explore SQL databases by reinforcement learning.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 
-def _given(context: typer.Context, name: str) -> bool:
-    """Whether a parameter was typed, also where its value is the default."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def main() -> None:
+    """Run the command line."""
+    app()
 
 
 @app.callback()
-def main(
+def configure(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(levelname)s %(name)s: %(message)s",
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a request
-    # it prints by itself, and said everything twice
-    logging.getLogger("huggingface_hub").propagate = False
-    # the server is forked; its warning says nothing here
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    logging.getLogger("huggingface_hub").propagate = False  # it prints by itself
+    # the server is forked, and tokenizers would warn about it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # torch's threads would spin while they wait; on cores that the server shares that cost a factor
-    # of ten
+    # torch's waiting threads would spin; on cores shared with the server that costs a factor of ten
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @app.command()
 def pretrain(
-    out: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the model.")] = Path(
         "data/models/sqlenv-tiny"
     ),
-    seed: Annotated[int, typer.Option(help="Of the generated databases and of the weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     workspace: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep the generated databases there, for another call with the same seed."
-        ),
+        typer.Option(help="Keep the generated databases here, to reuse with the same seed."),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(min=1, help="That share the training.", show_default="one a CPU core"),
+        typer.Option(min=1, help="Processes that train.", show_default="one per CPU core"),
     ] = None,
 ) -> None:
-    """Make the offline base model from scratch: demonstrations over generated databases, imitated.
+    """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    Takes about an hour on 2 CPU cores. OUT-expert keeps the model before its last, untidy
-    demonstrations.
+    Takes about an hour on 2 CPU cores. OUT-expert is the model before the last stage of training,
+    on noisy demonstrations.
     """
 
     def job() -> None:
@@ -85,7 +88,7 @@ def pretrain(
 
         if launched():
             raise ConfigError(
-                "pretrain starts its own processes: start it without a launcher, with --processes N"
+                "pretrain starts its own processes: run it without a launcher, with --processes N"
             )
         make(
             out,
@@ -107,83 +110,68 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="offline: the shipped tiny model on a CPU. colab: Qwen3-0.6B on one 16 GB GPU."
+            help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU."
         ),
     ] = "offline",
-    seed: Annotated[
-        int | None, typer.Option(help="Of every random choice.", show_default="42")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="42")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            help="Data directory: databases/ and questions/ (see 'python -m data').",
-            show_default="data",
-        ),
-    ] = None,
+    data: Annotated[Path | None, DATA] = None,
     model: Annotated[
         str | None,
         typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
     server: ServerOption = None,
     out: Annotated[
-        Path, typer.Option(help="Where the run's folder is made; OUT/latest points to it.")
+        Path, typer.Option(help="Folder for the run's folder; OUT/latest links to it.")
     ] = Path("runs"),
     resume: Annotated[
         Path | None,
-        typer.Option(
-            help="Go on with an interrupted run's folder, for example runs/latest. Keeps its settings."
-        ),
+        typer.Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
     ] = None,
     processes: Annotated[
         int,
-        typer.Option(
-            min=1,
-            help="That share the training on this machine, one a GPU or CPU core; accelerate starts them.",
-        ),
+        typer.Option(min=1, help="Training processes on this machine: one per GPU or CPU core."),
     ] = 1,
     set_: SetOption = None,
     eval_limit: Annotated[
-        int, typer.Option(min=0, help="Measure on this many eval questions; 0: on all.")
+        int, typer.Option(min=0, help="Number of eval questions to measure on; 0: all.")
     ] = 0,
     eval_every: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Steps between points of the eval curve; 0: none.",
-            show_default="about 8 points, 5 or more apart",
+            help="Steps between points of the eval curve; 0: no curve.",
+            show_default="about 8 points, at least 5 steps apart",
         ),
     ] = None,
-    eval_points: Annotated[int, typer.Option(min=1, help="Questions of one such point.")] = 32,
+    eval_points: Annotated[
+        int, typer.Option(min=1, help="Questions per point of the eval curve.")
+    ] = 32,
     allow_dev_questions: Annotated[
         bool,
         typer.Option(
             "--allow-dev-questions",
-            help="Train on questions of a published development split, if given any.",
+            help="Allow training on questions of a published development split.",
         ),
     ] = False,
 ) -> None:
-    """The main job: measure random actions and the untrained model, train with GRPO over HTTP,
-    measure again.
+    """Train a model with GRPO, and measure random actions and the model before and after.
 
-    Leaves runs/<id>/ with summary.json, learning_curve.png, transcripts.md, episodes.jsonl,
-    metrics.jsonl, model/. Ctrl-C stops it with a checkpoint; --resume goes on from there.
+    Writes summary.json, learning_curve.png, transcripts.md, report.html, episodes.jsonl,
+    metrics.jsonl and model/ to a folder in OUT. Ctrl-C stops with a checkpoint; --resume continues
+    from it.
     """
     overrides = settings_of(set_)
     named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
     named["allow_dev_questions"] = allow_dev_questions or None
-    overrides |= {key: value for key, value in named.items() if value is not None}
-    if resume is not None:  # refused by name, as those above are
-        fixed = {
-            "eval_limit": eval_limit,
-            "eval_every": eval_every,
-            "eval_points": eval_points,
-            "out": out,
-        }
-        overrides |= {key: value for key, value in fixed.items() if _given(context, key)}
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    if resume is not None:  # options that a resumed run refuses, if given on the command line
+        for name in ("eval_limit", "eval_every", "eval_points", "out"):
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                overrides[name] = context.params[name]
     servers = tuple(server or ())
 
     def job() -> None:
@@ -195,22 +183,20 @@ def train(
 
         if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
             raise ConfigError(
-                f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: leave it out"
+                f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: "
+                "leave it out"
             )
-        if resume is not None:
-            run = open_run(resume)
+        run = None if resume is None else open_run(resume)
+        if run is not None:
             config, options = resumed_settings(run, servers, overrides)
         else:
-            run = None
             config = GRPOConfig.preset(preset, **overrides)
             options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)
         if processes > 1 and not launched():
             from trainer.runtime.launch import launch
 
-            config.accumulation_steps(processes)  # refused once, before any of them begins
-            raise typer.Exit(
-                launch(processes, sys.argv[1:], lambda line: errors.print(line, style="red"))
-            )
+            config.accumulation_steps(processes)  # refuse a bad number once, not in each process
+            raise typer.Exit(launch(processes, sys.argv[1:], lambda line: say(errors, line, "red")))
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)
@@ -225,34 +211,29 @@ for command in (evaluate, report, play):
 @app.command()
 def doctor(
     data: DataOption = Path("data"),
-    model: Annotated[str, typer.Option(help="The base model.")] = "data/models/sqlenv-tiny",
+    model: Annotated[str, typer.Option(help="Base model.")] = "data/models/sqlenv-tiny",
     server: Annotated[
         list[str] | None,
-        typer.Option("--server", help="URL of an environment server to look at; may be repeated."),
+        typer.Option("--server", help="URL of an environment server to check; repeatable."),
     ] = None,
 ) -> None:
-    """What this machine has for a run, what is missing and how to get it. Exits 0 where the offline
-    job can run."""
+    """Check this machine: print what a run has, what is missing and how to get it.
+
+    Exits with 0 if the offline job can run, else with 1.
+    """
     from trainer.doctor import Status, can_run, examine
 
     diagnoses = examine(data, model, server or [])
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
     for diagnosis in diagnoses:
         line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"
-        console.print(
-            line, style=styles[diagnosis.status], markup=False, highlight=False, soft_wrap=True
-        )
+        say(console, line, styles[diagnosis.status])
         if diagnosis.remedy:
-            console.print(
-                f"{'':24} -> {diagnosis.remedy}", markup=False, highlight=False, soft_wrap=True
-            )
+            say(console, f"{'':24} -> {diagnosis.remedy}")
     runs = can_run(diagnoses)
-    console.print(
-        "the offline job can run: make train" if runs else "the offline job can't run yet",
-        highlight=False,
-    )
+    say(console, "the offline job can run: make train" if runs else "the offline job can't run yet")
     raise typer.Exit(0 if runs else 1)
 
 
 if __name__ == "__main__":
-    sys.exit(app())
+    main()

@@ -1,4 +1,4 @@
-"""What the commands share: where they print, options, and how a known error ends them."""
+"""What the commands share: consoles, options, and how a known error ends a command."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,51 +8,52 @@ import typer
 from rich.console import Console
 
 from shared.errors import SQLEnvError
+from trainer.run.console import say
 
 console = Console()
 errors = Console(stderr=True)
 
-DataOption = Annotated[
-    Path,
-    typer.Option(
-        "--data", help="Data directory: databases/ and questions/ (see 'python -m data')."
-    ),
-]
+DATA = typer.Option(
+    "--data", help="Data directory with databases/ and questions/ (see 'python -m data')."
+)
+DataOption = Annotated[Path, DATA]
 ServerOption = Annotated[
     list[str] | None,
     typer.Option(
         "--server",
-        help="URL of a running environment server; may be repeated. Without it one is started.",
+        help="URL of a running environment server; repeatable. Without it, one is started.",
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any field of GRPOConfig; may be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a field of GRPOConfig; repeatable."),
 ]
 
 
 def settings_of(items: list[str] | None) -> dict[str, Any]:
-    """What `--set` says, by key."""
+    """Return the `--set` options by name."""
     settings = {}
     for item in items or []:
-        key, separator, value = item.partition("=")
-        if not separator or not key:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
             raise typer.BadParameter(
-                f"{item!r} is not KEY=VALUE, for example learning_rate=1e-4", param_hint="--set"
+                f"{item!r} is not NAME=VALUE, for example learning_rate=1e-4", param_hint="--set"
             )
-        settings[key.strip()] = value
+        settings[name.strip()] = value
     return settings
 
 
 def fail(error: SQLEnvError) -> typer.Exit:
-    """Say what is wrong in one line, without a traceback."""
-    errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    """Print an error in one line, without a traceback, and return the exit to raise."""
+    say(errors, f"error: {error}", "red")
     return typer.Exit(1)
 
 
 def guarded(job: Callable[[], None]) -> None:
-    """Run a command's work: known errors become one line and exit code 1, an interruption exit code
-    130."""
+    """Run a command's work.
+
+    A known error becomes one line and exit code 1, an interruption exit code 130.
+    """
     from trainer.runtime.interrupt import EXIT_CODE
 
     try:
@@ -60,5 +61,5 @@ def guarded(job: Callable[[], None]) -> None:
     except SQLEnvError as error:
         raise fail(error) from error
     except KeyboardInterrupt:
-        errors.print("interrupted", style="red")
+        say(errors, "interrupted", "red")
         raise typer.Exit(EXIT_CODE) from None

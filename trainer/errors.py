@@ -1,25 +1,27 @@
-"""What the trainer raises on purpose. All are `SQLEnvError`s, so that the CLI prints one line and
-exits non-zero.
+"""Errors that the trainer raises on purpose; the command line prints them as one line.
 
     SQLEnvError
-    ├── ConfigError            a setting that can't work: names the field and the remedy (also a ValueError)
-    ├── PromptError            a prompt that names no question, or a chat template that the rollout can't use
-    ├── ModelLoadError         a model or tokenizer that can't be loaded: names the path and the remedy
-    ├── OutOfMemory            memory ran out: the numbers in force, and settings that take less
-    ├── ModelServerError       an OpenAI-compatible server that can't be reached, refuses, or has no such model
-    ├── PlayError              a question or a setting of `play` that can't be played: names it and the remedy
-    ├── RankLost               another process of a run of several is gone: the others stop
-    ├── RolloutError           too many episodes of a batch were lost to infrastructure: the run stops
-    ├── RunError               a run's folder that can't be made, read or resumed
-    └── TrainingDiverged       the loss or the gradient is no longer a number: the run stops before the update
+    ├── ConfigError        a setting that can't work; also a ValueError
+    ├── PromptError        a prompt without a question, or a chat template that can't be used
+    ├── ModelLoadError     a model or tokenizer that can't be loaded
+    ├── OutOfMemory        memory ran out
+    ├── ModelServerError   an OpenAI-compatible server can't be reached, refuses, or lacks the model
+    ├── PlayError          a question or setting of `play` that can't be played
+    ├── RankLost           another process of the run ended; the others stop
+    ├── RolloutError       infrastructure lost too many episodes of a batch; the run stops
+    ├── RunError           a run's folder that can't be made, read or resumed
+    ├── ServerStartError   the environment server that a run started did not become ready
+    └── TrainingDiverged   the loss or the gradient is not finite; the run stops before the update
 
-Errors of data and of servers are in shared.errors.
+Messages name the value and the remedy. Errors of data and of servers are in `shared.errors`.
 """
 
 from shared.errors import SQLEnvError
 
 
 class ConfigError(SQLEnvError, ValueError):
+    """`details`: field, the name of the setting."""
+
     code = "config"
 
 
@@ -32,7 +34,7 @@ class ModelLoadError(SQLEnvError):
 
 
 class OutOfMemory(SQLEnvError):
-    """`details`: doing, what was under way."""
+    """`details`: doing, the work that ran out of memory."""
 
     code = "out_of_memory"
 
@@ -50,13 +52,19 @@ class RankLost(SQLEnvError):
 
 
 class RolloutError(SQLEnvError):
-    """`details`: lost, episodes, and the first error's text."""
+    """`details`: lost and episodes, their numbers."""
 
     code = "rollout"
 
 
 class RunError(SQLEnvError):
     code = "run"
+
+
+class ServerStartError(SQLEnvError):
+    """The message includes the end of the server's log."""
+
+    code = "server_start"
 
 
 class TrainingDiverged(SQLEnvError):

@@ -1,4 +1,4 @@
-"""The public name of `trainer.rollout.prompts`."""
+"""Public name of `trainer.rollout.prompts`."""
 
 from trainer.rollout.prompts import format_observation, get_system_prompt
 

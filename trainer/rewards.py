@@ -1,4 +1,4 @@
-"""The public name of `trainer.rollout.rewards`."""
+"""Public name of `trainer.rollout.rewards`."""
 
 from trainer.rollout.rewards import reward_correctness, reward_operational, reward_progress
 

@@ -15,8 +15,9 @@ from benchmarks.learning.bench import Bench, Result, measure_both, training_seco
 from shared.run_stats import MODES, eval_row
 from trainer.evaluation.evaluate import choose, evaluate
 from trainer.evaluation.measure import batch_of, model_play
-from trainer.grpo.callbacks import EvalCallback, MetricsCallback, spent_at
-from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
+from trainer.grpo.eval_curve import EvalCallback
+from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.train import build_trainer, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
 from trainer.run.console import bar, number
@@ -107,10 +108,7 @@ def control(bench: Bench, folder: Run) -> Result:
             reward_funcs=shuffled(REWARD_FUNCTIONS, config.seed),
             output_dir=str(folder.checkpoints),
         )
-        if finished(checkpoint, config.max_steps):
-            trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
-        else:
-            run_training_with_metrics(trainer, resume_from=checkpoint)
+        train_from(trainer, checkpoint, config.max_steps)
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}

@@ -17,7 +17,7 @@ from env_server.questions import QuestionBank
 from env_server.rewards import RULES
 from shared.dataset import Question
 from shared.models import SQLObservation
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 
 Play = Generator[str, SQLObservation, None]
@@ -53,7 +53,7 @@ class Bound:
 
 def random_actions(episode: HackingEpisode) -> Play:
     """Take random valid actions over what is visible; answer with a random cell."""
-    view = View(episode.question.question_id, 0, episode.rng, [episode.first])
+    view = EpisodeView(episode.question.question_id, 0, episode.rng, [episode.first])
     policy = RandomPolicy()
     while True:
         (action,) = policy.act([view])

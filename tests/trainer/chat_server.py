@@ -93,7 +93,7 @@ class ChatServer:
 
 @contextmanager
 def served(chat: ChatServer) -> Iterator[ChatServer]:
-    """`chat` behind a free port while the block lasts; `chat.url` is the address that ends in /v1."""
+    """Serve `chat` on a free port while the block lasts; `chat.url` ends in /v1."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

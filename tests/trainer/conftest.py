@@ -22,7 +22,8 @@ pytest.register_assert_rewrite("tests.trainer.small_job")
 torch.set_num_threads(1)
 
 CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 CORPUS = [
@@ -31,7 +32,8 @@ CORPUS = [
     "QUERY: SELECT COUNT(*) FROM orders WHERE total > 100",
     "ANSWER: 42",
     "Question: How many orders are there?\nTables: orders, customers\nSteps left: 10",
-    "orders: 12 rows\norder_id INTEGER primary key\ntotal REAL\nname | total\nAnn | 12.5\nError: no such column",
+    "orders: 12 rows\norder_id INTEGER primary key\ntotal REAL\nname | total\nAnn | 12.5\n"
+    "Error: no such column",
 ]
 
 

@@ -20,7 +20,7 @@ from tests.trainer.small_data import make_data
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.cost import Spent
@@ -41,10 +41,10 @@ class Able(RandomPolicy):
         super().__init__()
         self._questions, self._skill = questions, skill
 
-    def act(self, views: Sequence[View]) -> list[str | None]:
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._one(view) for view in views]
 
-    def _one(self, view: View) -> str | None:
+    def _one(self, view: EpisodeView) -> str | None:
         question, turn = self._questions[view.question_id], len(view.actions)
         number = int(question.question_id.rpartition("-")[2])
         if (number * 3 + view.repeat) % 6 < 6 * self._skill:

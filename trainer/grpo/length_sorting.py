@@ -1,10 +1,9 @@
-"""`trl.GRPOTrainer` without its padding: micro-batches of rows of similar length, cut to their own
-longest row.
+"""`trl.GRPOTrainer` with less padding: micro-batches of rows of similar length.
 
 Episodes differ in length by a factor of five, and trl pads all rows of a generation batch to the
-longest. Measured with the offline model on 64 episodes (22,800 tokens, padded 43,200), forward and
-backward on one core: 19.4 s in trl's way with 32 rows a micro-batch, 6.7 s here with 16 and 5.7 s
-with 8.
+longest. Forward and backward with the offline model over 64 episodes (22,800 tokens, padded 43,200)
+on one core took 19.4 s as trl does it, with 32 rows per micro-batch; here 6.7 s with 16 rows and
+5.7 s with 8.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,16 +14,15 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
 Tensor = torch.Tensor
-# Losses whose gradient over a whole accumulation window does not depend on which rows share a
-# micro-batch.
+# Losses whose gradient over an accumulation window does not depend on how rows are grouped.
 SORTABLE_LOSSES = frozenset({"dapo", "grpo", "dr_grpo"})
 
 
 def sort_by_length(batch: dict[str, Any]) -> dict[str, Any]:
-    """The rows of a generation batch, longest first, so that a lack of memory shows at once.
+    """Return a generation batch with its longest rows first, so that a lack of memory shows early.
 
-    `batch` holds `prompt_mask` [B, P] and `completion_mask` [B, C]; all that has a first dimension
-    is permuted.
+    `batch` holds `prompt_mask` [B, P] and `completion_mask` [B, C]; every value with a first
+    dimension is permuted.
     """
     lengths = batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1)
     order = torch.argsort(lengths, descending=True, stable=True)
@@ -38,14 +36,14 @@ def _permuted(value: Any, order: Tensor) -> Any:
 
 
 def trim(batch: dict[str, Any]) -> dict[str, Any]:
-    """A micro-batch without the columns that are padding in every row: prompts' left and
-    completions' right ones.
+    """Return a micro-batch without the columns that are padding in every row.
 
-    Tensors of the completion's shape [B, C] are recognised by that shape.
+    These are on the left of prompts and on the right of completions; tensors of completions are
+    recognised by their shape [B, C].
     """
     prompt_mask, completion_mask = batch["prompt_mask"], batch["completion_mask"]
     first = int(prompt_mask.shape[1] - _width(prompt_mask.flip(1)))
-    last = max(1, _width(completion_mask))  # trl wants one column
+    last = max(1, _width(completion_mask))  # trl needs one column
     trimmed = {}
     for name, value in batch.items():
         if name.startswith("prompt_") and isinstance(value, Tensor):
@@ -57,18 +55,16 @@ def trim(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _width(mask: Tensor) -> int:
-    """How many columns up to the last that is set in any row."""
+    """Return the number of columns up to the last one that is set in any row."""
     columns = mask.bool().any(0).nonzero()
     return int(columns[-1]) + 1 if len(columns) else 0
 
 
 class EpochSampler(RepeatSampler):  # type: ignore[misc]
-    """trl's sampler, which shuffles anew every epoch, in an order that follows from the epoch
-    alone.
+    """trl's sampler, with an order that depends on the epoch alone.
 
-    trl's own begins with the first epoch's order again where training goes on from a checkpoint of
-    a later one. `steps_done` tells the optimiser steps so far, of which each takes a chunk of the
-    questions.
+    trl's own starts with the first epoch's order again when training resumes in a later epoch.
+    `steps_done` returns the optimizer steps so far; each takes a chunk of the questions.
     """
 
     steps_done: Callable[[], int]
@@ -84,10 +80,10 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
 class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
-    That holds for one pass over a generation batch that is one optimiser step, as
-    `GRPOConfig.to_trl` sets it up; any other case goes trl's own way. The logged entropy and clip
-    ratios are trl's: means over micro-batches of the means over each one's tokens. As a micro-batch
-    of short rows holds fewer tokens, short rows' tokens weigh more in them.
+    This applies to one pass over a generation batch that is one optimizer step, as
+    `trainer.grpo.trl_config` sets it up; all other cases are left to trl. The logged entropy and
+    clip ratios are trl's: means over micro-batches of the mean over each one's tokens, so tokens of
+    short rows weigh more.
     """
 
     _buffered_inputs: Any

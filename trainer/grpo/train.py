@@ -1,8 +1,7 @@
-"""GRPO by trl, over rollouts that are played over HTTP.
+"""GRPO with trl, over rollouts that are played over HTTP.
 
 `build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it and leaves a
-checkpoint however training ends. `trainer.grpo.job` puts measurements and a run's folder around
-them.
+checkpoint however training ends. `trainer.grpo.job` adds measurements and a run's folder.
 """
 
 import functools
@@ -14,7 +13,7 @@ from typing import Any
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
-from trainer.grpo.callbacks import Guard, checkpoint_now, guard_of
+from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.loop import EpisodeClient, RolloutStats, rollout_func
 from trainer.rollout.rewards import REWARD_FUNCTIONS
@@ -42,53 +41,53 @@ def build_trainer(
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
     **trl_options: Any,
 ) -> Any:
-    """A `trl.GRPOTrainer` over `prompts` (rows of `load_question_prompts`) that plays its episodes
-    with `client`.
+    """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
 
-    `on_rows(rows, trainer)` sees every generation batch; `stats` adds them up; `ranks` are the
-    processes that share them, and the signals that may stop them; `reward_funcs` are the three that
-    `config.to_trl` weights, in the order of `REWARD_FUNCTIONS`; `trl_options` are fields of
-    `trl.GRPOConfig` that win over `config`'s. `ConfigError` where the questions don't fill one
-    batch, or may not be trained on.
+    `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
+    are the processes that share them; `reward_funcs` are the three that trl's config weights, in
+    the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that override
+    `config`. Raises `ConfigError` if the questions don't fill one batch or may not be trained on.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
 
     from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+    from trainer.grpo.trl_config import trl_config
 
     check_extras(config)
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
-    questions_per_step = config.rollouts_per_step // config.num_generations
-    if len(prompts) < questions_per_step:
+    questions = config.rollouts_per_step // config.num_generations
+    if len(prompts) < questions:
         raise ConfigError(
-            f"a step takes {questions_per_step} questions (per_device_train_batch_size x gradient_accumulation_steps / "
-            f"num_generations), but only {len(prompts)} are left by difficulty_filter: make the first smaller",
+            f"a step takes {questions} questions (per_device_train_batch_size x "
+            f"gradient_accumulation_steps / num_generations), but only {len(prompts)} are left "
+            "after difficulty_filter: reduce per_device_train_batch_size",
             field="per_device_train_batch_size",
         )
     options = {
         "save_strategy": "steps",
         "save_steps": config.save_steps or NO_SAVE_STEPS,
         "save_total_limit": CHECKPOINTS_KEPT,
-        "logging_nan_inf_filter": False,  # it would show the mean of earlier losses for a NaN
+        "logging_nan_inf_filter": False,  # it would replace a NaN with the mean of earlier losses
         "disable_tqdm": True,  # the job shows its own progress
         **trl_options,
     }
     ranks = ranks or Ranks()
+    guard = Guard(ranks, config)
     rollout = functools.partial(
         rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks
     )
-    # transformers' own use of a name that it renamed
+    # transformers itself uses a name that it renamed
     warnings.filterwarnings(
         "ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning
     )
-    guard = Guard(ranks, config)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
         trainer = LengthSortedGRPOTrainer(
             model=model,
             processing_class=tokenizer,
             reward_funcs=list(reward_funcs),
-            args=config.to_trl(ranks.count, **options),
+            args=trl_config(config, ranks.count, **options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,
             peft_config=lora_config(config),
@@ -100,8 +99,7 @@ def build_trainer(
 
 
 def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the trained model and its tokenizer as `load_model_and_tokenizer` reads them; the model,
-    LoRA merged in."""
+    """Save the model, LoRA merged in, and the tokenizer to `path`; return the model."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
         model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
@@ -110,31 +108,35 @@ def save_trained(trainer: Any, path: Path) -> Any:
 
 
 def finished(checkpoint: Path | None, max_steps: int) -> bool:
-    """Whether a checkpoint is at the end of its training. `max_steps` -1 stands for what the
-    checkpoint planned."""
+    """Return whether a checkpoint is the end of its training; `max_steps` -1: of its own plan."""
     if checkpoint is None:
         return False
-    planned = (
-        int(read_json(checkpoint / "trainer_state.json")["max_steps"])
-        if max_steps < 0
-        else max_steps
-    )
-    return checkpoint_step(checkpoint) >= planned
+    if max_steps < 0:
+        max_steps = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
+    return checkpoint_step(checkpoint) >= max_steps
+
+
+def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
+    """Train to the end from `checkpoint`, or from the start; return the optimizer steps done."""
+    if checkpoint is not None and finished(checkpoint, max_steps):
+        trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
+        return checkpoint_step(checkpoint)
+    run_training_with_metrics(trainer, resume_from=checkpoint)
+    return int(trainer.state.global_step)
 
 
 def run_training_with_metrics(
     trainer: Any, *, resume_from: Path | None = None
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Train to the end. trl's output, and a dict for each log event.
+    """Train to the end; return trl's output and one dict per log event.
 
-    `trainer` is `build_trainer`'s. `resume_from` is a checkpoint folder of the same settings.
-    Training that a signal (`Interrupted`), lost servers, a lost process, a lack of memory or a
-    diverging loss (`SQLEnvError`) ends leaves a checkpoint of the last whole step, and the
-    exception goes on.
+    `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
+    If training is stopped by a signal (`Interrupted`), lost servers, a lost process, lack of memory
+    or a diverging loss (`SQLEnvError`), the last whole step is saved and the exception raised.
     """
     if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
         raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
-    guard = guard_of(trainer) or Guard(Ranks())
+    guard = guard_of(trainer)
     ranks = guard.ranks
     with ranks.interrupts.deferred():
         try:
@@ -147,22 +149,17 @@ def run_training_with_metrics(
             checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
         except (MemoryError, OSError, RuntimeError) as error:
+            known: SQLEnvError | None
             if is_out_of_memory(error):
-                told = out_of_memory(
-                    guard.config,
-                    f"updating the weights in step {trainer.state.global_step + 1}",
-                    error,
-                )
+                doing = f"updating the weights in step {trainer.state.global_step + 1}"
+                known = out_of_memory(guard.config, doing, error)
                 trainer.model.zero_grad(set_to_none=True)
-                checkpoint_now(trainer, alone=ranks.count > 1)
-                raise told from error
-            if not isinstance(error, RuntimeError):
+            else:
+                known = rank_lost(error)  # an update stopped in a collective left the weights alone
+            if known is None:
                 raise
-            if (lost := rank_lost(error)) is None:
-                raise
-            # an update that broke off in a collective has not touched the weights
-            checkpoint_now(trainer, alone=True)
-            raise lost from error
+            checkpoint_now(trainer, alone=ranks.count > 1)
+            raise known from error
     if ranks.anywhere(ranks.interrupts.requested):
         raise Interrupted
     return output, [dict(row) for row in trainer.state.log_history]

@@ -1,25 +1,21 @@
-"""One question: an episode of the training loop's own, watched from both of its ends.
-
-`play_episodes` plays it. What the agent writes is heard at the generator or the policy, what the
-server answers at the client; both tell the `_Watch` between them.
-"""
+"""Play one question: an episode of the training loop, with every step reported as it is answered."""
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from shared.actions import SQLAction
-from shared.client.limits import ClientStats
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
-from shared.models import Outcome, ResetResult, SQLObservation, StepResult
+from shared.models import Outcome, SQLObservation, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
+from trainer.rollout.batch import EpisodeClient, EpisodeObserver
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.generators.base import Generator, Policy, Sample, View
-from trainer.rollout.loop import EpisodeClient, play_episodes
-from trainer.rollout.parsing import parse_model_output
+from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import format_observation, get_system_prompt
 
 
@@ -135,27 +131,23 @@ def ask(
     `on_start` sees the first observation, `on_step` every step as soon as it is answered.
     """
     played = Played(question)
-    watch = _Watch(agent, client, played, on_start, on_step)
     prompt = prompt_of(question_id, question, agent.config)
-    began = time.perf_counter()
+    start = time.perf_counter()
     with agent.compute():
         (row,) = play_episodes(
             [prompt],
             None,
             agent.tokenizer,
             agent.config,
-            client=watch,
-            policy=_HeardPolicy(agent.policy, watch) if agent.policy else None,
-            generator=cast(Generator, _HeardGenerator(agent.make_generator(), watch))
-            if agent.make_generator
-            else None,
+            client=client,
+            policy=agent.policy,
+            generator=agent.make_generator() if agent.make_generator else None,
             greedy=agent.sampling.greedy,
             seed=agent.sampling.seed,
             check_lost=False,
+            observer=_Recorder(agent, played, on_start, on_step),
         )
-    played.wall_s = time.perf_counter() - began
-    if row.lost is not None:
-        raise watch.lost or PlayError(row.lost)
+    played.wall_s = time.perf_counter() - start
     played.outcome = row.outcome
     played.context_overflow = row.context_overflow
     played.context_truncations = row.context_truncations
@@ -165,67 +157,18 @@ def ask(
     return played
 
 
-class _Watch:
-    """The client of one episode, which reports every step; what the agent wrote last is `said` to
-    it first."""
+class _Recorder(EpisodeObserver):
+    """Records the steps of one episode in `played`, and raises the error that loses it."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        client: EpisodeClient,
-        played: Played,
-        on_start: OnStart,
-        on_step: OnStep,
-    ) -> None:
-        self._agent, self._client, self._played = agent, client, played
-        self._on_start, self._on_step = on_start, on_step
-        self._text, self._tokens, self._agent_s = "", cast("int | None", None), 0.0
-        self.lost: SQLEnvError | None = None
+    def __init__(self, agent: Agent, played: Played, on_start: OnStart, on_step: OnStep) -> None:
+        self._agent, self._played = agent, played
+        self._report_start, self._report_step = on_start, on_step
+        self._shown_s, self._tokens = 0.0, 0  # time of the last observation; tokens before it
 
-    def said(self, text: str, tokens: int | None, seconds: float) -> None:
-        self._text, self._tokens, self._agent_s = text, tokens, seconds
-
-    @property
-    def stats(self) -> ClientStats:
-        return self._client.stats
-
-    def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> list[ResetResult | SQLEnvError]:
-        (reply,) = self._client.reset_many(requests)
-        if isinstance(reply, SQLEnvError):
-            raise _explained(reply)
-        self._begin(reply.observation)
-        return [reply]
-
-    def step_many(
-        self, steps: Iterable[tuple[str, SQLAction | str]]
-    ) -> list[StepResult | SQLEnvError]:
-        began = time.perf_counter()
-        (reply,) = self._client.step_many(steps)
-        seconds = time.perf_counter() - began
-        if isinstance(reply, SQLEnvError):
-            raise _explained(reply)
-        parsed = parse_model_output(self._text)
-        step = Step(
-            number=reply.observation.step_count,
-            text=self._text,
-            action=parsed.action,
-            fallback=parsed.fallback,
-            observation=reply.observation,
-            error_code=reply.info.error_code,
-            tokens=self._tokens,
-            agent_s=self._agent_s,
-            env_s=seconds,
-        )
-        self._played.steps.append(step)
-        self._on_step(step)
-        return [reply]
-
-    def close_episode(self, episode_id: str) -> None:
-        self._client.close_episode(episode_id)
-
-    def _begin(self, first: SQLObservation) -> None:
-        """`DatabaseLoadError` where there is nothing to explore, `PlayError` where it doesn't fit
-        the window."""
+    def on_start(self, view: EpisodeView) -> None:
+        """`DatabaseLoadError` if there is nothing to explore, `PlayError` if it does not fit the
+        agent's window."""
+        first = view.observations[0]
         listed = first.schema_info.removeprefix("Tables:").strip()
         if not listed:
             raise DatabaseLoadError(
@@ -237,50 +180,34 @@ class _Watch:
             length = len(codec.prompt(_messages(self._agent, format_observation(first))))
             if length >= window:
                 raise PlayError(
-                    f"the question and the names of {len(self._played.tables):,} tables are {length:,} tokens long, "
-                    f"more than {self._agent.name} reads ({window:,}): take a model with a larger window (--model, "
-                    "--base-url), or a copy of the database with fewer tables"
+                    f"the question and the names of {len(self._played.tables):,} tables are "
+                    f"{length:,} tokens long, more than {self._agent.name} reads ({window:,}): use "
+                    "a model with a larger window (--model, --base-url), or a copy of the "
+                    "database with fewer tables"
                 )
-        self._on_start(first)
+        self._report_start(first)
+        self._shown_s = time.perf_counter()
 
+    def on_step(
+        self, view: EpisodeView, parsed: ParsedAction, reply: StepResult, env_s: float
+    ) -> None:
+        step = Step(
+            number=reply.observation.step_count,
+            text=view.actions[-1],
+            action=parsed.action,
+            fallback=parsed.fallback,
+            observation=reply.observation,
+            error_code=reply.info.error_code,
+            tokens=view.sampled_tokens - self._tokens or None,  # 0 if nobody counts
+            agent_s=time.perf_counter() - self._shown_s - env_s,
+            env_s=env_s,
+        )
+        self._played.steps.append(step)
+        self._report_step(step)
+        self._shown_s, self._tokens = time.perf_counter(), view.sampled_tokens
 
-class _HeardGenerator:
-    """The generator itself, but that the watch hears what it samples."""
-
-    def __init__(self, generator: Generator, watch: _Watch) -> None:
-        self._generator, self._watch = generator, watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._generator, name)
-
-    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
-        began = time.perf_counter()
-        samples = self._generator.sample(appended)
-        seconds, codec = time.perf_counter() - began, self._watch._agent.codec
-        assert codec is not None
-        for sample in samples.values():
-            self._watch.said(codec.text(sample.ids), len(sample.ids), seconds)
-        return samples
-
-
-class _HeardPolicy:
-    """The policy itself, but that the watch hears what it writes."""
-
-    def __init__(self, policy: Policy, watch: _Watch) -> None:
-        self._policy, self._watch = policy, watch
-
-    def act(self, views: Sequence[View]) -> Sequence[str | SQLEnvError | None]:
-        (view,) = views
-        began, before = time.perf_counter(), view.sampled_tokens
-        (text,) = self._policy.act(views)
-        if isinstance(text, SQLEnvError):
-            self._watch.lost = text
-        elif text is not None:
-            # a server that doesn't count says 0, of a text too
-            self._watch.said(
-                text, view.sampled_tokens - before or None, time.perf_counter() - began
-            )
-        return [text]
+    def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
+        raise _explained(error)
 
 
 def _messages(agent: Agent, user: str) -> list[dict[str, str]]:

@@ -1,5 +1,4 @@
-"""Play the episodes of one generation batch over HTTP, token-exact. `rollout_func` is what TRL
-calls."""
+"""Play the episodes of a generation batch over HTTP, token-exact; TRL calls `rollout_func`."""
 
 from trainer.rollout.loop import rollout_func
 from trainer.rollout.parsing import parse_model_output

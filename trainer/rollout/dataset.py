@@ -1,10 +1,10 @@
-"""The prompts of a run: which questions are asked, as chat messages."""
+"""The prompts of a run: its questions as chat messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.dataset import Question, is_dev_question, load_questions
+from shared.dataset import is_dev_question, load_questions
 from shared.errors import QuestionLoadError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, PromptError
@@ -14,9 +14,11 @@ Prompt = list[dict[str, Any]]
 
 
 def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Prompt:
-    """The messages of one question. TRL keeps the extra key `question_id`, by which the rollout
-    finds its episode; the user's text is replaced by the first observation, which the server
-    writes."""
+    """Return the messages of one question.
+
+    TRL keeps the extra key `question_id`, by which the rollout finds its episode; the rollout
+    replaces the user's text by the server's first observation.
+    """
     return [
         {"role": "system", "content": get_system_prompt(config.system_prompt)},
         {"role": "user", "content": f"Question: {question_text}", "question_id": question_id},
@@ -24,25 +26,23 @@ def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Promp
 
 
 def question_id_of(prompt: Sequence[Mapping[str, Any]]) -> str:
-    """The question that a prompt names, or `PromptError`."""
-    for message in reversed(
-        prompt if isinstance(prompt, Sequence) and not isinstance(prompt, str) else []
-    ):
+    """Return the question that a prompt names, or raise `PromptError`."""
+    messages = [] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
+    for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("question_id"):
             return str(message["question_id"])
     raise PromptError(
-        f"a prompt names no question: {str(prompt)[:120]!r}; make prompts with load_question_prompts, which puts "
-        "question_id into the user's message"
+        f"a prompt names no question: {str(prompt)[:120]!r}; make prompts with "
+        "load_question_prompts, which puts question_id into the user's message"
     )
 
 
 def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict[str, Any]]:
-    """A row a question: prompt, question_id, database_name, difficulty.
-    `datasets.Dataset.from_list` takes it as it is.
+    """Return one row per question: prompt, question_id, database_name, difficulty.
 
-    `split` "train" reads `config.questions_path`; another one its neighbour
-    `questions_<split>.json`. Questions outside `config.difficulty_filter` are left out;
-    `QuestionLoadError` names the file where none is left.
+    `datasets.Dataset.from_list` takes them as they are. Split "train" is `config.questions_path`,
+    any other `questions_<split>.json` beside it. Questions outside `config.difficulty_filter` are
+    left out; `QuestionLoadError` names the file if none remains.
     """
     path = Path(config.questions_path)
     if split != "train":
@@ -51,33 +51,30 @@ def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict
     kept = [question for question in questions if question.difficulty in config.difficulty_filter]
     if not kept:
         raise QuestionLoadError(
-            f"{path} holds no question of difficulty {' or '.join(config.difficulty_filter)} (it holds "
-            f"{', '.join(sorted({question.difficulty for question in questions}))}): change difficulty_filter"
+            f"{path} has no question of difficulty {' or '.join(config.difficulty_filter)} (it has "
+            f"{', '.join(sorted({question.difficulty for question in questions}))}): "
+            "change difficulty_filter"
         )
-    return [_row(question, config) for question in kept]
+    return [
+        {
+            "prompt": prompt_of(question.question_id, question.question_text, config),
+            "question_id": question.question_id,
+            "database_name": question.database_name,
+            "difficulty": question.difficulty,
+        }
+        for question in kept
+    ]
 
 
 def check_training_questions(question_ids: Iterable[str], config: GRPOConfig) -> None:
-    """`ConfigError` where some are of a published development split, unless
-    `config.allow_dev_questions`.
-
-    Results on such a split are compared with others', and a model that was trained on it has none
-    to show.
-    """
+    """Raise `ConfigError` if questions are of a published development split, whose results are
+    compared with others', unless `config.allow_dev_questions`."""
     found = [question_id for question_id in question_ids if is_dev_question(question_id)]
     if found and not config.allow_dev_questions:
         raise ConfigError(
-            f"{len(found)} of the training questions are of a published development split ({found[0]}, ...), which is "
-            "for measuring alone: take them out, or pass --allow-dev-questions (allow_dev_questions=true), and don't "
-            "compare the trained model's result on it",
+            f"{len(found)} of the training questions are of a published development split "
+            f"({found[0]}, ...), which is only for measuring: remove them, or pass "
+            "--allow-dev-questions (allow_dev_questions=true) and do not compare the trained "
+            "model's result on it",
             field="allow_dev_questions",
         )
-
-
-def _row(question: Question, config: GRPOConfig) -> dict[str, Any]:
-    return {
-        "prompt": prompt_of(question.question_id, question.question_text, config),
-        "question_id": question.question_id,
-        "database_name": question.database_name,
-        "difficulty": question.difficulty,
-    }

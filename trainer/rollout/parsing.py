@@ -1,5 +1,4 @@
-"""From what a model wrote to an action. Never raises: what is no action becomes a QUERY with the
-raw text."""
+"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text."""
 
 import json
 import logging
@@ -10,9 +9,9 @@ from shared.actions import MAX_ARGUMENT_CHARS, ActionType, SQLAction
 
 logger = logging.getLogger(__name__)
 
-EMPTY = "(empty)"  # stands for no text at all; as a query it is a syntax error
+EMPTY = "(empty)"  # the query of an empty text: a syntax error
 
-_TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII alone: else a Turkish dotted I passes as an I
+_TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
 _THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```(?:sqlite|sql|json|text|markdown)?[ \t]*\n?", re.IGNORECASE)
 _MARKS = r"[\s>*_`#\-•\d.]*"  # bullets, numbers, bold, headings
@@ -30,19 +29,19 @@ _ONE_NAME = re.compile(r"""[`"'\[]?[^\s`"'\[\]]+[`"'\]]?[;.]?""")
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """`fallback` is True where the text was no action and stands as a QUERY."""
+    """`fallback` is True if the text was no action and became a QUERY."""
 
     action: SQLAction
     fallback: bool = False
 
 
 def parse_model_output(text: str) -> ParsedAction:
-    """The first action that `text` writes.
+    """Return the first action in `text`. Never raises.
 
-    Read are `ACTION: argument` and its near-forms: any case, `Action: QUERY` with `Argument: ...`,
+    Accepts `ACTION: argument` and similar forms: any case, `Action: QUERY` with `Argument: ...`,
     `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
-    argument, prose or a <think> block before it. Anything else becomes a QUERY with the raw text,
-    logged, with `fallback` set.
+    argument, prose or a <think> block before it. Any other text is logged and becomes a QUERY with
+    the raw text, with `fallback` set.
     """
     body = _THINK.sub("", text).strip()
     action = _canonical(body)
@@ -58,7 +57,7 @@ def parse_model_output(text: str) -> ParsedAction:
 
 
 def _canonical(text: str) -> SQLAction | None:
-    """The fast path: one line, exactly `TYPE: argument`."""
+    """Parse the most frequent form without regular expressions: one line `TYPE: argument`."""
     kind, colon, argument = text.partition(": ")
     if not colon or kind not in ActionType.__members__ or "\n" in argument or "`" in argument:
         return None
@@ -73,35 +72,28 @@ def _from_json(text: str) -> SQLAction | None:
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
         return None
-    kind, argument = (
-        value.get("action_type", value.get("action")),
-        value.get("argument", value.get("args")),
-    )
+    kind = value.get("action_type", value.get("action"))
+    argument = value.get("argument", value.get("args"))
     if not isinstance(kind, str) or argument is None:
         return None
-    return _action(
-        kind, argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False)
-    )
+    if not isinstance(argument, str):
+        argument = json.dumps(argument, ensure_ascii=False)
+    return _action(kind, argument)
 
 
 def _from_lines(text: str) -> SQLAction | None:
-    """The first line that begins an action and has an argument, with the lines up to the next
-    action's."""
+    """Return the first action with an argument: its line and those up to the next action's."""
     lines = text.split("\n")
-    heads = [
-        (number, head) for number, line in enumerate(lines) if (head := _head(line)) is not None
-    ]
-    for place, (number, head) in enumerate(heads):
-        end = heads[place + 1][0] if place + 1 < len(heads) else len(lines)
-        action = _action(head["kind"], _argument(head["rest"], lines[number + 1 : end]))
-        if action is not None:
+    heads = [(number, head) for number, line in enumerate(lines) if (head := _head(line))]
+    ends = [number for number, _ in heads[1:]] + [len(lines)]
+    for (number, head), end in zip(heads, ends, strict=False):
+        if action := _action(head["kind"], _argument(head["rest"], lines[number + 1 : end])):
             return action
     return None
 
 
 def _head(line: str) -> re.Match[str] | None:
-    """The match where `line` begins an action. Prose may begin with a type's word too ('Query
-    results show ...')."""
+    """Return the match if `line` starts an action and not prose ('Query results show ...')."""
     head = _HEAD.fullmatch(line)
     if head is None:
         return None
@@ -118,7 +110,7 @@ def _head(line: str) -> re.Match[str] | None:
 
 
 def _argument(rest: str, more: list[str]) -> str:
-    """The argument's text, out of what follows the type's word and the lines after it."""
+    """Extract the argument from the `rest` of the action's line and the lines after it."""
     text = "\n".join([rest, *more]).strip().removesuffix("**").rstrip()
     if text.startswith("(") and _closes_at_end(text.rstrip(";")):
         return text.rstrip(";")[1:-1].strip()
@@ -130,7 +122,7 @@ def _argument(rest: str, more: list[str]) -> str:
 
 
 def _closes_at_end(text: str) -> bool:
-    """Whether the bracket that opens `text` is closed by its last character."""
+    """Return whether the last character closes the bracket that opens `text`."""
     depth = 0
     for index, char in enumerate(text):
         depth += (char == "(") - (char == ")")
@@ -150,7 +142,7 @@ def _action(kind: str, argument: str) -> SQLAction | None:
 
 
 def _table_name(argument: str) -> str:
-    """A table's name, out of `table x;`, `"x"` or the first of several lines."""
+    """Extract a table's name from `table x;`, `"x"` or the first of several lines."""
     name = _TABLE_WORD.sub("", argument.split("\n")[0].strip(), count=1).rstrip(" ;.")
     if len(name) > 2 and name[0] + name[-1] in ("``", '""', "''", "[]"):
         name = name[1:-1]

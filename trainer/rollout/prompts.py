@@ -1,7 +1,6 @@
 """What the model reads: the system prompt and the text of an observation.
 
-The offline model is trained on exactly these bytes: changing one of them means pretraining it
-again.
+The offline model is trained on exactly these bytes; after a change it must be pretrained again.
 """
 
 from shared.actions import ACTIONS, ActionType
@@ -20,16 +19,19 @@ _EXAMPLES = {
 
 FULL_SYSTEM_PROMPT = "\n".join(
     [
-        "You answer a question about a SQLite database that you can't see. You explore it with one action a turn.",
+        "You answer a question about a SQLite database that you can't see. "
+        "You explore it with one action a turn.",
         "",
         "Reply with one line, 'ACTION: argument', and nothing else. The actions are:",
         *(f"- {kind}: {ACTIONS[kind]}. Example: {_EXAMPLES[kind]}" for kind in ActionType),
         "",
-        "Describe the tables that you need before you query them: names are not what you would guess. "
-        "Only SELECT works.",
-        "Write the answer as the data has it: a number or text alone; several values as a JSON array; "
+        "Describe the tables that you need before you query them: names are not "
+        "what you would guess. Only SELECT works.",
+        "Write the answer as the data has it: a number or text alone; "
+        "several values as a JSON array; "
         'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].',
-        "Each action costs one step. When you know the answer, give it: without an ANSWER the question is lost.",
+        "Each action costs one step. "
+        "When you know the answer, give it: without an ANSWER the question is lost.",
     ]
 )
 
@@ -37,19 +39,18 @@ _SYSTEM_PROMPTS: dict[str, str] = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SY
 
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
-    """`full` explains the game to a general model; `short` is one line, for a model that was
-    trained on it."""
+    """Return the system prompt: `full` instructs a general model; `short` is one line, for a model
+    that was trained on it."""
     if kind not in _SYSTEM_PROMPTS:
         raise ConfigError(f"no system prompt {kind!r}: use one of {', '.join(_SYSTEM_PROMPTS)}")
     return _SYSTEM_PROMPTS[kind]
 
 
 def format_observation(observation: SQLObservation) -> str:
-    """The user message that shows `observation`. Never its reward: a dense reward would be an
-    oracle of the gold.
+    """Return the user message that shows `observation`.
 
-    At step 0 the question and the tables' names; later the last action's result or error. Both end
-    with the steps left.
+    At step 0 it is the question and the tables' names; later the last action's result or error.
+    Both end with the steps left. It never shows the reward, which would reveal the gold.
     """
     if observation.step_count == 0:
         body = f"Question: {observation.question}\n{observation.schema_info}"

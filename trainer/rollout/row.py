@@ -1,6 +1,7 @@
-"""`RolloutRow`: the record of one played episode, as `play_episodes` returns it."""
+"""What `play_episodes` returns: a `RolloutRow` per episode, and `RolloutStats` over all of them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from shared.models import Outcome
 
@@ -52,3 +53,26 @@ class RolloutRow:
     def without_ids(self) -> "RolloutRow":
         """Return the row without token ids, which other processes do not need."""
         return replace(self, prompt_ids=[], completion_ids=[], env_mask=[], logprobs=[])
+
+
+@dataclass(slots=True)
+class RolloutStats:
+    """Counts and seconds over any number of `play_episodes` calls that share the object."""
+
+    episodes: int = 0
+    episodes_lost: int = 0  # to infrastructure: never a reward
+    steps: int = 0
+    parse_failures: int = 0  # texts that were no action and were sent as a QUERY
+    env_errors: int = 0  # actions that the environment answered with an error
+    episodes_truncated: int = 0  # episodes whose context was cut, at least once, to continue
+    context_overflows: int = 0  # episodes that ended without room for a turn even so
+    rebuilds: int = 0  # times an episode was rebuilt by replay after its server lost it
+    retries: int = 0  # requests sent to the servers again
+    sampled_tokens: int = 0
+    rollout_s: float = 0.0  # total
+    generate_s: float = 0.0  # sampling, or a policy's work
+    env_wait_s: float = 0.0  # waiting for the servers
+    rank_wait_s: float = 0.0  # waiting for the other processes' episodes
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

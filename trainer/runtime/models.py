@@ -23,7 +23,8 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
-    source = str(shipped_path(name))
+    # not str(Path(name)): ./model would become a name on the hub
+    source = name if name.startswith(".") else str(shipped_path(name))
     _check_directory(source)
     try:
         with reporting_out_of_memory(config, f"loading the model {name}"):

@@ -24,7 +24,7 @@ from shared.run_stats import PHASES, Mode, rates
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
@@ -40,10 +40,10 @@ class Mixed(RandomPolicy):
     """Random actions; of a question's second episode noisy texts up to the budget, of its third
     none after two."""
 
-    def act(self, views: Sequence[View]) -> list[str | None]:
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._mixed(view) for view in views]
 
-    def _mixed(self, view: View) -> str | None:
+    def _mixed(self, view: EpisodeView) -> str | None:
         noisy = (
             "**describe** the shop",
             "What now?",

@@ -211,7 +211,7 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(
     assert "--resume" not in early  # nothing is there yet that could go on
     shown = run_here(small, options, StoppingClient(2, Interrupted()), monkeypatch)
     run = open_run(options.out / "latest")
-    typed = shlex.split(shown.partition("Go on with:")[2])
+    typed = shlex.split(shown.partition("Resume with:")[2])
     assert typed[:4] == ["python", "-m", "trainer", "train"]
     assert typed[4:] == ["--resume", str(run.path), "--server", urls[0], "--server", urls[1]]
 
@@ -269,7 +269,7 @@ def test_a_result_without_checkpoints_is_left_alone(
     run = latest(tmp_path)
     shutil.rmtree(run.checkpoints)
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match="checkpoints/ is gone"):
+    with pytest.raises(RunError, match="no checkpoints/ to resume from"):
         run_here(one, options, FakeClient(), monkeypatch, resume=run)
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 

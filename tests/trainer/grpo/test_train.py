@@ -13,7 +13,7 @@ import torch
 from tests.trainer.conftest import FakeClient, InterruptedClient
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
-from trainer.grpo.callbacks import Guard
+from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
 from trainer.rollout.dataset import prompt_of
 from trainer.runtime.interrupt import Interrupted, Interrupts

@@ -35,7 +35,7 @@ from trainer.play.agent import Agent, Sampling, local_agent
 from trainer.play.database import examine, host
 from trainer.play.session import Played, ask, check_fits
 from trainer.play.show import Screen, printable
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 
 ROOT = Path(__file__).parents[3]
 GREEDY = Sampling()
@@ -80,7 +80,7 @@ class Texts:
     def __init__(self, *texts: str) -> None:
         self.texts = texts
 
-    def act(self, views: Sequence[View]) -> list[str | None]:
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [
             self.texts[len(view.actions)] if len(view.actions) < len(self.texts) else None
             for view in views
@@ -435,7 +435,7 @@ def test_a_question_or_a_schema_too_long_for_the_window_is_explained(
         in_this_process(wide, "How many?", tmp_path / "data") as asked,
         pytest.raises(
             PlayError,
-            match=r"the names of 120 tables are [\d,]+ tokens long, more than .*\(1,024\): take",
+            match=r"the names of 120 tables are [\d,]+ tokens long, more than .*\(1,024\): use",
         ),
     ):
         asked(agent)

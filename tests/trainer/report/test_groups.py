@@ -35,7 +35,7 @@ def test_advantages_are_those_that_trl_trained_with(
     config = small.override(scale_rewards=scale, max_lost_fraction=0.5)
     job = begin(config, tmp_path, FakeClient(failing={"train-shop-0": 1}), eval_limit=2)
     job.run()
-    run = job._run
+    run = job.folder
     lines = training_lines(run, {1, 2, 3})
     uneven = False
     for step, trained in enumerate(seen, start=1):

@@ -61,7 +61,7 @@ def test_another_split_is_the_neighbour(config: GRPOConfig) -> None:
 
 def test_nothing_left_names_the_file(config: GRPOConfig) -> None:
     with pytest.raises(
-        QuestionLoadError, match=r"questions_eval\.json holds no question of difficulty hard .*easy"
+        QuestionLoadError, match=r"questions_eval\.json has no question of difficulty hard .*easy"
     ):
         load_question_prompts(config.override(difficulty_filter="hard"), "eval")
 

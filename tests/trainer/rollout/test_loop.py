@@ -20,16 +20,16 @@ from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.errors import PromptError, RolloutError
-from trainer.rollout.dataset import prompt_of
+from trainer.grpo.trl_config import trl_config
+from trainer.rollout.dataset import load_question_prompts, prompt_of
 from trainer.rollout.loop import (
     RolloutStats,
-    load_question_prompts,
-    parse_model_output,
     play_episodes,
     play_scripted,
     rollout_func,
     sample_random_baseline,
 )
+from trainer.rollout.parsing import parse_model_output
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.rollout.row import RolloutRow
 
@@ -263,8 +263,8 @@ def check_rollout_func(
         model=model,
         processing_class=tokenizer,
         reward_funcs=list(REWARD_FUNCTIONS),
-        args=lenient.to_trl(
-            output_dir=str(tmp_path), max_steps=2, logging_steps=1, disable_tqdm=True
+        args=trl_config(
+            lenient, output_dir=str(tmp_path), max_steps=2, logging_steps=1, disable_tqdm=True
         ),
         train_dataset=Dataset.from_list(
             [{"prompt": prompt} for prompt in prompts_for(config, "a", "b", "c", "d")]
@@ -366,7 +366,9 @@ def test_demonstrations_imitation_and_grpo_over_http(
         model=model,
         processing_class=tokenizer,
         reward_funcs=list(REWARD_FUNCTIONS),
-        args=hot.to_trl(output_dir=str(tmp_path), max_steps=1, logging_steps=1, disable_tqdm=True),
+        args=trl_config(
+            hot, output_dir=str(tmp_path), max_steps=1, logging_steps=1, disable_tqdm=True
+        ),
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
         rollout_func=partial(rollout_func, config=hot, on_rows=lambda batch, _: seen.extend(batch)),
     )
@@ -410,7 +412,7 @@ def test_an_unreachable_server_is_named(
 def test_parse_model_output_fallback(
     text: str, argument: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is no action is a QUERY with the raw text, logged and marked, so that it can be counted."""
+    """Text that is no action is a QUERY with the raw text, logged and marked for counting."""
     with caplog.at_level("DEBUG", logger="trainer.rollout.parsing"):
         parsed = parse_model_output(text)
     assert parsed.action.action_type is ActionType.QUERY

@@ -18,6 +18,7 @@ from tests.trainer.conftest import FakeClient
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.trl_config import trl_config
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import rollout_func
 from trainer.rollout.rewards import REWARD_FUNCTIONS
@@ -79,7 +80,7 @@ def one_step(
         model=model,
         processing_class=tokenizer,
         reward_funcs=list(REWARD_FUNCTIONS),
-        args=config.to_trl(disable_tqdm=True, scale_rewards="none"),
+        args=trl_config(config, disable_tqdm=True, scale_rewards="none"),
         train_dataset=Dataset.from_list(prompts(config)),
         rollout_func=rollout,
     )

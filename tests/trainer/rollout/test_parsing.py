@@ -8,8 +8,9 @@ from shared.actions import MAX_ARGUMENT_CHARS, parse_action, render_action
 from trainer.rollout.parsing import parse_model_output
 
 _PIECES = st.sampled_from(
-    ["QUERY", "ANSWER", "describe", "Action:", "argument:", ":", "(", ")", "```sql", "```", "**", "\n", " ", "<think>",
-     "</think>", '{"action_type": "', '"', "}", "[", "\\", "`", "SELECT 1", "table ", "\x00", "é", "42", ";"]
+    ["QUERY", "ANSWER", "describe", "Action:", "argument:", ":", "(", ")", "```sql", "```", "**",
+     "\n", " ", "<think>", "</think>", '{"action_type": "', '"', "}", "[", "\\", "`", "SELECT 1",
+     "table ", "\x00", "é", "42", ";"]
 )  # fmt: skip
 
 

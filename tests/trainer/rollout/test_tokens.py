@@ -117,7 +117,10 @@ def test_truncation_set_by_another_caller_does_not_cut(tokenizer: PreTrainedToke
 
 
 def test_a_template_without_system_messages_is_refused() -> None:
-    template = "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}{% endfor %}"
+    template = (
+        "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}"
+        "{% endfor %}"
+    )
     with pytest.raises(PromptError, match="leaves out"):
         ChatCodec(make_tokenizer(template))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainer.grpo.callbacks import EvalCallback, MetricsCallback, curve_interval, spent_at
+from trainer.grpo.eval_curve import EvalCallback, curve_interval
+from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import cost_lines
 from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to
@@ -114,7 +115,7 @@ def test_a_checkpoint_keeps_what_training_cost(
 ) -> None:
     """Two steps with an evaluation before each; then a callback that goes on from the checkpoint."""
     clock = Clock()
-    monkeypatch.setattr("trainer.grpo.callbacks.time", clock)
+    monkeypatch.setattr("trainer.grpo.metrics_log.time", clock)
     # the servers' clock, at the two ends of each step
     ticks = iter([10.0, 11.0, 15.0, 15.5, 100.0, 3.0])
     state = SimpleNamespace(stateful_callbacks={})

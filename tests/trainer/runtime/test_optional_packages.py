@@ -14,6 +14,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.trl_config import trl_config
 from trainer.run.folder import read_json
 from trainer.run.summary import model_digest
 from trainer.runtime.interrupt import Interrupted
@@ -112,9 +113,9 @@ def test_gradient_checkpointing_does_not_change_the_results(
 
 def test_no_tracker_is_used_by_default(settings: GRPOConfig) -> None:
     assert settings.report_to == []
-    assert settings.to_trl().report_to == []
-    assert settings.override(report_to="none").to_trl().report_to == []
-    assert settings.override(report_to="tensorboard,wandb").to_trl().report_to == [
+    assert trl_config(settings).report_to == []
+    assert trl_config(settings.override(report_to="none")).report_to == []
+    assert trl_config(settings.override(report_to="tensorboard,wandb")).report_to == [
         "tensorboard",
         "wandb",
     ]

@@ -1,2 +1,1 @@
-"""What plays an episode: base (the protocols), local (a Hugging Face model), policies (random,
-scripted)."""
+"""What plays an episode: a Hugging Face model, a model server, or a policy that writes text."""

@@ -1,8 +1,4 @@
-"""What plays an episode: a `Generator` samples token ids; a `Policy` writes action texts.
-
-A generator keeps the contexts of a batch of episodes: the caller hands it the ids that were
-appended since its last sample, never a whole history.
-"""
+"""What plays an episode: a `Generator` samples token ids; a `Policy` writes action texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +21,8 @@ class StopReason(StrEnum):
 
 @dataclass(slots=True)
 class Sample:
-    """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` is
-    as long, in nats, of the temperature-scaled distribution that each id was drawn from."""
+    """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` has
+    the same length, in nats, of the temperature-scaled distribution that each id was drawn from."""
 
     ids: list[int]
     logprobs: list[float]
@@ -34,43 +30,45 @@ class Sample:
 
 
 class Generator(Protocol):
-    """Samples the next turn of every unfinished episode of a batch."""
+    """Samples the next turn of every unfinished episode of a batch.
+
+    It keeps the episodes' contexts: the caller passes the ids that were appended since the last
+    sample, never a whole history.
+    """
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        """Begin a batch of `len(streams)` episodes, row i drawing from the random stream
-        `streams[i]`."""
+        """Start a batch of `len(streams)` rows; row i draws from the random stream `streams[i]`."""
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
-        """Append ids to rows (a row's first are its whole prompt) and sample a turn for each.
+        """Append ids to rows (first their whole prompts) and sample a turn for each.
 
-        A row that is absent is finished: its context is dropped and it must not come back.
+        A row that is absent is finished: its context is dropped, and it must not come back.
         """
 
     def room(self, row: int) -> int:
-        """Tokens that still fit in the row's context window."""
+        """Return how many tokens still fit in the row's context window."""
 
     def restart(self, row: int) -> None:
-        """Forget an unfinished row's context: the ids that its next sample appends are the whole of
-        it. Its random stream goes on."""
+        """Forget a row's context: the ids appended next are all of it. Its random stream stays."""
 
 
 @dataclass(slots=True)
-class View:
+class EpisodeView:
     """What a text policy may see of one episode."""
 
     question_id: str
     repeat: int  # 0 for the first episode of this question in the batch
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)  # its own texts so far
-    # What a model has read and written so far. A generator reads each token once, a server all of
-    # them at each turn.
+    actions: list[str] = field(default_factory=list)  # the policy's texts so far
+    # Tokens read and written so far. A generator reads each token once, a model server rereads the
+    # whole conversation every turn.
     prompt_tokens: int = 0
     sampled_tokens: int = 0
 
 
 class Policy(Protocol):
-    """Plays by text. None ends the episode without an answer; an error in place of a text says that
-    infrastructure took the turn, and the episode is lost."""
+    """Plays by text. None ends the episode without an answer; an error in place of a text means
+    that infrastructure failed, and the episode is lost."""
 
-    def act(self, views: Sequence[View]) -> Sequence[str | SQLEnvError | None]: ...
+    def act(self, views: Sequence[EpisodeView]) -> Sequence[str | SQLEnvError | None]: ...

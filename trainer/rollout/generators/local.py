@@ -1,9 +1,8 @@
-"""Sampling from a Hugging Face causal LM in this process, with one KV cache for all turns of a
-batch.
+"""Sampling from a Hugging Face causal LM, with one KV cache for all turns of a batch.
 
 A turn feeds every unfinished row the ids appended since its last sample and then decodes all rows
-together. Rows live in slots; those still sampling are kept in the first slots, so that finished
-ones cost nothing, and a prompt that several rows share is computed once.
+together. Rows have slots in the cache; those still sampling are moved to the first slots, so that
+finished ones cost nothing, and a prompt that several rows share is computed once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,15 +28,15 @@ class _Row:
     turn: int = 0
     # the last sampled id, which the cache has not seen
     unfed: list[int] = field(default_factory=list)
-    sample: Sample | None = None
+    sample: Sample = field(default_factory=lambda: Sample([], [], StopReason.LENGTH))
 
 
 class LocalGenerator:
     """A `Generator` over `model`, which must be on its device and in eval mode.
 
     Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
-    inverse CDF: what an episode samples does not depend on which others share its batch. `logprobs`
-    are log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
+    inverse CDF, so an episode's samples do not depend on the rest of its batch. `logprobs` are
+    log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
     `greedy` takes the most likely id and draws nothing.
     """
 
@@ -61,14 +60,13 @@ class LocalGenerator:
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
         self._order: list[int] = []  # slot -> row
-        # rows whose part of the cache is of a context that they no longer have
-        self._restarted: set[int] = set()
+        self._restarted: set[int] = set()  # rows whose cached ids are of an earlier context
         self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
-        self._cache: RaggedCache | None = None
+        self._cache = RaggedCache(self._layers, 0, 0)
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self._rows = [_Row(tuple(stream)) for stream in streams]
-        self._order, self._cache = [], None
+        self._order, self._cache = [], RaggedCache(self._layers, 0, 0)
         self._restarted.clear()
 
     def room(self, row: int) -> int:
@@ -84,53 +82,46 @@ class LocalGenerator:
             return {}
         for index, ids in appended.items():
             if not ids or len(ids) >= self.room(index):
-                raise ValueError(
-                    f"row {index}: {len(ids)} ids do not fit in the {self.room(index)} left, or are none"
-                )
+                room = self.room(index)
+                raise ValueError(f"row {index}: {len(ids)} ids do not fit: use 1 to {room - 1}")
         chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
-        logits = self._extend(chunks) if self._cache is not None else self._begin(chunks)
+        logits = self._extend(chunks) if self._order else self._start(chunks)
         for index, ids in appended.items():
             row = self._rows[index]
             row.context += len(ids)
             row.sample = Sample([], [], StopReason.LENGTH)
         self._decode(logits)
-        samples: dict[int, Sample] = {}
         for index in appended:
             row = self._rows[index]
-            assert row.sample is not None
-            samples[index], row.unfed = row.sample, row.sample.ids[-1:]
+            row.unfed = row.sample.ids[-1:]
             row.turn += 1
-        return samples
+        return {index: self._rows[index].sample for index in appended}
 
-    def _begin(self, chunks: dict[int, list[int]]) -> Tensor:
-        """The first turn: compute each distinct prompt once and hand it to every row that has it.
-        Logits, [rows, V]."""
+    def _start(self, chunks: dict[int, list[int]]) -> Tensor:
+        """Feed the first turn: compute each distinct prompt once and copy it to every row that has
+        it. Return logits, [rows, V]."""
         distinct: dict[tuple[int, ...], list[int]] = {}
         for index, ids in chunks.items():
             distinct.setdefault(tuple(ids), []).append(index)
         prompts = sorted(distinct, key=len, reverse=True)
-        longest = len(prompts[0])
-        self._cache = RaggedCache(self._layers, len(prompts), longest)
+        self._cache = RaggedCache(self._layers, len(prompts), len(prompts[0]))
         self._lengths = torch.zeros(len(prompts), dtype=torch.long)
         logits = self._feed([list(prompt) for prompt in prompts])
         self._order = [index for prompt in prompts for index in distinct[prompt]]
-        slots = torch.tensor(
-            [slot for slot, prompt in enumerate(prompts) for _ in distinct[prompt]]
-        )
+        copies = torch.tensor([len(distinct[prompt]) for prompt in prompts])
+        slots = torch.arange(len(prompts)).repeat_interleave(copies)
         self._take(slots, room=self._max_new)
         return logits[slots.to(self._device)]
 
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
-        """A later turn: drop the finished rows, longest chunk first. Logits, [rows, V]."""
-        assert self._cache is not None
+        """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V]."""
         kept = [slot for slot, row in enumerate(self._order) if row in chunks]
         if len(kept) != len(chunks):
-            raise ValueError("a row that was dropped, or never began, came back")
+            raise ValueError("a row that was dropped, or never started, came back")
         kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
         for slot in kept:
             if self._order[slot] in self._restarted:
-                # what lies there is written over, and beyond a row's length nothing is read
-                self._lengths[slot] = 0
+                self._lengths[slot] = 0  # its cached ids are overwritten, and not read before that
         self._restarted.clear()
         self._order = [self._order[slot] for slot in kept]
         fed = torch.tensor([len(chunks[row]) for row in self._order])
@@ -140,18 +131,17 @@ class LocalGenerator:
         return self._feed([chunks[row] for row in self._order])
 
     def _take(self, slots: Tensor, room: int) -> None:
-        """Keep the rows of `slots`, in that order, with room for `room` tokens more each."""
-        assert self._cache is not None
+        """Keep the rows of `slots`, in that order, each with room for `room` more tokens."""
         self._lengths = self._lengths[slots]
         used = int(self._lengths.max())
         self._cache.take(slots.to(self._device), used, used + room)
 
     def _feed(self, chunks: list[list[int]]) -> Tensor:
-        """Feed slot i the ids `chunks[i]`, which come longest first. Logits after each one's last
-        id, [slots, V].
+        """Feed slot i the ids `chunks[i]`, longest first. Return logits after each last id,
+        [slots, V].
 
-        One pass takes neighbours whose chunks are at least half as long as its longest, so padding
-        stays below half.
+        A pass takes neighbours with chunks at least half as long as its longest, which keeps
+        padding below half.
         """
         logits, first = [], 0
         while first < len(chunks):
@@ -163,34 +153,33 @@ class LocalGenerator:
         return torch.cat(logits)
 
     def _feed_together(self, chunks: list[list[int]], first: int) -> Tensor:
-        """One forward pass over left-padded chunks, so that every row's last id is in the last
-        column. [rows, V]."""
-        assert self._cache is not None
+        """Run one forward pass over left-padded chunks, so that every row's last id is in the last
+        column. Return logits, [rows, V]."""
         last, width = first + len(chunks), len(chunks[0])
         counts = torch.tensor([len(ids) for ids in chunks])
         pads = width - counts
-        ids = torch.tensor([[0] * (width - len(one)) + one for one in chunks])
+        ids = torch.tensor([[0] * (width - len(chunk)) + chunk for chunk in chunks])
         start = self._lengths[first:last]
         columns = torch.arange(width)
         positions = (start - pads)[:, None] + columns  # [rows, width]
         real = columns >= pads[:, None]
-        # a padding query attends to position 0 alone, so its softmax is finite
+        # a padding query attends to position 0 only, so its softmax is finite
         positions = positions.where(real, 0)
         rows, fed = real.nonzero(as_tuple=True)
         self._lengths[first:last] += counts
         length = int(self._lengths[first:last].max())
         self._cache.reserve(length)
-        place = self._device
+        device = self._device
         self._cache.plan = Plan(
             first,
             last,
             length,
-            slots=(rows + first).to(place),
-            positions=positions[rows, fed].to(place),
-            rows=rows.to(place),
-            columns=fed.to(place),
+            slots=(rows + first).to(device),
+            positions=positions[rows, fed].to(device),
+            rows=rows.to(device),
+            columns=fed.to(device),
         )
-        return self._forward(ids.to(place), positions.to(place), length)
+        return self._forward(ids.to(device), positions.to(device), length)
 
     def _decode(self, logits: Tensor) -> None:
         """Sample every slot's turn from the logits after its last fed id, [slots, V]."""
@@ -207,12 +196,11 @@ class LocalGenerator:
             logits = self._advance(ids, live)
 
     def _record(self, ids: list[int], logprobs: list[float], live: int) -> list[int]:
-        """Append one id to each live slot's sample; the slots whose turn ends with it."""
+        """Append one id to each live slot's sample; return the slots whose turn ends with it."""
         finished = []
         for slot in range(live):
             row = self._rows[self._order[slot]]
             sample = row.sample
-            assert sample is not None
             sample.ids.append(ids[slot])
             sample.logprobs.append(logprobs[slot])
             row.context += 1
@@ -228,9 +216,8 @@ class LocalGenerator:
     def _retire(
         self, finished: list[int], live: int, uniforms: Tensor | None
     ) -> tuple[int, Tensor]:
-        """Move the finished slots behind the others. How many are live, and their old slots in
-        their new order."""
-        assert self._cache is not None
+        """Move the finished slots behind the others. Return the number of live slots, and their
+        former slots in order."""
         done = set(finished)
         remaining = live - len(done)
         holes = [slot for slot in finished if slot < remaining]
@@ -252,8 +239,7 @@ class LocalGenerator:
         return remaining, torch.tensor(order[:remaining], device=self._device)
 
     def _advance(self, ids: Tensor, live: int) -> Tensor:
-        """Feed one id to each of the first `live` slots. Logits, [live, V]."""
-        assert self._cache is not None
+        """Feed one id to each of the first `live` slots. Return logits, [live, V]."""
         positions = self._lengths[:live].to(self._device, copy=True)
         self._lengths[:live] += 1
         length = int(self._lengths[:live].max())
@@ -265,9 +251,8 @@ class LocalGenerator:
         return self._forward(ids[:, None], positions[:, None], length)
 
     def _forward(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:
-        """Logits after the last column, [rows, V]. ids and positions: [rows, columns]."""
+        """Return logits after the last column, [rows, V]; ids and positions: [rows, columns]."""
         dtype = self._model.dtype
-        # [rows, columns, length]
         hidden = torch.arange(length, device=self._device) > positions[..., None]
         mask = torch.zeros(hidden.shape, dtype=dtype, device=self._device)
         mask.masked_fill_(hidden, torch.finfo(dtype).min)
@@ -283,38 +268,38 @@ class LocalGenerator:
         return logits
 
     def _uniforms(self) -> Tensor:
-        """This turn's uniforms in [0, 1), [slots, max_new]."""
+        """Draw this turn's uniforms in [0, 1), [slots, max_new]."""
         rows = [self._rows[index] for index in self._order]
-        drawn = [
-            np.random.default_rng((*row.stream, row.turn)).random(self._max_new) for row in rows
-        ]
-        return torch.from_numpy(np.stack(drawn)).to(self._device)
+        streams = (np.random.default_rng((*row.stream, row.turn)) for row in rows)
+        drawn = np.stack([stream.random(self._max_new) for stream in streams])
+        return torch.from_numpy(drawn).to(self._device)
 
     def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Ids and their log-probabilities, [rows] each, from logits [rows, V] and uniforms [rows]."""
+        """Return ids and their log-probabilities, [rows]. logits: [rows, V]; uniforms: [rows]."""
         logprobs = (logits.float() / self._temperature).log_softmax(-1)
         if uniforms is None:
             ids = logits.argmax(-1)
         else:
             cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
-            # the first id whose cumulative mass exceeds the target; one of probability 0 never does
+            # the first id whose cumulative mass exceeds the target, never one of probability 0
             target = uniforms[:, None] * cdf[:, -1:]
             ids = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
         return ids, logprobs.gather(-1, ids[:, None])[:, 0]
 
 
 def _shape(model: Any) -> tuple[int, int]:
-    """(layers, context window) of a model that attends to its whole context, else `ModelLoadError`."""
+    """Return (layers, context window). `ModelLoadError` unless all attention is full."""
     config = model.config.get_text_config()
     others = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
     if others:
         raise ModelLoadError(
-            f"{config.model_type} has {', '.join(sorted(others))} layers, which the local generator does not support: "
-            "use a model with full attention, such as Qwen3"
+            f"{config.model_type} has {', '.join(sorted(others))} layers, which the local "
+            "generator does not support: use a model with full attention, such as Qwen3"
         )
     implementation = config._attn_implementation
     if implementation not in ("sdpa", "eager"):
         raise ModelLoadError(
-            f"attention {implementation!r} takes no mask of ours: load the model with attn_implementation='sdpa'"
+            f"attention {implementation!r} accepts no custom mask: load the model with "
+            "attn_implementation='sdpa'"
         )
     return config.num_hidden_layers, config.max_position_embeddings

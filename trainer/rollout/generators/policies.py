@@ -1,5 +1,4 @@
-"""Policies that write text: a demonstrator's scripts, an oracle's among them, and a random
-baseline."""
+"""Policies that write text: scripts of demonstrators or of an oracle, and random actions."""
 
 import json
 import re
@@ -10,31 +9,26 @@ import numpy as np
 from shared.dataset import Question
 from shared.models import SQLObservation
 from shared.sqltext import quote_identifier, quote_text
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 
-_MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # render's own lines, which are no rows
+_MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # lines of a rendered table that are no rows
 
 
 class ScriptedPolicy:
-    """Plays `scripts[question_id]`, one text a turn; an episode whose script runs out ends without
-    an answer."""
+    """Plays `scripts[question_id]`, one text per turn, and ends the episode after the last one."""
 
     def __init__(self, scripts: Mapping[str, Sequence[str]]) -> None:
         self._scripts = scripts
 
-    def act(self, views: Sequence[View]) -> list[str | None]:
-        texts: list[str | None] = []
-        for view in views:
-            script, turn = self._scripts[view.question_id], len(view.actions)
-            texts.append(script[turn] if turn < len(script) else None)
-        return texts
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
+        scripts = [self._scripts[view.question_id][len(view.actions) :] for view in views]
+        return [script[0] if script else None for script in scripts]
 
 
 def oracle_script(question: Question, step_budget: int) -> list[str]:
-    """Look at the tables that the gold SQL reads, run it, give the gold answer: what the
-    environment lets be had.
+    """Return actions that DESCRIBE the tables of the gold SQL, run it and give the gold answer.
 
-    Where the budget is too short for all that, looks are left out first, then the query.
+    If the budget is too short, the DESCRIBEs are left out first, then the query.
     """
     looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
     answer = question.gold_answer
@@ -44,26 +38,24 @@ def oracle_script(question: Question, step_budget: int) -> list[str]:
 
 
 def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
-    """Plays each question's `oracle_script`. It takes the questions with their gold, as a data
-    directory has them: the environment shows the gold to nobody."""
+    """Return a policy that plays each question's `oracle_script`; questions hold their gold."""
     return ScriptedPolicy({one.question_id: oracle_script(one, step_budget) for one in questions})
 
 
 class RandomPolicy:
-    """The untrained baseline: a random kind of action over the tables, columns and cells that it
-    has seen.
+    """The random baseline: random actions over the tables, columns and cells that it has seen.
 
     It writes valid actions and plausible queries, and answers with a random cell, so it measures
-    what luck alone wins.
+    what chance alone achieves.
     """
 
     def __init__(self, answer_probability: float = 0.15) -> None:
         self._answer_probability = answer_probability
 
-    def act(self, views: Sequence[View]) -> list[str | None]:
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._act(view) for view in views]
 
-    def _act(self, view: View) -> str:
+    def _act(self, view: EpisodeView) -> str:
         rng, latest = view.rng, view.observations[-1]
         tables, columns = read_schema(latest.schema_info)
         cells = [cell for seen in view.observations[1:] for cell in read_cells(seen)]
@@ -84,17 +76,9 @@ class RandomPolicy:
     @staticmethod
     def _query(rng: np.random.Generator, table: str, columns: list[str], cells: list[str]) -> str:
         column, other = _quoted(_pick(rng, columns)), _quoted(_pick(rng, columns))
-        selected = _pick(
-            rng,
-            [
-                "COUNT(*)",
-                column,
-                f"COUNT(DISTINCT {column})",
-                f"MAX({column})",
-                f"MIN({column})",
-                f"AVG({column})",
-            ],
-        )
+        numbers = [f"{function}({column})" for function in ("MAX", "MIN", "AVG")]
+        choices = ["COUNT(*)", column, f"COUNT(DISTINCT {column})", *numbers]
+        selected = _pick(rng, choices)
         query = f"SELECT {selected} FROM {_quoted(table)}"
         if cells and rng.random() < 0.5:
             query += f" WHERE {other} = {quote_text(_pick(rng, cells))}"
@@ -104,7 +88,7 @@ class RandomPolicy:
 
 
 def read_schema(schema_info: str) -> tuple[list[str], dict[str, list[str]]]:
-    """(tables, columns of each described table) out of an observation's schema_info."""
+    """Extract (tables, columns of each described table) from an observation's schema_info."""
     first, _, rest = schema_info.partition("\n")
     tables = [name for name in first.removeprefix("Tables:").strip().split(", ") if name]
     columns = {}
@@ -115,7 +99,7 @@ def read_schema(schema_info: str) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def read_cells(observation: SQLObservation) -> list[str]:
-    """The cells that a SAMPLE or QUERY showed; none of a DESCRIBE."""
+    """Extract the cells that a SAMPLE or QUERY showed; a DESCRIBE shows none."""
     if not observation.action_history or observation.action_history[-1].startswith(
         ("DESCRIBE", "ANSWER")
     ):

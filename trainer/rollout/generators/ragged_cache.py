@@ -1,9 +1,9 @@
-"""A KV cache whose rows have lengths of their own.
+"""A KV cache whose rows have different lengths.
 
-Every row's keys and values lie at its own positions 0 .. length-1, with no holes: chunks of unequal
-length are written without their padding, and a row that stopped early keeps its place. Attention
-reads the longest live row's length, not the sum of every turn's longest chunk. Buffers have room to
-spare, so a token costs one small write, not a copy of the cache.
+Every row's keys and values are at its positions 0 .. length-1, without gaps: chunks of unequal
+length are written without their padding. Attention reads the longest live row's length, not the sum
+of every turn's longest chunk. Buffers have spare room, so a token costs one small write, not a copy
+of the cache.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,12 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 Tensor = torch.Tensor
-_ROUND = 64  # tokens; capacity is a multiple of it
+_ROUND = 64  # capacity is a multiple of this number of tokens
 
 
 @dataclass(slots=True)
 class Plan:
-    """Where the forward pass that is about to run reads and writes. N = ids that it feeds, without
-    padding."""
+    """Where the next forward pass reads and writes. N is the number of ids fed, without padding."""
 
     first: int  # the pass covers slots first .. last-1
     last: int
@@ -26,7 +25,7 @@ class Plan:
     slots: Tensor  # [N] where each fed id goes
     positions: Tensor  # [N]
     rows: Tensor  # [N] where it comes from: row of the pass
-    columns: Tensor | None  # [N] column of the pass; None where the pass feeds one id a row
+    columns: Tensor | None  # [N] column of the pass; None if the pass feeds one id per row
 
 
 class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -41,11 +40,10 @@ class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         shape = (self.owner.slots, key_states.shape[1], self.owner.capacity)
         place = key_states.device
-        # attention computes in autocast's format, so keep that and not a wider one
-        autocast = (
-            torch.get_autocast_dtype(place.type) if torch.is_autocast_enabled(place.type) else None
-        )
-        # zeros: a masked position still meets the softmax, and 0 x NaN is NaN
+        # attention computes in autocast's dtype, so store no wider one
+        lower = torch.is_autocast_enabled(place.type)
+        autocast = torch.get_autocast_dtype(place.type) if lower else None
+        # zeros: the softmax multiplies masked positions by 0, and 0 x NaN is NaN
         self.keys = key_states.new_zeros((*shape, key_states.shape[3]), dtype=autocast)
         self.values = value_states.new_zeros((*shape, value_states.shape[3]), dtype=autocast)
         self.is_initialized = True
@@ -74,8 +72,7 @@ class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
 
 
 class RaggedCache(Cache):  # type: ignore[misc]
-    """The cache of a batch: `slots` rows, each as long as it is. The caller sets `plan` before
-    every forward pass."""
+    """The cache of a batch of `slots` rows. The caller sets `plan` before every forward pass."""
 
     def __init__(self, layers: int, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, _rounded(capacity)
@@ -96,8 +93,8 @@ class RaggedCache(Cache):  # type: ignore[misc]
                     setattr(layer, name, grown)
 
     def take(self, slots: Tensor, used: int, capacity: int) -> None:
-        """Keep the first `used` positions of the rows of `slots`, [M], in that order, with room for
-        `capacity` tokens a row. A slot may be taken more than once."""
+        """Keep the first `used` positions of the rows `slots`, [M], in that order, with room for
+        `capacity` tokens per row. A slot may be taken more than once."""
         self.slots, self.capacity = len(slots), _rounded(capacity)
         for layer in self.layers:
             if layer.is_initialized:

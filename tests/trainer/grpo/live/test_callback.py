@@ -11,8 +11,7 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.grpo.callbacks import LiveVisualizationCallback
-from trainer.grpo.live.callback import interval
+from trainer.grpo.live.callback import LiveVisualizationCallback, interval
 from trainer.run.folder import Run, open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 

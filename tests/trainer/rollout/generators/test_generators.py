@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausa
 
 from tests.trainer.conftest import observation
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import StopReason, View
+from trainer.rollout.generators.base import EpisodeView, StopReason
 from trainer.rollout.generators.local import LocalGenerator
 from trainer.rollout.generators.policies import (
     RandomPolicy,
@@ -204,8 +204,9 @@ def _eager(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
 
 def test_sliding_window_attention_is_refused() -> None:
     config = Qwen3Config(
-        vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
-        intermediate_size=16, use_sliding_window=True, sliding_window=8, max_window_layers=1,
+        vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=2, intermediate_size=16, use_sliding_window=True, sliding_window=8,
+        max_window_layers=1,
     )  # fmt: skip
     with pytest.raises(ModelLoadError, match="sliding"):
         LocalGenerator(Qwen3ForCausalLM(config), STOPS, max_new_tokens=2, max_context_tokens=8)
@@ -222,8 +223,8 @@ def test_another_architecture_works_too() -> None:
         assert all(abs(expected[at - 1].item() - value) < 1e-4 for at, value in logprobs.items())
 
 
-def view(question_id: str = "q", **latest: object) -> View:
-    return View(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
+def view(question_id: str = "q", **latest: object) -> EpisodeView:
+    return EpisodeView(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
 
 
 def test_scripted_policy_plays_its_script_to_the_end() -> None:
@@ -241,7 +242,8 @@ def test_random_policy_writes_valid_actions_of_every_kind() -> None:
     seen.observations += [
         observation(
             1, 5, result="name | total\nAnn | 3\n(first 20 rows; there are more)",
-            schema_info="Tables: orders, customers\norders(order_id, total)", action_history=["SAMPLE: orders"],
+            schema_info="Tables: orders, customers\norders(order_id, total)",
+            action_history=["SAMPLE: orders"],
         )
     ]  # fmt: skip
     texts = [text for _ in range(200) for text in policy.act([seen])]

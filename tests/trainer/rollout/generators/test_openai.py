@@ -14,7 +14,7 @@ from tests.trainer.conftest import FakeClient, observation
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.generators.base import View
+from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.prompts import format_observation, get_system_prompt
@@ -39,10 +39,10 @@ def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
     )  # type: ignore[arg-type]
 
 
-def view_of(question_id: str = "q", turns: int = 0) -> View:
+def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
     """An episode that has `turns` behind it."""
     shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
-    return View(
+    return EpisodeView(
         question_id,
         0,
         np.random.default_rng(7),
@@ -111,7 +111,7 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
     chat.delay_s = 0.02
     chat.answer = lambda messages: "ANSWER: " + messages[-1]["content"].split("\n")[0]
     views = [
-        View(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
+        EpisodeView(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
         for n in range(12)
     ]
     with policy_of(chat, concurrency=4) as policy:
@@ -230,8 +230,7 @@ def test_a_conversation_beyond_the_context_window_ends_the_episode(
     chat.faults += [
         refusal(400, "too long", code="context_length_exceeded"),
         refusal(
-            400,
-            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+            400, "This model's maximum context length is 4096 tokens. However, you requested 5000"
         ),
     ]
     with policy_of(chat) as policy:

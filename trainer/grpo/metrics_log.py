@@ -1,0 +1,123 @@
+"""`MetricsCallback`: writes what each training step did to episodes.jsonl and metrics.jsonl."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from shared.run_stats import training_row
+from trainer.rollout.loop import RolloutStats
+from trainer.rollout.row import RolloutRow
+from trainer.run.cost import UNKNOWN, Spent, known
+from trainer.run.folder import Run, append_lines, read_json
+from trainer.run.records import Book, EpisodeRecord
+from trainer.run.summary import RANK_WAIT
+from trainer.runtime.ranks import Ranks
+
+TIMES = ("rollout_s", "generate_s", "env_wait_s")
+SPENT = "sqlenv_spent"  # key of `Spent` in a checkpoint's trainer_state.json, stateful_callbacks
+
+
+def spent_at(checkpoint: Path | None) -> Spent:
+    """Return the cost of training up to `checkpoint`; zero without one."""
+    if checkpoint is None:
+        return Spent()
+    state = read_json(checkpoint / "trainer_state.json")
+    return Spent.from_dict(state.get("stateful_callbacks", {}).get(SPENT))
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes one line per episode to episodes.jsonl and one row per log event to metrics.jsonl.
+
+    A row holds trl's metrics, counts over its episodes and the seconds spent. With several
+    processes the first one writes the episodes of all; its seconds are its own, CPU-seconds are
+    summed over all. Pass `rows` to the rollout as `on_rows`. `on_progress(step, steps, row)` is
+    called after every log event. `spent` is the cost of the checkpoint that training resumes from.
+    `server_cpu` returns the CPU-seconds that the servers have used so far, NaN if unknown.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        book: Book,
+        stats: RolloutStats,
+        on_progress: Callable[[int, int, Mapping[str, Any]], None] = lambda step, steps, row: None,
+        *,
+        spent: Spent | None = None,
+        server_cpu: Callable[[], float] = lambda: UNKNOWN,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._ranks = ranks or Ranks()
+        self._times = TIMES if self._ranks.count == 1 else (*TIMES, RANK_WAIT)
+        self._run, self._book, self._stats, self._on_progress = run, book, stats, on_progress
+        self._pending: list[EpisodeRecord] = []  # since the last log event
+        self._unfinished = 0  # those at the end of `_pending` whose step has not ended
+        self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
+        self.spent = spent or Spent()  # since the start of the run
+        self._server_cpu = server_cpu
+        self._rebuilds = stats.rebuilds  # at the last log event
+        self._step_start_s = 0.0
+        self._cpu_at_step_start = (0.0, 0.0)  # of this process, of the servers
+        self._stats_at_step_start: dict[str, Any] = {}
+
+    def rows(self, rows: Sequence[RolloutRow], trainer: Any) -> None:
+        """Record one generation batch of all processes."""
+        if not self._ranks.main:
+            return
+        episodes = [self._book.episode(row) for row in rows]
+        self._pending += episodes
+        self._unfinished = len(episodes)
+        step = trainer.state.global_step + 1
+        lines = (episode.as_line("train", "sampled", step) for episode in episodes)
+        append_lines(self._run.episodes, lines)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.stateful_callbacks[SPENT] = self.spent.as_dict()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._cpu_at_step_start = (time.process_time(), self._server_cpu())
+        self._step_start_s, self._stats_at_step_start = time.perf_counter(), self._stats.as_dict()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._unfinished = 0
+        wall, sums = time.perf_counter() - self._step_start_s, self._stats.as_dict()
+        times = {name: sums[name] - self._stats_at_step_start[name] for name in self._times}
+        for name, value in times.items():
+            self._spent[name] += value
+        self._spent["update_s"] += wall - times["rollout_s"]
+        times.pop(RANK_WAIT, None)
+        cpu, server_cpu = self._cpu_at_step_start
+        served = self._server_cpu() - server_cpu
+        self.spent.add(
+            train_s=wall,
+            **times,
+            cpu_s=sum(self._ranks.gather(time.process_time() - cpu)),
+            # a restarted server counts from 0
+            server_cpu_s=served if math.isnan(served) else max(0.0, served),
+        )
+        state.stateful_callbacks[SPENT] = self.spent.as_dict()  # every checkpoint holds it
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self._ranks.main:
+            return
+        row: dict[str, Any] = {"step": state.global_step, **kwargs.get("logs", {})}
+        # a step that was interrupted is played again
+        del self._pending[len(self._pending) - self._unfinished :]
+        self._unfinished = 0
+        if self._pending:
+            row |= training_row(self._pending)
+            row["rebuilds"] = self._stats.rebuilds - self._rebuilds
+            self._rebuilds = self._stats.rebuilds
+            row |= {name: round(value, 4) for name, value in self._spent.items()}
+            # these three are sums since the start of the run, the others of this row alone
+            row |= {
+                name: known(getattr(self.spent, name))
+                for name in ("train_s", "cpu_s", "server_cpu_s")
+            }
+            self._spent = dict.fromkeys(self._spent, 0.0)
+            self._pending = []
+        append_lines(self._run.metrics, [row])
+        self._on_progress(state.global_step, state.max_steps, row)

@@ -1,0 +1,87 @@
+"""Resuming a run: where it stopped, what to keep of its files, and the command that resumes it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from shared.run_files import RunSummary
+from shared.run_stats import MODES
+from trainer.config import GRPOConfig
+from trainer.errors import RunError
+from trainer.evaluation.inputs import Inputs, check_resumed_data
+from trainer.grpo.train import finished
+from trainer.run.folder import Run, keep_lines, read_json
+from trainer.runtime.ranks import Ranks
+
+
+def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
+    """Return the result of a run that has nothing left to train, or None if it can resume.
+
+    `RunError` if the data or the model has changed, or the checkpoints of a finished run are gone.
+    """
+    check_resumed_data(folder, inputs, config)
+    if not folder.summary.exists():
+        return None
+    checkpoint = folder.last_checkpoint()
+    if checkpoint is None:
+        raise RunError(
+            f"{folder.path} has a result, but no {folder.checkpoints.name}/ to resume from: "
+            "start a run without --resume"
+        )
+    return (
+        cast(RunSummary, read_json(folder.summary))
+        if finished(checkpoint, config.max_steps)
+        else None
+    )
+
+
+def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
+    """Return the checkpoint that all processes resume from: the last one that process 0 sees.
+
+    `RunError` if another process does not see it.
+    """
+    path = ranks.first(folder.last_checkpoint)
+
+    def check() -> None:
+        if path is not None and not (path / "trainer_state.json").is_file():
+            raise RunError(f"can't see {path}: put --out on a file system that all machines share")
+
+    ranks.together(check)
+    return path
+
+
+def drop_after(folder: Run, done: int) -> None:
+    """Delete what an earlier session wrote about steps after `done`, and the run's results."""
+
+    def keep(row: Mapping[str, Any]) -> bool:
+        step = int(row["step"])
+        if "phase" in row:  # an episode
+            if row["phase"] == "train":
+                return step <= done
+            return row["phase"] in ("random", "before") or step < done
+        if "eval_n" in row:  # a point of the eval curve
+            return 0 < step < done
+        return step <= done and "train_runtime" not in row
+
+    keep_lines(folder.episodes, keep)
+    keep_lines(folder.metrics, keep)
+    results = (folder.summary, folder.transcripts, folder.report, folder.checksums)
+    for path in (*results, *(folder.evaluation("after", mode) for mode in MODES)):
+        path.unlink(missing_ok=True)
+
+
+def resume_command(folder: Run, servers: Sequence[str], ranks: Ranks) -> str:
+    """Return the shell command that resumes a run, on the same servers unless it starts its own."""
+    options = ["--resume", short_path(folder.path)]
+    for url in servers:
+        options += ["--server", url]
+    if ranks.count == ranks.local_count > 1:
+        options += ["--processes", str(ranks.count)]
+    launcher = ["accelerate", "launch", "..."] if ranks.count > ranks.local_count else ["python"]
+    return shlex.join([*launcher, "-m", "trainer", "train", *options])
+
+
+def short_path(path: Path) -> str:
+    """Return a path relative to the working directory if it is inside it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

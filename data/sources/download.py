@@ -3,17 +3,13 @@
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import urlencode, urljoin
+from urllib.parse import urljoin
 
 import pooch
 import requests
 
 from shared.errors import DataError
 
-MANUAL_IMPORT = (
-    "download the archive with a browser, unpack it and run "
-    "'python -m data import spider FOLDER --out DIR'"
-)
 PAGE_MAX_BYTES = 1 << 20  # a confirmation page is small
 CHUNK_BYTES = 1 << 16
 
@@ -53,10 +49,7 @@ def download(
     try:
         cache.fetch(target.name, downloader=_Downloader(timeout_s, progress, notice))
     except (requests.RequestException, ValueError) as error:
-        raise DownloadError(
-            f"cannot download {url}: {_reason(error)}; check the network, name a mirror with "
-            f"--url, or {MANUAL_IMPORT}"
-        ) from error
+        raise _failure(url, _reason(error)) from error
     actual = str(pooch.file_hash(str(target)))
     expected = sha256.strip().lower() if sha256 else actual
     if actual != expected:
@@ -87,17 +80,11 @@ class _Downloader:
         except requests.RequestException as error:
             response = error.response
             if response is not None and response.status_code < 500 and response.status_code != 429:
-                raise DownloadError(
-                    f"cannot download {url}: {_reason(error)}; name a mirror with --url, "
-                    f"or {MANUAL_IMPORT}"
-                ) from error
+                raise _failure(url, _reason(error)) from error
             self._notice(f"the transfer failed: {_reason(error)}")
             raise
         if _page(output_file) is not None:
-            raise DownloadError(
-                f"{url} returned a web page instead of a file, perhaps for a quota or a login; "
-                f"name a mirror with --url, or {MANUAL_IMPORT}"
-            )
+            raise _failure(url, "got a web page instead of a file, perhaps for a quota or a login")
 
 
 class _ProgressBar:
@@ -119,6 +106,14 @@ class _ProgressBar:
 
     def close(self) -> None:
         self._done = 0
+
+
+def _failure(url: str, problem: str) -> DownloadError:
+    return DownloadError(
+        f"cannot download {url}: {problem}; check the network, name a mirror with --url, or "
+        "download the archive with a browser, unpack it and run "
+        "'python -m data import spider FOLDER --out DIR'"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -145,7 +140,7 @@ class _Form(HTMLParser):
         if tag == "form" and self.action is None:
             self.action = values.get("action")
         elif tag == "input" and self.action and values.get("type") == "hidden":
-            self.fields[values.get("name") or ""] = values.get("value") or ""
+            self.fields[str(values.get("name"))] = values.get("value") or ""
 
 
 def confirmed_url(page: str, base: str) -> str | None:
@@ -157,4 +152,4 @@ def confirmed_url(page: str, base: str) -> str | None:
     form.feed(page)
     if not form.action or "confirm" not in form.fields:
         return None
-    return f"{urljoin(base, form.action)}?{urlencode(form.fields)}"
+    return requests.Request("GET", urljoin(base, form.action), params=form.fields).prepare().url

@@ -203,6 +203,10 @@ def test_confirmed_url_carries_the_hidden_fields() -> None:
         "https://drive.usercontent.google.com/download?id=abc&export=download&confirm=t&uuid=1-2"
     )
     assert confirmed_url(page, "https://drive.google.com/uc?id=abc") == expected
+    page = GOOGLE_PAGE.format(action="/download?authuser=0")
+    assert confirmed_url(page, "https://a.example/uc") == (
+        "https://a.example/download?authuser=0&id=abc&export=download&confirm=t&uuid=1-2"
+    )
     assert confirmed_url("<html><form action='/login'></form></html>", "https://a.example/") is None
 
 

@@ -7,9 +7,9 @@ its time.
 import pickle
 import random
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -17,69 +17,57 @@ import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from trainer.pretraining.imitation import (
-    FitFigures,
-    PretrainConfig,
-    Progress,
-    Report,
-    Row,
-    fit,
-    plan_passes,
-)
+from trainer.pretraining.imitation import FitFigures, PretrainConfig, Report, Row, fit, plan_passes
 from trainer.pretraining.symbol_renaming import find_symbols
 
 POLL_S = 0.2
 
 
-def imitate(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    rows: Sequence[Row],
-    config: PretrainConfig,
-    processes: int,
-    report: Report = lambda progress: None,
-) -> FitFigures:
-    """Train `model`, in place, over `config.passes` passes of `rows`, in `processes` processes.
+class Task(NamedTuple):
+    """A model to train, in place, over `config.passes` passes of `rows`."""
 
-    With 1, it trains in this process. A process's error is raised here with its traceback.
+    model: Qwen3ForCausalLM
+    tokenizer: PreTrainedTokenizerFast
+    rows: list[Row]
+    config: PretrainConfig
+
+
+def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:
+    """Train in `processes` processes, or in this one if 1; `report` gets lines of progress.
+
+    A process's error is raised here with its traceback.
     """
     if processes == 1:
-        return _train(model, tokenizer, rows, config, report)
-    queue: mp.SimpleQueue[Progress] = mp.get_context("spawn").SimpleQueue()
+        return _train(task, report)
+    lines: mp.SimpleQueue[str] = mp.get_context("spawn").SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="sqlenv-imitate-") as scratch:
         root = Path(scratch)
-        (root / "task.pkl").write_bytes(pickle.dumps((model, tokenizer, list(rows), config)))
-        workers = spawn(_work, (processes, root, queue), processes, join=False)  # type: ignore[no-untyped-call]
+        (root / "task.pkl").write_bytes(pickle.dumps(task))
+        workers = spawn(_work, (processes, root, lines), processes, join=False)  # type: ignore[no-untyped-call]
         running = True
         while running:
             running = not workers.join(timeout=POLL_S)
-            while not queue.empty():
-                report(queue.get())
+            while not lines.empty():
+                report(lines.get())
         weights, figures = torch.load(root / "trained.pt", weights_only=True)
-    model.load_state_dict(weights)
-    model.eval()
+    task.model.load_state_dict(weights)
+    task.model.eval()
     return FitFigures(**figures)
 
 
-def _work(rank: int, processes: int, root: Path, queue: "mp.SimpleQueue[Progress]") -> None:
+def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{root}/rendezvous", rank=rank, world_size=processes
-    )
-    model, tokenizer, rows, config = pickle.loads((root / "task.pkl").read_bytes())
-    figures = _train(model, tokenizer, rows, config, queue.put)
+    rendezvous = f"file://{root}/rendezvous"
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=processes)
+    task = pickle.loads((root / "task.pkl").read_bytes())
+    figures = _train(task, lines.put)
     if rank == 0:
-        torch.save((model.state_dict(), asdict(figures)), root / "trained.pt")
+        torch.save((task.model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()
 
 
-def _train(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    rows: Sequence[Row],
-    config: PretrainConfig,
-    report: Report,
-) -> FitFigures:
+def _train(task: Task, report: Report) -> FitFigures:
+    model, tokenizer, rows, config = task
     renamer = find_symbols(rows, tokenizer)
 
     def rename_some(row: Row, stream: random.Random) -> Row:

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 # Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
 MIN_BATCHES_TO_COMPILE = 300
 REPORT_EVERY = 50  # batches
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The state of training after batch `step` of `steps`, in all processes together."""
-
-    step: int
-    steps: int
-    tokens: int
-    loss: float  # running mean
-    elapsed_s: float
-
-
-@dataclass(frozen=True)
 class FitFigures:
     """The cost and the final loss of a training; FLOPs are 6 x parameters x tokens."""
 
@@ -76,9 +66,6 @@ class FitFigures:
     seconds: float
     flops: float
     loss: float
-
-
-Report = Callable[[Progress], None]
 
 
 def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
@@ -200,13 +187,14 @@ def fit(
     plan: Sequence[Sequence[Row]],
     config: PretrainConfig,
     pad_id: int,
-    report: Report = lambda progress: None,
+    report: Report = lambda line: None,
     device: torch.device | None = None,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
 ) -> FitFigures:
     """Train `model`, in place, on each batch of `plan` once.
 
-    `change` returns the row to train on in place of each row of the plan. In a process group each
+    `change` returns the row to train on in place of each row of the plan; `report` gets lines of
+    progress. In a process group each
     process takes its share of every batch, and gradients are averaged; batches with fewer rows than
     processes are skipped.
     """
@@ -242,9 +230,12 @@ def fit(
         tokens += sum(len(row.ids) for row in rows)
         mean_loss = loss.item() if step == 0 else 0.98 * mean_loss + 0.02 * loss.item()
         if rank == 0 and (step % REPORT_EVERY == 0 or step == steps - 1):
-            # the other processes' shares have about as many tokens
-            elapsed_s = time.perf_counter() - start
-            report(Progress(step, steps, tokens * processes, mean_loss, elapsed_s))
+            seen = tokens * processes  # the processes' shares have about as many tokens
+            speed = seen / (time.perf_counter() - start)
+            report(
+                f"batch {step} of {steps}, {seen / 1e6:.2f} M tokens, loss {mean_loss:.3f}, "
+                f"{speed / 1e3:.1f} k tokens/s"
+            )
     if processes > 1:
         total = torch.tensor(tokens)
         dist.all_reduce(total)

@@ -25,8 +25,8 @@ from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from trainer.config import GRPOConfig
-from trainer.pretraining.data_parallel import imitate
-from trainer.pretraining.imitation import PretrainConfig, Progress, Row, build_model
+from trainer.pretraining.data_parallel import Task, imitate
+from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_model
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
@@ -36,7 +36,6 @@ from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
 Record = dict[str, object]
-Line = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def pretrain(
     config: PretrainConfig | None = None,
     stages: Iterable[Stage] = (EXPERT, MIXED),
     workspace: Path | None = None,
-    report: Line = print,
+    report: Report = print,
     processes: int = 1,
     measure: Callable[[Path], Record] | None = None,
 ) -> Record:
@@ -107,8 +106,8 @@ def pretrain(
                 adamw_lr=config.adamw_lr * stage.rate,
                 passes=config.passes * stage.passes,
             )
-            reporter = _reporter(stage, report)
-            figures = imitate(model, tokenizer, rows, stage_config, processes, reporter)
+            task = Task(model, tokenizer, rows, stage_config)
+            figures = imitate(task, processes, _with_prefix(f"{stage.name}: ", report))
             counts = {"episodes": len(rows), "episodes_lost": stats.episodes_lost}
             stage_records.append({**asdict(stage), **counts, **asdict(figures)})
             folder = out if stage is last else out.with_name(f"{out.name}-{stage.name}")
@@ -131,7 +130,7 @@ def save(
     (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-def generate(root: Path, stage: Stage, seed: int, report: Line) -> Path:
+def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
     """Return the stage's data directory below `root`; generate it if it doesn't exist."""
     size = f"{stage.databases}x{stage.questions}"
     out = root / f"{stage.name}-{size}-noise{stage.noise:g}-{stage.mixture}-seed{seed}"
@@ -195,13 +194,5 @@ def play_demonstrations(
     ]
 
 
-def _reporter(stage: Stage, report: Line) -> Callable[[Progress], None]:
-    def line(progress: Progress) -> None:
-        speed = progress.tokens / max(progress.elapsed_s, 1e-9)
-        report(
-            f"{stage.name}: batch {progress.step} of {progress.steps}, "
-            f"{progress.tokens / 1e6:.2f} M tokens, loss {progress.loss:.3f}, "
-            f"{speed / 1e3:.1f} k tokens/s"
-        )
-
-    return line
+def _with_prefix(prefix: str, report: Report) -> Report:
+    return lambda line: report(prefix + line)

@@ -1,4 +1,4 @@
-"""The table of pairs: what agrees, why the rest doesn't, and what makes the command fail."""
+"""The table of pairs: agreements, reasons for disagreements, and what fails the command."""
 
 import json
 import os
@@ -30,7 +30,8 @@ def pair(
     number: int, pred: str, official: bool, gold: str = GOLD, status: str = "ok"
 ) -> dict[str, Any]:
     return {
-        "dev_idx": number, "db_id": "p", "question": "?", "gold": gold, "pred": pred, "pred_status": status,
+        "dev_idx": number, "db_id": "p", "question": "?", "gold": gold, "pred": pred,
+        "pred_status": status,
         "official_ex": official, "official_ex_keep_distinct": official,
     }  # fmt: skip
 
@@ -65,7 +66,8 @@ def test_each_disagreement_has_its_reason(spider: Path) -> None:
     found = compare(spider, [Pair.model_validate(one) for one in PAIRS])
     assert (found.pairs, found.compared, found.official_right) == (6, 4, 2)
     assert {(one.standard, one.dev_idx, one.why) for one in found.disagreements} == {
-        ("strict", 1, "column order"), ("strict, ties", 1, "column order"), ("bird", 1, "column order"),
+        ("strict", 1, "column order"), ("strict, ties", 1, "column order"),
+        ("bird", 1, "column order"),
         ("bird", 2, "duplicate rows"), ("strict, ties", 3, "a tie of the gold's"),
     }  # fmt: skip
     assert found.agree == {"strict": 3, "spider": 4, "bird": 2, "strict, ties": 2}

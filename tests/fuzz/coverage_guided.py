@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing with atheris: a program, since libFuzzer ends the process that it runs
 in.
 
-    python -m tests.fuzz.coverage_guided WORK_DIR -runs=2000 -seed=1          # options are libFuzzer's
+    python -m tests.fuzz.coverage_guided WORK_DIR -runs=2000 -seed=1   # options are libFuzzer's
     python -m tests.fuzz.coverage_guided WORK_DIR -max_total_time=600
-    python -m tests.fuzz.coverage_guided WORK_DIR WORK_DIR/crash-...          # an input again
+    python -m tests.fuzz.coverage_guided WORK_DIR WORK_DIR/crash-...          # replay an input
 
 An input is a list of actions' texts, separated by null characters; the first byte's lowest bit says
 whether they are an episode or statements. The corpus begins with every hostile query. Coverage is
@@ -36,7 +36,7 @@ ACTIONS = [
 
 
 def write_corpus(directory: Path) -> Path:
-    """The first inputs, one a file."""
+    """Write the first inputs, one per file."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, sql in enumerate(STATEMENTS):
         (directory / f"statement-{number}").write_bytes(b"\0" + sql.encode()[: MAX_INPUT_BYTES - 1])
@@ -47,7 +47,7 @@ def write_corpus(directory: Path) -> Path:
 
 
 def write_dictionary(path: Path) -> Path:
-    """The words that libFuzzer puts in."""
+    """Write the words that libFuzzer inserts."""
     words = dict.fromkeys(
         [*WORDS, *TABLES, *COLUMNS, *FORBIDDEN, "QUERY: ", "DESCRIBE: ", "SAMPLE: ", "ANSWER: "]
     )

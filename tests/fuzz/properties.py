@@ -1,5 +1,4 @@
-"""What must hold of an action and of a statement, whatever they are. A broken property is an
-AssertionError."""
+"""Properties of every action and statement. A violated one is an AssertionError."""
 
 import re
 from pathlib import Path
@@ -14,9 +13,9 @@ from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import InvalidAction
 from tests.conftest import make_database, write_data
 
-# Small enough that an example takes milliseconds. The CPU net stays where it is, far above what the
-# dear calls take: close to it, the machine would decide.
-POLICY = SqlLimits(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
+# Small enough that an example takes milliseconds. The CPU limit stays far above the time of the
+# expensive calls: near it, the result would depend on the machine.
+LIMITS = SqlLimits(max_vm_steps=200_000, max_heap_bytes=24 * 1024 * 1024)
 CODES = {"no_such_table", "sql_error", "sql_denied", "sql_budget"}
 SECRET = "only_the_catalogue_holds_this"  # it is in the text of a CREATE TABLE, and in no row
 CANARY = "SELECT count(*), min(name), max(name) FROM customers"
@@ -24,19 +23,20 @@ _PATH = re.compile(r"(?:^|[\s'\"(=:])(?:/[\w.@+-]+){2,}|\.sqlite\b")
 
 
 class World:
-    """Tiny data with a secret in the catalogue, a runner and a bank over it. Close it at the end."""
+    """Tiny data with a secret in the catalogue, with a runner and a bank. Close it at the end."""
 
     def __init__(self, directory: Path) -> None:
         self.data = write_data(directory)
         self.path = str(directory / "databases" / "shop" / "shop.sqlite")
         make_database(
             Path(self.path),
-            f"CREATE TABLE t (a, b TEXT DEFAULT '{SECRET}'); INSERT INTO t VALUES (1, 'x'), (NULL, 2.5)",
+            f"CREATE TABLE t (a, b TEXT DEFAULT '{SECRET}'); INSERT INTO t VALUES (1, 'x'), "
+            "(NULL, 2.5)",
         )
         self.files = sorted(directory.rglob("*"))
         self.bytes = Path(self.path).read_bytes()
-        self.bank = QuestionBank.load(self.data, POLICY)
-        self.runner = SqlRunner(POLICY)
+        self.bank = QuestionBank.load(self.data, LIMITS)
+        self.runner = SqlRunner(LIMITS)
         self.canary = self.runner.run(SqlJob(JobKind.QUERY, self.path, CANARY))
         self.gold = self.runner.run(SqlJob(JobKind.GOLD, self.path, CANARY))
         assert self.canary.rows == self.gold.rows == [(5, "Ann", "Zoë")]
@@ -51,8 +51,7 @@ class World:
 
 
 def check_statement(world: World, sql: str) -> SqlResult:
-    """A statement gives rows or an error that is the agent's, the same again, and leaves nothing
-    behind."""
+    """A statement gives rows or the agent's own error, reproducibly, and leaves no effect."""
     result = world.query(sql)
     if result.error is None:
         assert result.error_code is None
@@ -69,14 +68,14 @@ def check_statement(world: World, sql: str) -> SqlResult:
 
 
 def check_rows(result: SqlResult, sql: str) -> None:
-    assert len(result.rows) <= POLICY.shown_rows
-    assert all(len(row) == len(result.columns) <= POLICY.max_columns for row in result.rows)
+    assert len(result.rows) <= LIMITS.shown_rows
+    assert all(len(row) == len(result.columns) <= LIMITS.max_columns for row in result.rows)
     if SECRET not in sql:
         assert SECRET not in repr((result.columns, result.rows)), "the catalogue was read"
-    shown = render_rows(result, POLICY.shown_rows)
+    shown = render_rows(result, LIMITS.shown_rows)
     assert len(shown.encode(errors="replace")) <= MAX_RESULT_BYTES
     lines = shown.split("\n")
-    assert len(lines) <= POLICY.shown_rows + 2, "a cell has made a line of its own"
+    assert len(lines) <= LIMITS.shown_rows + 2, "a cell has made a line of its own"
     assert all(len(line) <= (MAX_CELL_CHARS + 40) * max(1, len(result.columns)) for line in lines)
     if result.truncated:
         assert lines[-1] == f"(first {len(result.rows)} rows; there are more)" or lines[
@@ -94,7 +93,7 @@ def check_error(error: str, sql: str) -> None:
 
 
 def check_action(world: World, text: str) -> SQLAction | None:
-    """A text is an action or an `InvalidAction`; an action is read back from its own text."""
+    """A text is an action or an `InvalidAction`; an action's text parses to the same action."""
     action, refusal = read(text)
     if action is None:
         assert 0 < len(refusal) < 1_000
@@ -104,7 +103,7 @@ def check_action(world: World, text: str) -> SQLAction | None:
 
 
 def read(text: str) -> tuple[SQLAction | None, str]:
-    """-> the action, or why it is none."""
+    """Return the action, or the error."""
     try:
         return parse_action(text), ""
     except InvalidAction as error:
@@ -112,8 +111,7 @@ def read(text: str) -> tuple[SQLAction | None, str]:
 
 
 def check_episode(world: World, actions: list[str]) -> list[bytes]:
-    """Actions in a row, until the end: each is answered or refused as no action, and a replay gives
-    the same bytes."""
+    """Each action is answered, or refused as invalid, and a replay gives the same bytes."""
     env = SQLEnvironment(world.bank, world.runner)
     env.reset(question_id="shop-4", step_budget=max(1, len(actions)))
     taken: list[str] = []

@@ -1,5 +1,4 @@
-"""Statements for hypothesis: by a grammar of what agents write, from hostile ones changed, and any
-text."""
+"""Statements for hypothesis: from a grammar of agents' SQL, mutated hostile ones, and any text."""
 
 from hypothesis import strategies as st
 
@@ -50,12 +49,14 @@ FORBIDDEN = [
     "changes",
 ]
 WORDS = [
-    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION", "UNION ALL", "EXCEPT",
-    "INTERSECT", "WITH", "RECURSIVE", "AS", "MATERIALIZED", "VALUES", "JOIN", "LEFT JOIN", "NATURAL JOIN", "USING",
-    "ON", "DISTINCT", "CASE", "WHEN", "THEN", "ELSE", "END", "LIKE", "GLOB", "IN", "EXISTS", "BETWEEN", "IS", "NOT",
-    "CAST", "COLLATE", "NOCASE", "OVER", "PARTITION BY", "ROWS", "FILTER", "INDEXED BY", "ATTACH", "PRAGMA", "VACUUM",
-    "INSERT INTO", "DELETE FROM", "CREATE TEMP VIEW", "EXPLAIN", "RETURNING", ";", "--", "/*", "*/", "(", ")", ",", ".",
-    "+", "-", "||", "=", "<", "'", '"', "`", "[", "]", "?", "1", "0", "9e999", "x'00'", "NULL", "\0", "\n",
+    "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION",
+    "UNION ALL", "EXCEPT", "INTERSECT", "WITH", "RECURSIVE", "AS", "MATERIALIZED", "VALUES", "JOIN",
+    "LEFT JOIN", "NATURAL JOIN", "USING", "ON", "DISTINCT", "CASE", "WHEN", "THEN", "ELSE", "END",
+    "LIKE", "GLOB", "IN", "EXISTS", "BETWEEN", "IS", "NOT", "CAST", "COLLATE", "NOCASE", "OVER",
+    "PARTITION BY", "ROWS", "FILTER", "INDEXED BY", "ATTACH", "PRAGMA", "VACUUM", "INSERT INTO",
+    "DELETE FROM", "CREATE TEMP VIEW", "EXPLAIN", "RETURNING", ";", "--", "/*", "*/", "(", ")", ",",
+    ".", "+", "-", "||", "=", "<", "'", '"', "`", "[", "]", "?", "1", "0", "9e999", "x'00'", "NULL",
+    "\0", "\n",
 ]  # fmt: skip
 STATEMENTS = [query.statement("orders", "order_id", "/tmp/x") for query in load()]
 
@@ -98,20 +99,22 @@ expressions = st.recursive(st.one_of(literals, names), _larger, max_leaves=8)
 
 @st.composite
 def lookups(draw: st.DrawFn) -> str:
-    """A SELECT that compiles: of one table and its own columns."""
+    """A SELECT that compiles: one table and its own columns."""
     table, columns = draw(st.sampled_from(sorted(OWN_COLUMNS.items())))
     own = st.sampled_from(columns)
-    shown = draw(
+    columns = draw(
         st.lists(
             st.one_of(own, own.map("count(DISTINCT {})".format), own.map("max({})".format)),
             min_size=1,
         )
     )
-    sql = f"SELECT {', '.join(shown[:4])} FROM {table}"
+    sql = f"SELECT {', '.join(columns[:4])} FROM {table}"
     if draw(st.booleans()):
-        sql += f" WHERE {draw(own)} {draw(st.sampled_from(['=', '<', '>=', 'IS NOT', 'LIKE']))} {draw(literals)}"
+        operator = draw(st.sampled_from(["=", "<", ">=", "IS NOT", "LIKE"]))
+        sql += f" WHERE {draw(own)} {operator} {draw(literals)}"
     if draw(st.booleans()):
-        sql += f" GROUP BY {draw(own)} ORDER BY {draw(own)} {draw(st.sampled_from(['', 'DESC', 'NULLS LAST']))}"
+        direction = draw(st.sampled_from(["", "DESC", "NULLS LAST"]))
+        sql += f" GROUP BY {draw(own)} ORDER BY {draw(own)} {direction}"
     return sql
 
 
@@ -131,13 +134,14 @@ def selects(draw: st.DrawFn) -> str:
         if draw(st.booleans()):
             sql += f" LIMIT {draw(st.integers(-1, 30))}"
     if draw(st.integers(0, 5)) == 0:
-        sql = f"WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM x LIMIT {draw(st.integers(0, 50))}) {sql}"
+        numbers = f"SELECT 1 UNION ALL SELECT i + 1 FROM x LIMIT {draw(st.integers(0, 50))}"
+        sql = f"WITH RECURSIVE x(i) AS ({numbers}) {sql}"
     return sql
 
 
 @st.composite
 def changed(draw: st.DrawFn) -> str:
-    """A hostile statement with pieces taken out, put in, or of another."""
+    """A hostile statement with pieces removed, inserted, or taken from another."""
     sql = draw(st.sampled_from(STATEMENTS))
     for _ in range(draw(st.integers(0, 3))):
         start, end = sorted((draw(st.integers(0, len(sql))), draw(st.integers(0, len(sql)))))

@@ -1,4 +1,4 @@
-"""Coverage-guided: atheris finds no action and no statement that breaks a property."""
+"""Coverage-guided: atheris finds no action or statement that violates a property."""
 
 import re
 import subprocess
@@ -16,12 +16,12 @@ LONG_S = 300
 
 
 def fuzz(work: Path, *options: str, timeout_s: float) -> str:
-    """Run the target. -> its output; a broken property fails with it, and with the command that
-    shows it again."""
+    """Run the target and return its output. A failure shows the command that repeats it."""
     work.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.coverage_guided", str(work), *options],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout_s,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        timeout=timeout_s,
     )  # fmt: skip
     found = sorted(path.name for path in work.glob("*-*") if path.is_file())
     again = "".join(

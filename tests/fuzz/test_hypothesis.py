@@ -1,5 +1,4 @@
-"""Property-based: whatever is sent, the properties hold, and the server answers with what it
-documents."""
+"""Property-based: the properties hold for any input, and the server answers as documented."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +67,7 @@ def test_many_episodes(world: World, texts: list[str]) -> None:
 @brief
 @given(expression=expressions)
 def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expression: str) -> None:
-    """Where the jail lets it pass: functions of its own, limits and the clock change nothing."""
+    """If the jail allows it: its functions, limits and clock do not change the value."""
     sql = f"SELECT {expression} FROM customers, t"
     result = world.query(sql)
     if (
@@ -85,13 +84,12 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expressi
         return
     finally:
         plain.close(True)
-    # NaN is no SQLite value; -0.0 and 0.0 are told apart
+    # NaN is not a SQLite value; -0.0 and 0.0 differ
     assert repr(result.rows) == repr(expected)
 
 
 def test_the_strategies_reach_both_sides(world: World) -> None:
-    """Of the statements a good part runs, and every way of refusing is seen: else the properties
-    say little."""
+    """Many statements run, and every kind of refusal occurs; otherwise the test proves little."""
     seen: dict[str | None, int] = {}
 
     @settings(brief, max_examples=300, database=None)
@@ -104,13 +102,12 @@ def test_the_strategies_reach_both_sides(world: World) -> None:
     for sql in STATEMENTS[:40]:
         code = world.query(sql).error_code
         seen[code] = seen.get(code, 0) + 1
-    # far below what it is: hypothesis draws otherwise wherever a constant of ours changes
+    # far below the observed count, which changes with any constant of the code
     assert seen[None] > 30, seen
     assert {"sql_error", "sql_denied", "no_such_table", "sql_budget"} <= set(seen), seen
 
 
 # -- requests
-# ----------------------------------------------------------------------------------------------------------
 
 STATUSES = {200, 400, 404, 405, 409, 413, 422, 429}
 json_values = st.recursive(
@@ -137,7 +134,7 @@ requests = st.one_of(
     st.tuples(
         st.just("/step"),
         st.fixed_dictionaries(
-            {"episode_id": st.one_of(st.just("held"), json_values), "action": action_values},
+            {"episode_id": st.one_of(st.just("pooled"), json_values), "action": action_values},
             optional={"step": json_values, "more": json_values},
         ),
     ),
@@ -146,7 +143,7 @@ requests = st.one_of(
         st.fixed_dictionaries(
             {},
             optional={
-                "episode_id": st.one_of(st.just("held"), st.text(max_size=70), json_values),
+                "episode_id": st.one_of(st.just("pooled"), st.text(max_size=70), json_values),
                 "question_id": json_values,
                 "split": json_values,
                 "difficulty": json_values,
@@ -175,8 +172,8 @@ def http(tiny_data: Path) -> Iterator[httpx.Client]:
 
 
 def check_request(http: httpx.Client, path: str, body: Any) -> None:
-    """A reply of a documented status, in JSON, its errors in the one shape."""
-    http.post("/reset", json={"episode_id": "held", "seed": 1, "step_budget": 100})
+    """A reply has a documented status, is JSON, and its errors have the one shape."""
+    http.post("/reset", json={"episode_id": "pooled", "seed": 1, "step_budget": 100})
     reply = http.post(path, json=body)
     assert reply.status_code in STATUSES, reply.text
     found = reply.json()

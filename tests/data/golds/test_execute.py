@@ -1,4 +1,4 @@
-"""Which golds can be used, and what their answers are."""
+"""Which gold queries can be used, and their answers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +21,13 @@ PEOPLE = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # characters that a URI must quote
+    # characters that must be quoted in a URI
     path = tmp_path_factory.mktemp("gold") / "people's db#1?.sqlite"
     made = apsw.Connection(str(path))
     made.execute("PRAGMA synchronous = OFF")
     made.execute(
-        "CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, age INTEGER, city TEXT, score REAL)"
+        "CREATE TABLE person "
+        "(id INTEGER PRIMARY KEY, name TEXT, age INTEGER, city TEXT, score REAL)"
     )
     made.executemany("INSERT INTO person VALUES (?, ?, ?, ?, ?)", PEOPLE)
     made.execute("CREATE TABLE number (n INTEGER)")
@@ -108,8 +109,9 @@ def test_unusable_gold_is_rejected_with_its_reason(
         "SELECT name FROM person ORDER BY age DESC LIMIT 1, 1",
         "SELECT name AS who, age AS years FROM person ORDER BY years DESC LIMIT 1",  # by alias
         "SELECT name, age FROM person ORDER BY 2 DESC LIMIT 1",  # by number
-        "SELECT T.name FROM person AS T JOIN person AS U ON T.id = U.id ORDER BY U.age DESC LIMIT 1",
-        "SELECT name, city FROM person WHERE id < 3 UNION SELECT name, city FROM person WHERE id > 2 ORDER BY city",
+        "SELECT T.name FROM person T JOIN person U ON T.id = U.id ORDER BY U.age DESC LIMIT 1",
+        "SELECT name, city FROM person WHERE id < 3 UNION "
+        "SELECT name, city FROM person WHERE id > 2 ORDER BY city",
         "SELECT count(*) FROM person WHERE id = (SELECT id FROM person ORDER BY age DESC LIMIT 1)",
         "SELECT DISTINCT city FROM person ORDER BY age LIMIT 1",  # a city has several ages
     ],
@@ -137,11 +139,13 @@ def test_equal_sort_keys_that_leave_the_answer_open_are_ties(
         ("SELECT name FROM person WHERE id < 3 LIMIT 5", ["Ann", "Bob"]),  # the limit cuts nothing
         ("SELECT DISTINCT city FROM person ORDER BY city", ["Oslo", "Rome"]),
         (
-            "SELECT name FROM person WHERE id < 3 UNION SELECT city FROM person WHERE id = 1 ORDER BY name",
+            "SELECT name FROM person WHERE id < 3 UNION "
+            "SELECT city FROM person WHERE id = 1 ORDER BY name",
             3,
         ),
         (
-            "SELECT count(*) FROM person WHERE age = (SELECT age FROM person ORDER BY age DESC LIMIT 1)",
+            "SELECT count(*) FROM person WHERE age = "
+            "(SELECT age FROM person ORDER BY age DESC LIMIT 1)",
             2,
         ),
         ("SELECT count(*) FROM (SELECT name FROM person ORDER BY age LIMIT 10)", 5),
@@ -164,16 +168,19 @@ def test_an_order_that_decides_is_no_tie(
         "SELECT group_concat(name) FROM person",
         # Windows over equal keys, which the reversed scan leaves in their order.
         "SELECT name, row_number() OVER (ORDER BY city) FROM person",
-        "SELECT name FROM (SELECT name, row_number() OVER (PARTITION BY city ORDER BY age DESC) AS n FROM person) "
-        "WHERE n = 1 AND name < 'E' UNION SELECT name FROM (SELECT name, ntile(5) OVER (ORDER BY city) AS n "
-        "FROM person) WHERE n = 1",
+        "SELECT name FROM (SELECT name, row_number() OVER (PARTITION BY city ORDER BY age DESC) "
+        "AS n FROM person) WHERE n = 1 AND name < 'E' UNION "
+        "SELECT name FROM (SELECT name, ntile(5) OVER (ORDER BY city) AS n FROM person) "
+        "WHERE n = 1",
         "SELECT lag(name) OVER (ORDER BY city) FROM person",
         "SELECT first_value(name) OVER (ORDER BY city) FROM person",
         "SELECT sum(score) OVER (ORDER BY city ROWS 1 PRECEDING) FROM person",
         "SELECT city, age, row_number() OVER (ORDER BY city) FROM person GROUP BY city, age",
     ],
 )
-def test_what_hangs_on_the_scan_order_is_named_so(connection: apsw.Connection, sql: str) -> None:
+def test_a_result_that_depends_on_the_scan_order_is_rejected(
+    connection: apsw.Connection, sql: str
+) -> None:
     with pytest.raises(GoldRejected) as rejected:
         run_gold(connection, sql)
     assert rejected.value.reason == Reason.ORDER
@@ -202,7 +209,7 @@ def test_bare_columns_with_one_possible_value_pass(
             "SELECT name, row_number() OVER (ORDER BY age DESC, id) FROM person WHERE id < 3",
             [["Ann", 1], ["Bob", 2]],
         ),
-        # equal, and shown alike
+        # equal keys and equal values
         ("SELECT lag(age) OVER (ORDER BY age) FROM person WHERE id > 2", [None, None, 40]),
         ("SELECT rank() OVER (ORDER BY city) FROM person", [1, 1, 1, 4, 4]),
         ("SELECT count(*) OVER (ORDER BY city) FROM person", [3, 3, 3, 5, 5]),
@@ -265,17 +272,17 @@ def test_missing_and_corrupt_databases_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sql", ['SELECT date("now")', "SELECT strftime('%Y')", "SELECT strftime( '%Y' ) - 1"]
 )
-def test_what_hangs_on_the_clock_is_unstable(connection: apsw.Connection, sql: str) -> None:
+def test_time_functions_are_unstable(connection: apsw.Connection, sql: str) -> None:
     with pytest.raises(GoldRejected) as caught:
         run_gold(connection, sql)
     assert caught.value.reason is Reason.UNSTABLE
 
 
-def test_a_date_that_is_given_hangs_on_no_clock(connection: apsw.Connection) -> None:
+def test_a_given_date_is_stable(connection: apsw.Connection) -> None:
     assert run_gold(connection, "SELECT strftime('%Y', '2020-05-01')").answer == "2020"
 
 
-def test_long_numbers_are_told_apart_when_scans_are_reversed(connection: apsw.Connection) -> None:
+def test_long_numbers_stay_different_when_scans_are_reversed(connection: apsw.Connection) -> None:
     found = run_gold(connection, "SELECT 12345678900 + id FROM person WHERE id IN (1, 2, 3)").answer
     assert sorted(found) == [12345678901, 12345678902, 12345678903]
 
@@ -285,10 +292,11 @@ def test_a_name_too_long_for_a_file_is_a_database_that_is_not_there(tmp_path: Pa
         open_readonly(tmp_path / ("x" * 300))
 
 
-def test_a_sorted_subquery_that_runs_only_inside_its_query_is_not_taken_on_trust(
+def test_a_sorted_subquery_that_runs_only_inside_its_query_is_rejected(
     connection: apsw.Connection,
 ) -> None:
-    sql = """SELECT city, (SELECT name FROM person AS p WHERE p.city = q.city ORDER BY p.id > 0 LIMIT 1)
+    sql = """SELECT city,
+             (SELECT name FROM person AS p WHERE p.city = q.city ORDER BY p.id > 0 LIMIT 1)
              FROM person AS q WHERE id < 3"""
     with pytest.raises(GoldRejected) as caught:
         run_gold(connection, sql)

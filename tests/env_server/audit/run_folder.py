@@ -37,8 +37,7 @@ BUDGET = 5
 
 
 class Mixed(RandomPolicy):
-    """Random actions; of a question's second episode noisy texts up to the budget, of its third
-    none after two."""
+    """Random actions; noisy texts in a question's second episode, only two in its third."""
 
     def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._mixed(view) for view in views]
@@ -57,7 +56,7 @@ class Mixed(RandomPolicy):
 
 
 def record(data_dir: Path, run: Path) -> Path:
-    """Play it and write its folder, which is returned."""
+    """Play a run, write its folder and return it."""
     config = GRPOConfig.preset(
         "offline", data_dir=data_dir, step_budget=BUDGET, difficulty_filter="easy,medium,hard"
     )
@@ -102,7 +101,7 @@ def record(data_dir: Path, run: Path) -> Path:
 
 
 def write_results(run: Path) -> None:
-    """metrics.jsonl, summary.json and SHA256SUMS, as the episodes have it."""
+    """Write metrics.jsonl, summary.json and SHA256SUMS as they follow from the episodes."""
     episodes = [read_episode(line) for _, line in numbered_lines(run / "episodes.jsonl")]
 
     def of(phase: str, step: int) -> list[EpisodeLine]:
@@ -133,13 +132,13 @@ def write_results(run: Path) -> None:
 
 
 def result_of(episodes: Sequence[EpisodeLine], phase: str, mode: Mode) -> EvalResult:
-    """What the trainer measured, from the lines of one phase in one mode."""
+    """Return what the trainer measured, from the lines of one phase in one mode."""
     played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
     return EvalResult(mode, tuple(map(as_played, played)), 1.0)
 
 
 def as_played(line: EpisodeLine) -> EpisodeRecord:
-    """The trainer's own record of an episode, without its observations' texts."""
+    """Return the trainer's record of an episode, without the texts of observations."""
     texts = [
         text or action
         for text, action in zip_longest(line.texts[: len(line.actions)], line.actions)
@@ -161,7 +160,7 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def forge(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a line, counted from 1, and seal it again, as a forger would."""
+    """Change a line, counted from 1, and recompute its digest, as a forger would."""
     rows = read(path)
     change(rows[number - 1])
     rows[number - 1].pop("sha256", None)

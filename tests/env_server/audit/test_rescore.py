@@ -72,8 +72,7 @@ def test_other_amounts_are_paid_for_the_same_facts(
 def test_another_standard_flips_the_verdicts_that_it_must(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A standard for which every answer is right, and one that takes what ours does but for
-    numbers."""
+    """One standard accepts every answer, the other what ours accepts, except numbers."""
 
     def generous(text: str, gold: Gold) -> bool:
         return True

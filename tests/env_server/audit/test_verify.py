@@ -1,4 +1,4 @@
-"""`python -m env_server verify`: a run passes as it was written, and not with anything changed."""
+"""`python -m env_server verify`: a run passes as written, and fails with anything changed."""
 
 import asyncio
 import json
@@ -246,7 +246,8 @@ def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_metrics(run: Path) 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1), ("episodes", 5),
+        ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1),
+        ("episodes", 5),
         ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9),
         ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
@@ -267,7 +268,7 @@ def test_metrics_that_do_not_follow_from_the_episodes_are_found(
             if problem.file == "metrics.jsonl" and problem.line
         ]
         lines = [problem.line for problem in problems]
-        # without its step, the next row's lack some
+        # without its step, the next row covers too many
         assert lines[0] == number if key == "step" else lines == [number]
         expected = (
             f"its step is {value!r}"
@@ -296,7 +297,7 @@ def test_what_metrics_leave_out_is_found(run: Path) -> None:
 
 
 def result(*path: str, value: Any) -> Change:
-    """Sets a field of summary.json; `mode` is the one mode that there is."""
+    """Set a field of summary.json; `mode` is the only mode."""
 
     def change(summary: dict[str, Any]) -> None:
         for key in path[:-1]:
@@ -317,9 +318,11 @@ def result(*path: str, value: Any) -> Change:
          "evaluations.before.greedy.by_difficulty.easy.ci95 is [0.0]; recomputed"),
         (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1; recomputed"),
         (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
-        (result("eval_success_after", "sampled", value={}), "eval_success_after.sampled has no episodes"),
+        (result("eval_success_after", "sampled", value={}),
+         "eval_success_after.sampled has no episodes"),
         (result("env_errors", value=-1), "env_errors is -1; recomputed"),
-        (result("by_phase", "train", "parse_failures", value=-1), "by_phase.train.parse_failures is -1"),
+        (result("by_phase", "train", "parse_failures", value=-1),
+         "by_phase.train.parse_failures is -1"),
         (result("by_phase", "more", value={"episodes": 9}), "by_phase.more has no episodes"),
         (result("evaluations", "after", "mode", "by_difficulty", "easy", "n", value=99),
          "evaluations.after.greedy.by_difficulty.easy.n is 99"),
@@ -362,7 +365,7 @@ def test_other_data_are_refused_and_the_remedy_named(
     questions.write_text(questions.read_text().replace("28500", "28501"))
     with pytest.raises(DigestMismatch, match="--data"):
         verify(run, other)
-    # no remedy: --data is what was given
+    # no remedy: --data was given
     with pytest.raises(DataError, match=r"no data at \S*nowhere$"):
         verify(run, tmp_path / "nowhere")
     config = json.loads((run / "config.json").read_text())

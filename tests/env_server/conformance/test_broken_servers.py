@@ -1,5 +1,4 @@
-"""The conformance suite finds what is wrong with a server: each fault, put between it and a server
-that passes."""
+"""The conformance suite detects each fault that is put between it and a correct server."""
 
 import asyncio
 import json
@@ -24,8 +23,7 @@ Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 
 class Between(httpx.AsyncBaseTransport):
-    """A transport that lets a fault handle each request; the fault may `send` it on, changed or
-    not."""
+    """A transport whose fault handles each request and may `send` it on, changed or not."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class Between(httpx.AsyncBaseTransport):
 
 @dataclass
 class OnReply:
-    """A fault in the JSON of what answers a path: `change` edits it in place."""
+    """A fault in the replies of some paths: `change` edits their JSON in place."""
 
     paths: tuple[str, ...]
     change: Callable[[Any, Any], None]  # (the request's JSON, the reply's)
@@ -66,7 +64,7 @@ class OnReply:
 
 @dataclass
 class OnRequest:
-    """A fault in the JSON of what is sent: `drop` is left out of every request."""
+    """A fault in the requests: the field `drop` is removed from their JSON."""
 
     drop: str
 
@@ -150,7 +148,7 @@ def failed(results: list[CheckResult]) -> list[str]:
     return [result.name for result in results if result.status == "FAIL"]
 
 
-def test_a_sound_server_passes(tiny_data: Path) -> None:
+def test_a_correct_server_passes(tiny_data: Path) -> None:
     results = results_of(tiny_data, None, *GROUPS, hostile="duplicates and order")
     assert [(result.name, result.detail) for result in results if result.status != "ok"] == []
     assert {result.group for result in results} == set(GROUPS)
@@ -202,7 +200,8 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
 @pytest.mark.parametrize(
     ("fault", "group", "name"),
     [
-        (OnReply(STEP, set_in("info", "gold_answer", to=5)), "gold", "no field of any reply is named after gold"),
+        (OnReply(STEP, set_in("info", "gold_answer", to=5)), "gold",
+         "no field of any reply is named after gold"),
         (OnReply(STEP, set_in("info", "gold_answer", to=5)), "play",
          "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),
         (OnReply(STEP, hint), "gold", "replies to different wrong answers are equal"),
@@ -211,8 +210,10 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
          "before the end, observations do not reveal rewards"),
         (OnReply(RESET, set_in("observation", "schema_info", to="Tables: a\na(b)")), "play",
          "a reset shows a question and the tables' names, and nothing else"),
-        (OnReply(STEP, set_in("reward", to=1.0)), "play", "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),
-        (OnReply(STEP, set_in("info", "outcome", to="correct")), "play", "the budget ends an episode"),
+        (OnReply(STEP, set_in("reward", to=1.0)), "play",
+         "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),
+        (OnReply(STEP, set_in("info", "outcome", to="correct")), "play",
+         "the budget ends an episode"),
         (OnReply(("/state",), set_in("action_history", to=[])), "play", "state and close"),
         (OnReply(STEP, set_in("observation", "result", to=time.monotonic)), "determinism",
          "a replayed episode gives the same bytes: concurrently, in any order, under load"),
@@ -220,9 +221,11 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
          "a repeated step gives the same bytes and is not counted again"),
         (OnReply(STEP, set_in("observation", "result", to=lambda: f"{time.monotonic()}")), "replay",
          "an episode rebuilt from its actions is the same, under any id and at any length"),
-        (OnRequest("step"), "steps", "a repeated step gives the same bytes and is not counted again"),
+        (OnRequest("step"), "steps",
+         "a repeated step gives the same bytes and is not counted again"),
         (OnRequest("step"), "steps", "concurrent repeats give the same bytes and are counted once"),
-        (OnRequest("step"), "steps", "another action for an answered step is a conflict, a step ahead is behind"),
+        (OnRequest("step"), "steps",
+         "another action for an answered step is a conflict, a step ahead is behind"),
         (OnRequest("seed"), "determinism", "a seed picks the same question"),
         (OnRequest("digest"), "replay", "a replay for another server is refused"),
         (OnRequest("actions"), "replay", "a lost episode comes back under its own id"),

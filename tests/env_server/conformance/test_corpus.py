@@ -1,4 +1,4 @@
-"""The hostile queries as data: enough of them, each complete, and errors in them named."""
+"""The hostile queries as data: enough, complete, and errors in them are named."""
 
 import re
 from collections import Counter
@@ -62,7 +62,8 @@ def test_parts_are_repeated_and_numbered() -> None:
         ),
         ("[[query]]\nname = 'x'\nwhat = ''\nsql = ''\ndefence = ''\nexpect = 'shown'", "shows"),
         (
-            "[[query]]\nname = 'x'\nwhat = ''\nsql = ''\ndefence = ''\nexpect = 'sql_error'\nshows = ''",
+            "[[query]]\nname = 'x'\nwhat = ''\nsql = ''\ndefence = ''\nexpect = "
+            "'sql_error'\nshows = ''",
             "shows",
         ),
         (

@@ -1,5 +1,4 @@
-"""The same question, options and actions give the same bytes: in every process, at any load, in any
-order."""
+"""Equal questions, options and actions give equal bytes: in any process, order and load."""
 
 import asyncio
 import random
@@ -23,15 +22,15 @@ LOAD = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) S
 
 
 def script(number: int, tables: list[str]) -> list[str]:
-    """The actions of an episode: every kind, errors, a budget spent, orders and sets, and some of
-    chance's choosing."""
+    """Return an episode's actions: every kind, errors, a spent budget, and random ones."""
     chance = random.Random(number)
     table, other = chance.choice(tables), chance.choice(tables)
     queries = [
         f'SELECT * FROM "{table}"',
         f'SELECT * FROM "{table}" ORDER BY 2 DESC, 1',
         f'SELECT DISTINCT a.* FROM "{table}" a JOIN "{other}" b ON a.rowid <= b.rowid',
-        f'SELECT count(*), min(1.0 / rowid), avg(rowid), group_concat(rowid) FROM "{table}" GROUP BY rowid % 7',
+        f'SELECT count(*), min(1.0 / rowid), avg(rowid), group_concat(rowid) FROM "{table}" GROUP '
+        f"BY rowid % 7",
         f'SELECT a.rowid, b.rowid FROM "{table}" a, "{other}" b WHERE a.rowid % 3 = b.rowid % 5',
         f'SELECT * FROM "{table}" UNION SELECT * FROM "{table}"',
         f'SELECT a.rowid, b.rowid FROM "{table}" a, "{table}" b, "{table}" c',
@@ -49,7 +48,7 @@ def script(number: int, tables: list[str]) -> list[str]:
 
 
 async def play(http: httpx.AsyncClient, number: int) -> list[bytes]:
-    """Every reply's bytes. The id is the episode's number, so that it is the same everywhere."""
+    """Return every reply's bytes. The id is the episode's number, the same on every server."""
     body = {"episode_id": f"episode-{number}", "seed": number, "step_budget": BUDGET}
     reset = await http.post("/reset", json=body)
     tables = reset.json()["observation"]["schema_info"].removeprefix("Tables: ").split(", ")
@@ -83,7 +82,7 @@ async def at_once_under_load(url: str) -> dict[int, list[bytes]]:
 
 
 def in_process(data: Path) -> dict[int, list[bytes]]:
-    """The same without a server: what `SQLEnvironment` gives, as bytes."""
+    """Return the same without a server, from `SQLEnvironment`."""
     bank = QuestionBank.load(data)
     found: dict[int, list[bytes]] = {}
     with SqlRunner(bank.limits) as runner:
@@ -124,15 +123,15 @@ def test_every_process_gives_the_same_bytes(
                 assert reply == wanted, f"{how}, episode {number}, reply {step}"
 
 
-def test_the_script_reaches_what_it_is_for(tiny_data: Path) -> None:
+def test_the_script_covers_errors_and_budgets(tiny_data: Path) -> None:
     replies = [reply for episode in in_process(tiny_data).values() for reply in episode]
-    for text in (b'"error_code":"sql_budget"', b'"error_code":"sql_denied"', b'"error_code":"no_such_table"',
+    for text in (b'"error_code":"sql_budget"', b'"error_code":"sql_denied"',
+                 b'"error_code":"no_such_table"',
                  b"there are more", b"primary key", b'"outcome":"wrong"'):  # fmt: skip
         assert any(text in reply for reply in replies), text
 
 
 # -- order and duplicates
-# --------------------------------------------------------------------------------------------
 
 ORDERS = [
     "SELECT city FROM customers",
@@ -141,7 +140,8 @@ ORDERS = [
     "SELECT name FROM customers ORDER BY name COLLATE NOCASE",
     "SELECT DISTINCT city FROM customers",
     "SELECT c.name FROM customers c, orders o",
-    "SELECT name FROM customers UNION ALL SELECT name FROM customers ORDER BY 1 DESC LIMIT 7 OFFSET 2",
+    "SELECT name FROM customers UNION ALL SELECT name FROM customers ORDER BY 1 DESC LIMIT 7 "
+    "OFFSET 2",
     "SELECT title, price FROM products ORDER BY price % 7",
     "SELECT (SELECT name FROM customers ORDER BY city LIMIT 1), product_id FROM orders",
     "SELECT product_id, count(*) FROM orders GROUP BY product_id ORDER BY 2",
@@ -150,7 +150,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("sql", ORDERS)
-def test_rows_are_shown_as_sqlite_gave_them(tiny_data: Path, sql: str) -> None:
+def test_rows_are_shown_in_sqlites_order(tiny_data: Path, sql: str) -> None:
     path = tiny_data / "databases" / "shop" / "shop.sqlite"
     rows = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY).execute(sql).fetchall()
     with SqlRunner() as runner:
@@ -167,7 +167,7 @@ def test_rows_are_shown_as_sqlite_gave_them(tiny_data: Path, sql: str) -> None:
 def test_the_shipped_golds_give_the_same_rows_in_two_processes(
     request: pytest.FixtureRequest,
 ) -> None:
-    """In this one, and in a worker, whose hash seed is another."""
+    """In this process, and in a worker with another hash seed."""
     from env_server.sql import SqlPool
 
     data = request.config.rootpath / "data"

@@ -38,8 +38,7 @@ def command(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 class Workers:
-    """The processes under a server: what a query costs them. A worker that was killed is a failure
-    of the test."""
+    """A server's worker processes and the cost of queries to them. A killed worker is a failure."""
 
     def __init__(self, server_pid: int) -> None:
         self.server_pid = server_pid
@@ -65,8 +64,7 @@ class Workers:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     async def after(self, query: HostileQuery) -> None:
-        """The most CPU of a worker since the last query, which includes that of other episodes'
-        steps meanwhile."""
+        """Record the largest CPU time of a worker since the last query, other steps included."""
         assert self.find() == self.pids, f"{query.name} cost a worker its life"
         now = self.clocks()
         self.cpu_s[query.name] = max(
@@ -91,7 +89,7 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 @linux
-def test_hostile_queries_cost_little_and_hurt_nobody(tmp_path: Path) -> None:
+def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data")
     before = digests(tmp_path)
     queries = corpus.load()
@@ -139,7 +137,8 @@ def test_the_command_fails_where_a_query_is_answered_otherwise(
     tmp_path: Path, tiny_data: Path
 ) -> None:
     (tmp_path / "one.toml").write_text(
-        "[[query]]\nname = 'wrongly expected'\nwhat = 'w'\nsql = 'SELECT 1 AS one'\ndefence = 'steps'\n"
+        "[[query]]\nname = 'wrongly expected'\nwhat = 'w'\nsql = 'SELECT 1 AS one'\ndefence = "
+        "'steps'\n"
         "expect = 'sql_denied'\n"
     )
     with running_server(tiny_data, "--workers", "1") as server:

@@ -15,8 +15,10 @@ from tests.conftest import make_database
 
 # Eponymous virtual tables of SQLite's sources, in this build or not.
 NAMES = [
-    "bytecode", "carray", "completion", "dbstat", "fsdir", "fts3tokenize", "generate_series", "json_each", "json_tree",
-    "jsonb_each", "jsonb_tree", "pragma_database_list", "pragma_module_list", "sqlite_dbpage", "sqlite_schema",
+    "bytecode", "carray", "completion", "dbstat", "fsdir", "fts3tokenize", "generate_series",
+    "json_each", "json_tree",
+    "jsonb_each", "jsonb_tree", "pragma_database_list", "pragma_module_list", "sqlite_dbpage",
+    "sqlite_schema",
     "sqlite_stmt", "tables_used", "wholenumber",
 ]  # fmt: skip
 WAYS = [
@@ -41,7 +43,9 @@ VALUES = st.one_of(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_cannot_be_read(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_a_virtual_table_cannot_be_read(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
     path = make_database(
         tmp_path_factory.getbasetemp() / "builtin.sqlite", "CREATE TABLE IF NOT EXISTS t (x)"
     )

@@ -72,7 +72,7 @@ def test_the_sqlite_version_is_pinned() -> None:
 
 
 def test_every_limit_has_its_reason() -> None:
-    """On its line, or above it without a blank line between."""
+    """A comment on its line, or above it without a blank line in between."""
     source = inspect.getsource(SqlLimits)
     for group in source.split("\n\n"):
         lines = group.splitlines()
@@ -83,7 +83,7 @@ def test_every_limit_has_its_reason() -> None:
                 ), line
 
 
-def test_the_policys_digest_is_of_what_decides_results() -> None:
+def test_the_digest_covers_the_limits_that_decide_results() -> None:
     assert SqlLimits().digest() == SqlLimits(kill_after_s=1.0, open_connections=2).digest()
     assert SqlLimits().digest() != SqlLimits(max_vm_steps=1).digest()
     assert SqlLimits().digest() != SqlLimits(functions=("abs",)).digest()

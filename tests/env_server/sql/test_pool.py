@@ -41,13 +41,14 @@ def count(path: str) -> SqlJob:
 
 
 def slow(path: str, rows: int = 6_000_000) -> SqlJob:
-    """A second or so of work."""
-    sql = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows}) SELECT max(i) FROM n"
+    """Return a query that takes about a second."""
+    numbers = f"SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows}"
+    sql = f"WITH RECURSIVE n(i) AS ({numbers}) SELECT max(i) FROM n"
     return SqlJob(JobKind.QUERY, path, sql)
 
 
 def at_work(pool: SqlPool) -> bool:
-    """Whether the only worker runs a job."""
+    """Return whether the only worker runs a job."""
     return pool._workers[0].running_s() > 0
 
 
@@ -116,17 +117,17 @@ def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
 
 
 def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str) -> None:
-    """Also those of the same frame. The worker that they were sent to first leaves them out."""
+    """Those of the same frame too. The worker that had them first skips them."""
 
     async def body(pool: SqlPool) -> None:
         half = SqlJob(JobKind.QUERY, shop, slow(shop).sql.replace("6000000", "3000000"))
         results = await asyncio.gather(*map(pool.run, (half, half, count(shop))))
         assert [result.rows for result in results] == [[(3_000_000,)], [(3_000_000,)], [(6,)]]
         assert pool.counts["moved"] >= 2
-        # both workers are done with what they had
+        # both workers have finished
         await asyncio.gather(*(pool.run(count(shop)) for _ in range(40)))
-        mine, others = (cpu_s(pid) for pid in pool.pids)
-        assert max(mine, others) < 1.7 * min(mine, others)
+        first, second = (cpu_s(pid) for pid in pool.pids)
+        assert max(first, second) < 1.7 * min(first, second)
 
     in_pool(body, workers=2, **NO_LIMITS)
 
@@ -193,7 +194,7 @@ def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int) 
     in_pool(body, kill_after_s=3.0, **NO_LIMITS)
 
 
-def test_a_worker_lost_by_accident_costs_nobody_anything(shop: str) -> None:
+def test_a_worker_lost_by_accident_loses_no_result(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         running = [
             asyncio.create_task(pool.run(job)) for job in (slow(shop), count(shop), count(shop))
@@ -330,7 +331,8 @@ def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop
 def test_a_worker_imports_no_web_framework() -> None:
     script = (
         "import env_server.sql.worker, sys; "
-        "print([m for m in ('fastapi', 'pydantic', 'asyncio', 'sqlglot', 'torch') if m in sys.modules])"
+        "print([m for m in ('fastapi', 'pydantic', 'asyncio', 'sqlglot', 'torch') if m in "
+        "sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,5 +1,4 @@
-"""One statement on one connection: what is read, what is refused, what is cut, and that it is
-always the same."""
+"""One statement on one connection: results, refusals, cuts, and that they are reproducible."""
 
 import time
 from collections.abc import Iterator
@@ -45,10 +44,13 @@ def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = 
         ("WITH t AS (SELECT 1 UNION SELECT 2) SELECT count(*) FROM t", [(2,)]),
         ("SELECT main.customers.city FROM main.customers LIMIT 1", [("Oslo",)]),
         ("SELECT rowid FROM products LIMIT 1", [(1,)]),
-        ("SELECT 9e999, x'0041', NULL, 2.0, -9223372036854775808", [(float("inf"), b"\0A", None, 2.0, -(2**63))]),
+        ("SELECT 9e999, x'0041', NULL, 2.0, -9223372036854775808",
+         [(float("inf"), b"\0A", None, 2.0, -(2**63))]),
         ("SELECT rank() OVER (ORDER BY price) FROM products LIMIT 1", [(1,)]),
-        ("SELECT upper(title), round(price), substr(title, 2) FROM products LIMIT 1", [("LAMP", 25.0, "amp")]),
-        ("SELECT date('now'), datetime(), CURRENT_TIMESTAMP", [("2024-01-01", *["2024-01-01 00:00:00"] * 2)]),
+        ("SELECT upper(title), round(price), substr(title, 2) FROM products LIMIT 1",
+         [("LAMP", 25.0, "amp")]),
+        ("SELECT date('now'), datetime(), CURRENT_TIMESTAMP",
+         [("2024-01-01", *["2024-01-01 00:00:00"] * 2)]),
         ("SELECT strftime('%s', 'no' || 'w'), julianday('now')", [("1704067200", 2460310.5)]),
     ],
 )  # fmt: skip
@@ -63,7 +65,7 @@ def test_text_that_is_not_unicode_is_no_statement(runner: SqlRunner, shop: str) 
     assert query(runner, shop, "SELECT '\ud800'").error_code == "sql_error"
 
 
-def test_errors_say_what_to_do(runner: SqlRunner, shop: str) -> None:
+def test_errors_name_the_remedy(runner: SqlRunner, shop: str) -> None:
     missing = query(runner, shop, "SELECT * FROM customer")
     assert missing.error == "no such table: customer; the tables are customers, products, orders"
     assert missing.error_code == "no_such_table"
@@ -102,7 +104,8 @@ def test_the_tables_that_a_statement_reads_are_named(runner: SqlRunner, shop: st
 
 
 def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
-    sql = "SELECT count(*) FROM customers a, customers b, customers c, customers d, customers e, customers f"
+    tables = ", ".join(f"customers {name}" for name in "abcdef")
+    sql = f"SELECT count(*) FROM {tables}"
     with SqlRunner() as first, SqlRunner() as second:
         query(second, shop, "SELECT * FROM orders")
         query(second, shop, CROSS_JOIN)
@@ -125,10 +128,13 @@ def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
 
 
 def long_loop(max_length: int, expression: str) -> str:
-    """`expression` of `x`, a text of most of `max_length`, and `y`, one that begins like it, a
-    million times."""
+    """Return a query that evaluates `expression` a million times on long texts x and y.
+
+    y starts like x, so that a search fails late.
+    """
     return (
-        "WITH RECURSIVE n(i) AS MATERIALIZED (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000), "
+        "WITH RECURSIVE n(i) AS MATERIALIZED (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT "
+        "1000000), "
         f"v AS MATERIALIZED (SELECT printf('%.*c', {max_length - 1000}, '1') AS x), "
         f"w AS MATERIALIZED (SELECT printf('%.*c', {max_length // 2}, '1') || 'b' AS y) "
         f"SELECT sum({expression}) FROM n CROSS JOIN v CROSS JOIN w"
@@ -138,9 +144,8 @@ def long_loop(max_length: int, expression: str) -> str:
 @pytest.mark.parametrize(
     "expression", ["instr(x || (i * 0), y)", "x + i", "length(upper(x || i))", "y LIKE x || '%'"]
 )
-def test_dear_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
-    """Each takes minutes within the steps; a thousand of them, as far as the steps are counted at
-    once, seconds."""
+def test_expensive_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
+    """Each takes minutes within the step budget, and seconds between two counts of steps."""
     with SqlRunner(SqlLimits(max_cpu_s=0.2)) as runner:
         began = time.thread_time()
         result = query(runner, shop, long_loop(SqlLimits().max_length_bytes, expression))
@@ -150,7 +155,7 @@ def test_dear_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) ->
 
 
 def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
-    """4,096 calls of 7 ms in a row, which no interrupt would end."""
+    """4,096 calls of 7 ms in a row, which no interrupt can end."""
     sql = "(SELECT instr(x, y) AS f FROM v, w)"
     for _ in range(12):
         sql = f"(SELECT f + f AS f FROM {sql})"
@@ -170,7 +175,7 @@ def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
             query(runner, shop, like.replace(" FROM", " + (name LIKE '%a%') FROM")).error_code
             == "sql_budget"
         )
-        # Counting them costs no steps, and looks like no statement of its own.
+        # Counting them costs no steps and is not a statement of its own.
         assert query(
             runner, shop, "SELECT count(*) FROM orders WHERE note LIKE '%gift%'"
         ).tables_read == ["orders"]
@@ -185,13 +190,15 @@ def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
     paths = [
         make_database(
             tmp_path / f"{i}.sqlite",
-            "CREATE TABLE t (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1500) "
+            "CREATE TABLE t (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+            "LIMIT 1500) "
             "INSERT INTO t SELECT printf('%.*c', 1000, 'x') || i FROM n",
         )
         for i in range(8)
     ]
     limits = SqlLimits(max_heap_bytes=10 * 1024 * 1024)
-    sort = "SELECT length(group_concat(x)) FROM (SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3)"
+    texts = "SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3"
+    sort = f"SELECT length(group_concat(x)) FROM ({texts})"
     try:
         with SqlRunner(limits) as fresh:
             alone = query(fresh, paths[0], sort)
@@ -232,7 +239,8 @@ def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(
 ) -> None:
     path = make_database(
         tmp_path / "broken.sqlite",
-        "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, CAST(x'4DFC6C' AS TEXT)), (2.5, x'FF00'), (NULL, 'plain');",
+        "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, CAST(x'4DFC6C' AS TEXT)), (2.5, "
+        "x'FF00'), (NULL, 'plain');",
     )
     result = query(runner, path, "SELECT a, b FROM t -- all")
     assert result.columns == ["a", "b"]
@@ -290,11 +298,12 @@ def test_describe_gives_columns_types_keys_and_rows(runner: SqlRunner, shop: str
 def test_a_sample_is_in_stored_order(runner: SqlRunner, tmp_path: Path) -> None:
     path = make_database(
         tmp_path / "indexed.sqlite",
-        "CREATE TABLE t (x); CREATE INDEX by_x ON t (x); INSERT INTO t VALUES (3), (1), (2), (9), (8), (7); ANALYZE;",
+        "CREATE TABLE t (x); CREATE INDEX by_x ON t (x); INSERT INTO t VALUES (3), (1), (2), (9), "
+        "(8), (7); ANALYZE;",
     )
     sample = runner.run(SqlJob(JobKind.SAMPLE, str(path), "t"))
     assert (sample.rows, sample.truncated) == ([(3,), (1,), (2,), (9,), (8,)], False)
-    # ANALYZE made sqlite_stat1, which is no table of the data.
+    # ANALYZE made sqlite_stat1, which is not one of the data's tables.
     assert runner.run(SqlJob(JobKind.TABLES, str(path))).rows == [("t",)]
 
 

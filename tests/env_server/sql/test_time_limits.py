@@ -1,5 +1,4 @@
-"""A request has so long. What of it is not done goes on, so that sending it again costs nobody
-anything."""
+"""A request has a time limit. What is not done by then continues, so that a retry is free."""
 
 import asyncio
 import gc
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Gate:
-    """Holds up the SQL that agents write, and fails it with `fault`."""
+    """Blocks the SQL that agents write, and fails it with `fault`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
@@ -29,7 +28,7 @@ class Gate:
         self.fault: Exception | None = None
         run = SqlPool.run
 
-        async def held(pool: SqlPool, job: SqlJob) -> SqlResult:
+        async def gated(pool: SqlPool, job: SqlJob) -> SqlResult:
             if job.kind == "query":
                 self.jobs += 1
                 await self.open.wait()
@@ -37,7 +36,7 @@ class Gate:
                     raise self.fault
             return await run(pool, job)
 
-        monkeypatch.setattr(SqlPool, "run", held)
+        monkeypatch.setattr(SqlPool, "run", gated)
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def limit(app: FastAPI, request_timeout_s: float) -> None:
-    """From now on; what comes before has the default's time, however busy the machine is."""
+    """Set it from now on; earlier requests have the default, however busy the machine is."""
     service = app.state.service
     service.settings = service.settings.model_copy(update={"request_timeout_s": request_timeout_s})
 
@@ -149,11 +148,10 @@ async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.Asyn
     assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_request")
 
 
-async def test_what_fails_after_its_time_is_no_noise_and_a_fault_is_logged(
+async def test_what_fails_after_its_time_is_not_logged_and_a_fault_is_logged(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A task that nobody asks for its exception makes asyncio log it, as an error, with its
-    traceback."""
+    """asyncio logs a task's exception with its traceback if nobody retrieves it."""
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
     await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})

@@ -1,5 +1,4 @@
-"""The forms in which models write an answer: units, quotes, fences, JSON, Python, CSV, Markdown,
-dates, booleans."""
+"""The forms of an answer: units, quotes, fences, JSON, Python, CSV, Markdown, dates, booleans."""
 
 import json
 from functools import partial
@@ -25,10 +24,13 @@ def check(right: Gold, accepted: list[str], refused: list[str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "right", "wrong"),
     [
-        (42, ["42 kg", "42kg", "42 KG.", "42%", "42 %", "42 percent", "$42", "$ 42.00", "€42", "42 USD", "42 years",
+        (42, ["42 kg", "42kg", "42 KG.", "42%", "42 %", "42 percent", "$42", "$ 42.00", "€42",
+              "42 USD", "42 years",
               "42 km/h", "42 km²", "42 square metres", "+42 °C", "Answer: 42 kg", '"42 kg"'],
-         ["43 kg", "42 furlongs", "42 or 43", "42 to 43", "42 kg 43 kg", "kg 42", "42 4", "42 million", "42 thousand",
-          "42k", "42 dozen", "$42 %", "$$42", "42 bn", "42 kg or more", "about 42", "~42", "<50", "42-43", "42/43",
+         ["43 kg", "42 furlongs", "42 or 43", "42 to 43", "42 kg 43 kg", "kg 42", "42 4",
+          "42 million", "42 thousand",
+          "42k", "42 dozen", "$42 %", "$$42", "42 bn", "42 kg or more", "about 42", "~42", "<50",
+          "42-43", "42/43",
           "42 square kg", "0.42", "%42", "42 kg\n43 kg"]),
         (-5, ["-5 °C", "-$5", "$-5", "−5", "−5 °C"], ["5 °C", "$5", "--5"]),
         (1234567, ["1,234,567 people", "$1,234,567", "1\u00a0234\u00a0567", "1\u202f234\u202f567"],
@@ -41,7 +43,7 @@ def test_an_integer_with_a_unit(answer: int, right: list[str], wrong: list[str])
 
 def test_a_float_with_a_unit() -> None:
     check(gold(12.3456, "float"), ["12.35 kg", "$12.35", "12.3%"], ["12 kg", "12.4 kg", "0.123"])
-    # the number counts as it is written
+    # the number counts as written
     check(gold(0.42, "float"), ["0.42", "0.42%"], ["42%", "42"])
 
 
@@ -98,12 +100,16 @@ def test_booleans_are_one_and_zero() -> None:
 @pytest.mark.parametrize(
     ("answer", "right", "wrong"),
     [
-        ("2021-03-01", ["2021-03-01", "2021-03-01 00:00:00", "2021-03-01T00:00", '"2021-03-01T00:00:00"'],
-         ["2021-03-02", "2021-3-1", "1 March 2021", "03/01/2021", "20210301", "2021-03", "2021-03-01 00:00:01",
+        ("2021-03-01", ["2021-03-01", "2021-03-01 00:00:00", "2021-03-01T00:00",
+                        '"2021-03-01T00:00:00"'],
+         ["2021-03-02", "2021-3-1", "1 March 2021", "03/01/2021", "20210301", "2021-03",
+          "2021-03-01 00:00:01",
           "2021-03-01T00:00:00Z", "2021-W09-1"]),
-        ("2021-03-01 10:30:00", ["2021-03-01T10:30:00", "2021-03-01 10:30", "2021-03-01T10:30:00.000"],
+        ("2021-03-01 10:30:00", ["2021-03-01T10:30:00", "2021-03-01 10:30",
+                                 "2021-03-01T10:30:00.000"],
          ["2021-03-01", "2021-03-01 10:30:01", "10:30"]),
-        ("2021-03-01T10:00:00Z", ["2021-03-01 11:00:00+01:00", "2021-03-01T10:00:00Z"], ["2021-03-01T10:00:00"]),
+        ("2021-03-01T10:00:00Z", ["2021-03-01 11:00:00+01:00", "2021-03-01T10:00:00Z"],
+         ["2021-03-01T10:00:00"]),
         ("March 1, 2021", ["march 1, 2021"], ["2021-03-01"]),
         ("2021-02-30", ["2021-02-30"], ["2021-03-02", "2021-02-30 00:00"]),
     ],
@@ -128,7 +134,8 @@ def test_other_scripts() -> None:
 
 def test_fences_bold_and_prefixes() -> None:
     right = [
-        "**42**", "**Answer:** 42", "**Answer: 42**", "The final answer is: 42", "Answer:\n```\n42\n```",
+        "**42**", "**Answer:** 42", "**Answer: 42**", "The final answer is: 42",
+        "Answer:\n```\n42\n```",
         "```json\n42\n```", "```\n**42**\n```", "answer = 42",
     ]  # fmt: skip
     check(
@@ -140,7 +147,8 @@ def test_fences_bold_and_prefixes() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"answer": 42}', '{"count(*)": 42}', '[{"n": 42}]', '{"rows": [[42]]}', "(42,)", "[(42,)]", "| 42 |",
+    ['{"answer": 42}', '{"count(*)": 42}', '[{"n": 42}]', '{"rows": [[42]]}', "(42,)", "[(42,)]",
+     "| 42 |",
      "| n |\n|---|\n| 42 |", "{'n': 42}"],
 )  # fmt: skip
 def test_a_number_in_json_python_and_markdown(text: str) -> None:
@@ -148,24 +156,29 @@ def test_a_number_in_json_python_and_markdown(text: str) -> None:
     assert not judge_answer(text, gold(43, "integer"))
 
 
-def test_no_dress_holds_two_scalars() -> None:
+def test_no_wrapping_holds_two_scalars() -> None:
     check(
         gold(42, "integer"),
         [],
-        ['{"a": 42, "b": 43}', "[42, 43]", "| 42 | 43 |", "| 42 |\n| 43 |", "42\n43", "| 43 |\n|---|\n| 42 |\n| 44 |",
+        ['{"a": 42, "b": 43}', "[42, 43]", "| 42 | 43 |", "| 42 |\n| 43 |", "42\n43",
+         "| 43 |\n|---|\n| 42 |\n| 44 |",
          "42 | 43", "(42, 43)", '{"a": [42, 43]}', "42, 43", "41, 42, 43", "42; 43", "42 and 43"],
     )  # fmt: skip
 
 
 def test_lists_in_json_python_csv_and_markdown() -> None:
     right = [
-        "['Ann', \"O'Neil\", 'Bob']", "('Ann', 'O\\'Neil', 'Bob',)", "[('Ann',), (\"O'Neil\",), ('Bob',)]",
-        '{"name": ["Ann", "O\'Neil", "Bob"]}', '[{"name": "Ann"}, {"name": "O\'Neil"}, {"name": "Bob"}]',
-        "| Ann |\n| O'Neil |\n| Bob |", '["Ann"]\n["O\'Neil"]\n["Bob"]', '{"n": "Ann"}\n{"n": "O\'Neil"}\n{"n": "Bob"}',
+        "['Ann', \"O'Neil\", 'Bob']", "('Ann', 'O\\'Neil', 'Bob',)",
+        "[('Ann',), (\"O'Neil\",), ('Bob',)]",
+        '{"name": ["Ann", "O\'Neil", "Bob"]}',
+        '[{"name": "Ann"}, {"name": "O\'Neil"}, {"name": "Bob"}]',
+        "| Ann |\n| O'Neil |\n| Bob |", '["Ann"]\n["O\'Neil"]\n["Bob"]',
+        '{"n": "Ann"}\n{"n": "O\'Neil"}\n{"n": "Bob"}',
         "Ann,O'Neil,Bob",
     ]  # fmt: skip
     wrong = [
-        "['Ann', 'Bob']", '{"a": "Ann", "b": "Bob"}', "| Ann | O'Neil | Bob |", "['Ann', 'Bob', 'Ann']",
+        "['Ann', 'Bob']", '{"a": "Ann", "b": "Bob"}', "| Ann | O'Neil | Bob |",
+        "['Ann', 'Bob', 'Ann']",
         '[{"a": "Ann", "b": 1}, {"a": "O\'Neil", "b": 1}, {"a": "Bob", "b": 1}]',
     ]  # fmt: skip
     check(gold(["Ann", "O'Neil", "Bob"], "list"), right, wrong)
@@ -187,11 +200,14 @@ def test_csv_quotes() -> None:
 
 def test_tables_in_json_and_python() -> None:
     right = [
-        "[('mug', 10), ('lamp', None)]", '{"what": ["mug", "lamp"], "n": [10, null]}', '["mug", 10]\n["lamp", null]',
-        '{"rows": [["mug", 10], ["lamp", null]]}', '{"w": "mug", "n": 10}\n{"w": "lamp", "n": null}', "mug,10\nlamp,",
+        "[('mug', 10), ('lamp', None)]", '{"what": ["mug", "lamp"], "n": [10, null]}',
+        '["mug", 10]\n["lamp", null]',
+        '{"rows": [["mug", 10], ["lamp", null]]}',
+        '{"w": "mug", "n": 10}\n{"w": "lamp", "n": null}', "mug,10\nlamp,",
     ]  # fmt: skip
     wrong = [
-        '{"what": ["mug", "lamp"], "n": [null, 10]}', '{"what": ["mug", "lamp"]}', "[('mug', 10)]", "{}", "[{}]",
+        '{"what": ["mug", "lamp"], "n": [null, 10]}', '{"what": ["mug", "lamp"]}', "[('mug', 10)]",
+        "{}", "[{}]",
         "[('mug', 10, 1), ('lamp', None, 1)]", '{"what": ["mug", "lamp"], "n": [10]}',
     ]  # fmt: skip
     check(gold([["mug", 10], ["lamp", None]], "table"), right, wrong)
@@ -217,8 +233,10 @@ def test_a_header_counts_only_above_a_rule() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 20_000, "['" * 10_000, "{'a':" * 4_000, "[" + "'a'," * 5_000, "'" * 20_000, '["' + "\\" * 19_000,
-     "|" * 20_000, "[\n" * 10_000, '"' * 20_000, "$" * 20_000, "1," * 10_000, "True " * 4_000, "[" + " " * 19_000 + "x",
+    ["(" * 20_000, "['" * 10_000, "{'a':" * 4_000, "[" + "'a'," * 5_000, "'" * 20_000,
+     '["' + "\\" * 19_000,
+     "|" * 20_000, "[\n" * 10_000, '"' * 20_000, "$" * 20_000, "1," * 10_000, "True " * 4_000,
+     "[" + " " * 19_000 + "x",
      "," + " " * 19_000, "[" + ", " * 9_000, "**" * 10_000, "Answer: " * 2_500],
     ids=lambda text: text[:6],
 )  # fmt: skip

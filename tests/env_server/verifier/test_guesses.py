@@ -1,5 +1,4 @@
-"""One text is one answer: no dress lets it stand for several, so nothing is won by listing what
-might be right."""
+"""One text is one answer: no wrapping makes it several, so listing candidates does not pay."""
 
 from itertools import combinations_with_replacement
 
@@ -12,8 +11,10 @@ from shared.models import AnswerType
 
 INTEGERS = [Gold.of(number, "integer", "SELECT 1", "How many people?") for number in range(-2, 40)]
 PIECES = [
-    "1", "2", "12", "0", "-", "1.5", ",", ", ", " ", "\n", "|", " | ", "\n---\n", "[", "]", '"', "'", "{", "}", ":",
-    "- ", "1. ", "Answer: ", "**", "```", " kg", "%", "$", " people", "true", "null", "e1", ".", "(", ")", "\\|",
+    "1", "2", "12", "0", "-", "1.5", ",", ", ", " ", "\n", "|", " | ", "\n---\n", "[", "]", '"',
+    "'", "{", "}", ":",
+    "- ", "1. ", "Answer: ", "**", "```", " kg", "%", "$", " people", "true", "null", "e1", ".",
+    "(", ")", "\\|",
     '"a":', "000", " or ", "/", ";",
 ]  # fmt: skip
 
@@ -28,7 +29,7 @@ def test_a_text_is_right_for_one_integer_at_most(text: str) -> None:
         st.sampled_from([*PIECES, "Ann", "2021-03-01", "\u0301", "\x00", "\ud800"]), max_size=12
     ).map("".join)
 )
-def test_any_dress_has_a_verdict_by_every_standard(text: str) -> None:
+def test_any_wrapping_has_a_verdict_by_every_standard(text: str) -> None:
     golds: list[tuple[object, AnswerType]] = [
         (1, "integer"), (1.5, "float"), ("Ann", "string"), (["1", None], "list"),
         ([["Ann", 1], ["2021-03-01", 2]], "table"),
@@ -37,7 +38,7 @@ def test_any_dress_has_a_verdict_by_every_standard(text: str) -> None:
         gold = Gold.of(answer, kind, "SELECT 1")
         each = {name: standard.answer(text, gold) for name, standard in STANDARDS.items()}
         assert answer_verdicts(text, gold) == each
-        # what strict takes, so do they
+        # the others accept what strict accepts
         assert (each["bird"] and each["spider"]) or not each["strict"]
 
 

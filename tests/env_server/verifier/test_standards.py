@@ -1,5 +1,4 @@
-"""Three standards: what each takes for right, of SQL results and of texts, and that training's is
-the strict one."""
+"""What each of the three standards accepts, of SQL results and texts; training uses strict."""
 
 import random
 from itertools import permutations
@@ -28,7 +27,7 @@ ROWS = [("Ann", 1), ("Bob", 2), ("Bob", 2)]
 
 
 def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
-    """The standards that call a result right."""
+    """Return the standards that accept a result."""
     found = result_verdicts(rows, Gold.of_rows(gold, sql, ties=False))
     assert list(found) == ["strict", "spider", "bird"]
     return " ".join(name for name, right in found.items() if right)
@@ -122,7 +121,7 @@ def test_ties_are_open_to_strict_alone() -> None:
 
 
 def test_verdicts_are_each_standards_own() -> None:
-    """`answer_verdicts` takes short ways where one verdict implies another."""
+    """`answer_verdicts` has shortcuts where one verdict implies another."""
     tied = Gold.of(["a", "b"], "list", "SELECT x FROM t ORDER BY y LIMIT 2").with_ties(
         [("a", 1), ("b", 2), ("c", 2)]
     )
@@ -148,7 +147,6 @@ def test_verdicts_are_each_standards_own() -> None:
 
 
 # -- texts
-# ------------------------------------------------------------------------------------------------------------
 
 
 def by(text: str, answer: Any, kind: str, sql: str = UNORDERED) -> str:
@@ -234,7 +232,6 @@ def test_the_golds_own_rows_in_json_are_right_by_every_standard(
 
 
 # -- the order of columns
-# ---------------------------------------------------------------------------------------------
 
 SMALL = st.integers(1, 4).flatmap(
     lambda width: st.lists(
@@ -247,7 +244,7 @@ SMALL = st.integers(1, 4).flatmap(
 def test_an_order_of_columns_is_found_where_there_is_one(
     gold: list[list[int]], chance: random.Random, ordered: bool, spoil: bool
 ) -> None:
-    """As trying each order in turn does, which only small tables allow."""
+    """Compare with a search over all orders, which only small tables allow."""
     width = len(gold[0])
     order = chance.sample(range(width), width)
     rows = [[row[place] for place in order] for row in gold]
@@ -279,7 +276,7 @@ def test_26_columns_are_no_matter() -> None:
 
 
 def test_a_search_without_an_end_is_given_up() -> None:
-    """Columns of the same cells everywhere, and no order of them that fits."""
+    """All columns have the same cells, and no order fits."""
     width = 12
     gold = [tuple(int(row == column) for column in range(width)) for row in range(width)]
     rows = [*gold[:-2], tuple(a | b for a, b in zip(*gold[-2:], strict=True)), (0,) * width]

@@ -1,5 +1,4 @@
-"""Rows of equal sort keys stand in any order, and any of them may fill the last place; all else is
-in its order."""
+"""Rows with equal sort keys may come in any order, and any of them may fill the last place."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,8 @@ from tests.conftest import make_database
 
 PEOPLE = """
 CREATE TABLE people (name TEXT, age INTEGER, city TEXT);
-INSERT INTO people VALUES ('Ann', 30, 'Oslo'), ('Bob', 30, 'Bergen'), ('Cy', 20, 'Oslo'), ('Di', 30, 'Oslo'),
+INSERT INTO people VALUES
+    ('Ann', 30, 'Oslo'), ('Bob', 30, 'Bergen'), ('Cy', 20, 'Oslo'), ('Di', 30, 'Oslo'),
     ('Ed', 40, NULL);
 """
 
@@ -33,7 +33,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection
 
 
 def gold_of(people: apsw.Connection, sql: str) -> Gold:
-    """The gold with its ties known, as the environment makes it."""
+    """Return the gold with its ties determined, as the environment does."""
     rows = people.execute(sql).fetchall()
     kind = "table" if len(rows[0]) > 1 else "list" if len(rows) > 1 else "string"
     answer: Any = {
@@ -62,15 +62,21 @@ def gold_of(people: apsw.Connection, sql: str) -> Gold:
         # two of three equals, whichever are left out
         ("SELECT name FROM people ORDER BY age DESC LIMIT 2 OFFSET 2",
          ["Ann, Bob", "Di, Ann", "Bob, Di"], ["Ed, Ann", "Ann, Cy", "Ann, Ann"]),
-        ("SELECT name FROM people LIMIT 2", ["Ann, Bob", "Ed, Cy"], ["Ann, Ann", "Ann", "Ann, Fay"]),
+        ("SELECT name FROM people LIMIT 2", ["Ann, Bob", "Ed, Cy"],
+         ["Ann, Ann", "Ann", "Ann, Fay"]),
         ("SELECT city, count(*) FROM people GROUP BY city ORDER BY count(*) DESC",
-         ["Oslo | 3\nBergen | 1\nNULL | 1", "Oslo | 3\nNULL | 1\nBergen | 1"], ["Bergen | 1\nOslo | 3\nNULL | 1"]),
+         ["Oslo | 3\nBergen | 1\nNULL | 1", "Oslo | 3\nNULL | 1\nBergen | 1"],
+         ["Bergen | 1\nOslo | 3\nNULL | 1"]),
         ("SELECT * FROM people ORDER BY 2 LIMIT 2",
-         ["Cy | 20 | Oslo\nAnn | 30 | Oslo", "Cy | 20 | Oslo\nBob | 30 | Bergen"], ["Ann | 30 | Oslo\nCy | 20 | Oslo"]),
-        ("SELECT name FROM people WHERE age > 35 UNION SELECT city FROM people WHERE age < 25 ORDER BY name",
+         ["Cy | 20 | Oslo\nAnn | 30 | Oslo", "Cy | 20 | Oslo\nBob | 30 | Bergen"],
+         ["Ann | 30 | Oslo\nCy | 20 | Oslo"]),
+        ("SELECT name FROM people WHERE age > 35 UNION SELECT city FROM people WHERE age < 25 "
+         "ORDER BY name",
          ["Ed, Oslo"], ["Oslo, Ed"]),
-        ("SELECT age FROM people ORDER BY age DESC LIMIT 3", ["40, 30, 30"], ["30, 40, 30", "40, 30, 20"]),
-        ("SELECT DISTINCT city FROM people WHERE city NOT NULL ORDER BY city", ["Bergen, Oslo"], ["Oslo, Bergen"]),
+        ("SELECT age FROM people ORDER BY age DESC LIMIT 3", ["40, 30, 30"],
+         ["30, 40, 30", "40, 30, 20"]),
+        ("SELECT DISTINCT city FROM people WHERE city NOT NULL ORDER BY city", ["Bergen, Oslo"],
+         ["Oslo, Bergen"]),
         ("WITH p AS (SELECT * FROM people) SELECT name FROM p ORDER BY age * 2 LIMIT 2",
          ["Cy, Bob"], ["Bob, Cy", "Cy, Ed"]),
         ("SELECT name, age * 2 AS n FROM people ORDER BY age % 20, name LIMIT 2",
@@ -89,13 +95,13 @@ def test_what_ties_leave_open(
 @pytest.mark.parametrize(
     "sql",
     [
-        # which of the equal rows' ages it sorts by, nobody knows
+        # a name may have several ages
         "SELECT DISTINCT name FROM people ORDER BY age",
         "SELECT name FROM people UNION SELECT city FROM people ORDER BY 1 COLLATE NOCASE || 'x'",
         "SELECT name FROM people ORDER BY age !! name",
-        # of the table: SQLite looks there first
+        # the table's column: it takes precedence
         "SELECT name, -age AS city FROM people ORDER BY city || 'x'",
-        # whether the table has an n, the text doesn't say
+        # the table may have a column n
         "SELECT name, -age AS n FROM people ORDER BY n + 1",
         "SELECT name FROM people ORDER BY age LIMIT (SELECT 2)",
         "SELECT name FROM people WHERE age = (SELECT age FROM people ORDER BY age LIMIT 1)",
@@ -111,8 +117,8 @@ def test_without_known_ties_the_golds_own_order_counts() -> None:
     assert gold.ties is not None
     # failed; short; other data
     for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):
-        told = gold.with_ties(rows)
-        assert (judge_answer("Cy, Ann, Bob", told), judge_answer("Cy, Bob, Ann", told)) == (
+        settled = gold.with_ties(rows)
+        assert (judge_answer("Cy, Ann, Bob", settled), judge_answer("Cy, Bob, Ann", settled)) == (
             True,
             False,
         )
@@ -144,13 +150,12 @@ def test_order_is_parsed_not_searched_for(sql: str) -> None:
 
 
 # -- in an episode
-# ----------------------------------------------------------------------------------------------------
 
 TIED = "SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 2"
 
 
 class Counting(SqlRunner):
-    """A runner that keeps the gold statements that it ran, and fails those that it is told to."""
+    """A runner that records gold statements, and fails those that contain `failing`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,8 +174,10 @@ class Counting(SqlRunner):
 def env(tmp_path: Path) -> Iterator[SQLEnvironment]:
     make_database(tmp_path / "databases" / "p" / "p.sqlite", PEOPLE)
     question = Question(
-        question_id="tied", question_text="Which two of the under-forties are the oldest?", database_name="p",
-        gold_sql=TIED, gold_answer=["Ann", "Bob"], answer_type="list", difficulty="easy", tables_involved=["people"],
+        question_id="tied", question_text="Which two of the under-forties are the oldest?",
+        database_name="p",
+        gold_sql=TIED, gold_answer=["Ann", "Bob"], answer_type="list", difficulty="easy",
+        tables_involved=["people"],
     )  # fmt: skip
     with Counting() as runner:
         yield SQLEnvironment(QuestionBank(tmp_path, {"train": [question]}), runner)

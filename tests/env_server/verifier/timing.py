@@ -1,12 +1,11 @@
-"""CPU time of a call, such as a loaded machine and other threads don't change."""
+"""CPU time of a call, independent of load and of other threads."""
 
 import time
 from collections.abc import Callable
 
 
 def cpu_s(call: Callable[[], object], tries: int = 3) -> float:
-    """Seconds of this thread's CPU time, the least of several tries: a collection of garbage may
-    fall into one."""
+    """Return this thread's CPU seconds, the least of several tries: one may collect garbage."""
     times = []
     for _ in range(tries):
         began = time.thread_time()

@@ -22,12 +22,15 @@ def gold(answer: object, kind: str, sql: str = UNORDERED) -> Gold:
     [
         (
             42,
-            ["42", " 42 ", "42.0", "+42", "Answer: 42", "final answer: 42", "```\n42\n```", "```text\nAnswer: 42\n```",
+            ["42", " 42 ", "42.0", "+42", "Answer: 42", "final answer: 42", "```\n42\n```",
+             "```text\nAnswer: 42\n```",
              '"42"', "[42]", "[[42]]", "42.", "4.2e1", "The answer is: 42"],
-            ["43", "42.1", "", "It is 42", "42 43", "42, 42", "4 2", "forty-two", "[42, 42]", "42%%", "NaN", "inf",
+            ["43", "42.1", "", "It is 42", "42 43", "42, 42", "4 2", "forty-two", "[42, 42]",
+             "42%%", "NaN", "inf",
              "0x2A", "42abc", "1e999", "null", "٤٢"],
         ),
-        (1234567, ["1,234,567", "1234567"], ["1,23,4567", "1234,567", "1234568", "1.234567", "1_234_567"]),
+        (1234567, ["1,234,567", "1234567"],
+         ["1,23,4567", "1234,567", "1234568", "1.234567", "1_234_567"]),
         (-5, ["-5", "-5.0"], ["5", "- 5"]),
         (0, ["0", "0.0", "-0"], ["", "NULL", "0.1"]),
         (1, ["1", "1.0"], ["one", "-1"]),
@@ -60,7 +63,8 @@ def test_floats(answer: float, right: list[str], wrong: list[str]) -> None:
 @pytest.mark.parametrize(
     ("answer", "right", "wrong"),
     [
-        ("desk", ["desk", "Desk", " DESK ", '"desk"', "'desk'", "`desk`", "desk.", '"desk".', "Answer: desk",
+        ("desk", ["desk", "Desk", " DESK ", '"desk"', "'desk'", "`desk`", "desk.", '"desk".',
+                  "Answer: desk",
           "```\ndesk\n```", "```desk```",     '["desk"]', "“desk”"],
          ["desks", "the desk", "des", "", "desk, lamp", '["desk", "lamp"]', "de sk"]),
         ("New  York", ["New York", "new york"], ["NewYork", "New\tYorks"]),
@@ -79,13 +83,17 @@ def test_strings(answer: str, right: list[str], wrong: list[str]) -> None:
 
 def test_lists_without_order() -> None:
     right = [
-        '["Ann", "Zoë", "Bob"]', '["Bob","Ann","Zoë"]', "Ann\nZoë\nBob", "Ann, Bob, Zoë", "ann,bob,zoë",
-        "- Ann\n- Bob\n- Zoë", "1. Ann\n2. Bob\n3. Zoë", "```json\n[\"Ann\", \"Zoë\", \"Bob\"]\n```",
-        "Answer: Ann, Zoë, Bob", '[["Ann"], ["Bob"], ["Zoë"]]', '"Ann", "Bob", "Zoë"', "Ann\n\nBob\nZoë\n",
+        '["Ann", "Zoë", "Bob"]', '["Bob","Ann","Zoë"]', "Ann\nZoë\nBob", "Ann, Bob, Zoë",
+        "ann,bob,zoë",
+        "- Ann\n- Bob\n- Zoë", "1. Ann\n2. Bob\n3. Zoë",
+        "```json\n[\"Ann\", \"Zoë\", \"Bob\"]\n```",
+        "Answer: Ann, Zoë, Bob", '[["Ann"], ["Bob"], ["Zoë"]]', '"Ann", "Bob", "Zoë"',
+        "Ann\n\nBob\nZoë\n",
         "Ann,\nBob,\nZoë", "| name |\n|---|\n| Ann |\n| Bob |\n| Zoë |",
     ]  # fmt: skip
     wrong = [
-        "Ann, Zoë", "Ann, Zoë, Bob, Bob", "Ann, Ann, Bob", "Ann Zoë Bob", "", "[]", '["Ann", "Zoë"]',
+        "Ann, Zoë", "Ann, Zoë, Bob, Bob", "Ann, Ann, Bob", "Ann Zoë Bob", "", "[]",
+        '["Ann", "Zoë"]',
         '["Ann", ["Zoë", "Bob"]]', "[" * 5000, '["Ann", "Zoë", "Bob"',
     ]  # fmt: skip
     check(gold(NAMES, "list"), right, wrong)
@@ -115,7 +123,7 @@ def test_lists_of_numbers_and_nulls() -> None:
         ["Smith, John\nPoe, E.", '"Smith, John", "Poe, E."'],
         ["Smith, John"],
     )
-    # Each answer must find a partner of its own, whichever is tried first.
+    # Each answer must find its own partner, whichever is tried first.
     check(
         gold([12.345678, 12.312345], "list"),
         ["12.3, 12.35", "12.35, 12.3", "12.3, 12.3"],
@@ -144,13 +152,16 @@ def test_tables() -> None:
     right = [
         '[["mug", 10], ["lamp", 2.5], [null, 1]]', '[["lamp", 2.50], ["mug", 10.0], [null, 1]]',
         "mug | 10\nlamp | 2.5\nNULL | 1", "| mug | 10 |\n| lamp | 2.5 |\n| NULL | 1 |",
-        "| what | n |\n|:---|---:|\n| mug | 10 |\n| lamp | 2.5 |\n| NULL | 1 |", "mug, 10\nlamp, 2.5\nNULL, 1",
+        "| what | n |\n|:---|---:|\n| mug | 10 |\n| lamp | 2.5 |\n| NULL | 1 |",
+        "mug, 10\nlamp, 2.5\nNULL, 1",
         '[{"what": "mug", "n": 10}, {"what": "lamp", "n": 2.5}, {"what": null, "n": 1}]',
         "```\nMUG|10\nlamp|2.5\nnull|1\n```",
     ]  # fmt: skip
     wrong = [
-        "10 | mug\n2.5 | lamp\n1 | NULL", "mug | 10\nlamp | 2.5", "mug | 10\nlamp | 2.5\nNULL | 1\nNULL | 1",
-        "mug | 10\nlamp | 2.5\nNULL | 2", "mug | lamp\n10 | 2.5\nNULL | 1", "", "[[]]", "mug 10\nlamp 2.5\nNULL 1",
+        "10 | mug\n2.5 | lamp\n1 | NULL", "mug | 10\nlamp | 2.5",
+        "mug | 10\nlamp | 2.5\nNULL | 1\nNULL | 1",
+        "mug | 10\nlamp | 2.5\nNULL | 2", "mug | lamp\n10 | 2.5\nNULL | 1", "", "[[]]",
+        "mug 10\nlamp 2.5\nNULL 1",
     ]  # fmt: skip
     check(gold(TABLE, "table"), right, wrong)
     check(gold(TABLE, "table", ORDERED), right[:1], right[1:2])
@@ -253,7 +264,7 @@ def test_any_text_has_a_verdict(text: str, right: Gold) -> None:
     ids=["fence", "language", "rule", "combining marks"],
 )
 @pytest.mark.parametrize("right", [gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")])
-def test_a_verdict_on_hostile_text_does_not_hold_up_the_server(text: str, right: Gold) -> None:
+def test_a_verdict_on_hostile_text_does_not_block_the_server(text: str, right: Gold) -> None:
     assert not judge_answer(text, right)
     # each took seconds to hours in time quadratic or cubic
     assert cpu_s(lambda: judge_answer(text, right)) < 0.3

@@ -33,7 +33,6 @@ class Protocol(HttpToolsProtocol):
     """Uvicorn's protocol, with the one error shape for bytes that are not HTTP."""
 
     def send_400_response(self, msg: str) -> None:
-        """Reply to what never reaches the application."""
         body = http_error_bytes(400, msg)
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"

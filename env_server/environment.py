@@ -227,15 +227,13 @@ class SQLEnvironment:
         return _Effect(render_table(table, result), described=render_columns(table, result))
 
     def _query(self, episode: EpisodeState, action: SQLAction) -> Jobs[_Effect]:
-        limits = self.bank.limits
+        limits, gold = self.bank.limits, episode.gold_rows
         # one row more than the gold has shows whether the query returns as many
-        max_rows = min(max(limits.shown_rows, len(episode.gold_rows) + 1), limits.gold_rows)
+        max_rows = min(max(limits.shown_rows, len(gold) + 1), limits.gold_rows)
         result = yield from self._agents_sql(episode, action.argument, max_rows)
         if result.error is not None:
             return _Effect(error=result.error, error_code=result.error_code)
-        progress = potential(
-            result.rows, result.truncated, episode.gold_rows, bool(result.tables_read)
-        )
+        progress = potential(result.rows, result.truncated, gold, bool(result.tables_read))
         return _Effect(render_rows(result, limits.shown_rows), potential=progress)
 
     def _answer(self, episode: EpisodeState, action: SQLAction) -> Jobs[_Effect]:

@@ -38,7 +38,6 @@ class WithEpisode(logging.Filter):
     """Sets each record's `episode_id`, "" if it is about none."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Set the id, and let every record pass."""
         if not getattr(record, "episode_id", ""):
             record.episode_id = _episode_id.get() or ""
         return True
@@ -51,7 +50,6 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Append the episode."""
         line = super().formatMessage(record)
         episode_id = getattr(record, "episode_id", "")
         return f"{line} [{episode_id}]" if episode_id else line
@@ -61,7 +59,6 @@ class JsonLines(logging.Formatter):
     """`{"time", "level", "logger", "message", ...}`, with `extra`'s fields and a `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as JSON."""
         fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -5,17 +5,11 @@ counted anyway. Every metric's name starts with `sqlenv_`, except `process_*` (m
 files of the server's process without its SQL workers). `docs/scaling-ops.md` says what to watch.
 """
 
-from collections import Counter as Counts
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol, get_args
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
+import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -23,6 +17,7 @@ from env_server.verifier import STANDARDS, TRAINING_STANDARD
 from shared.actions import ActionType
 from shared.models import AnswerForm, FormTotals, Outcome, VerdictTotals
 
+Labels = Mapping[str, str]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Upper bounds in seconds. A look-up takes 50 us, a step of a busy server milliseconds, a query at
@@ -56,8 +51,8 @@ class AnswerCounts:
     """The answers since the server started; replaying an ended episode counts it again."""
 
     def __init__(self) -> None:
-        self.answered: Counts[AnswerForm] = Counts()
-        self.right: Counts[tuple[AnswerForm, str]] = Counts()  # by the standard that says so
+        self.answered: Counter[AnswerForm] = Counter()
+        self.right: Counter[tuple[AnswerForm, str]] = Counter()  # by the standard that says so
 
     def add(self, form: AnswerForm, verdicts: Mapping[str, bool]) -> None:
         """Count one answer. `verdicts` says which standards call it right."""
@@ -79,9 +74,9 @@ class AnswerCounts:
 class Episodes(Protocol):
     """What is read of the pool of episodes."""
 
-    counts: Counts[str]
-    steps: Counts[ActionType]
-    ended: Counts[Outcome]
+    counts: Counter[str]
+    steps: Counter[ActionType]
+    ended: Counter[Outcome]
     draining: bool
     in_flight: int
 
@@ -93,7 +88,7 @@ class Episodes(Protocol):
 class Sql(Protocol):
     """What is read of the pool of SQL workers."""
 
-    counts: Counts[str]
+    counts: Counter[str]
 
     @property
     def queue_depth(self) -> int: ...
@@ -105,9 +100,9 @@ class Metrics:
     """The metrics of one server. Before `observe` there are only latencies and errors."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = prometheus.CollectorRegistry()
         self._readings: _Readings | None = None
-        step = Histogram(
+        step = prometheus.Histogram(
             "sqlenv_step_seconds",
             "Time from a step's turn to its reply, with SQL and its queue; repeats excluded.",
             ["action"],
@@ -115,53 +110,46 @@ class Metrics:
             registry=self.registry,
         )
         self.step_seconds = {action: step.labels(action.value.lower()) for action in ActionType}
-        self.request_seconds = Histogram(
+        self.request_seconds = prometheus.Histogram(
             "sqlenv_request_seconds",
             "Time from a request's head to the end of its reply.",
             ["path"],
             buckets=REQUEST_BUCKETS_S,
             registry=self.registry,
         )
-        self.errors = Counter(
+        self.errors = prometheus.Counter(
             "sqlenv_errors",
             "Errors sent, by code; each item of a batch counts.",
             ["code"],
             registry=self.registry,
         )
-        ProcessCollector(registry=self.registry)
+        prometheus.ProcessCollector(registry=self.registry)
 
-    def observe(
-        self, episodes: Episodes, sql: Sql, capacity: int, about: Mapping[str, str]
-    ) -> None:
-        """Read these pools from now on. `about` are the labels of `sqlenv_server`."""
+    def observe(self, episodes: Episodes, sql: Sql, capacity: int, labels: Labels) -> None:
+        """Read these pools from now on. `labels` are those of `sqlenv_server`."""
         if self._readings is not None:  # of an earlier lifespan of the same application
             self.registry.unregister(self._readings)
-        self._readings = _Readings(episodes, sql, capacity, about)
+        self._readings = _Readings(episodes, sql, capacity, labels)
         self.registry.register(self._readings)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)
 
 
 class _Readings(Collector):
-    def __init__(
-        self, episodes: Episodes, sql: Sql, capacity: int, about: Mapping[str, str]
-    ) -> None:
-        self._episodes, self._sql, self._capacity, self._about = episodes, sql, capacity, about
+    def __init__(self, episodes: Episodes, sql: Sql, capacity: int, labels: Labels) -> None:
+        self._episodes, self._sql, self._capacity, self._labels = episodes, sql, capacity, labels
 
     def collect(self) -> Iterable[Metric]:
         episodes, sql = self._episodes, self._sql
-        yield InfoMetricFamily("sqlenv_server", "What this server is.", value=dict(self._about))
+        yield InfoMetricFamily("sqlenv_server", "What this server is.", value=dict(self._labels))
         gauges = {
             "draining": ("1 while the server shuts down.", episodes.draining),
             "leases": ("Unfinished episodes in the pool.", len(episodes)),
             "capacity": ("The most unfinished episodes that the pool takes.", self._capacity),
             "finished_held": ("Finished episodes kept for repeats.", episodes.finished),
-            "in_flight": (
-                "Requests for episodes under way; each item of a batch counts.",
-                episodes.in_flight,
-            ),
+            "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
             "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
         }

@@ -61,6 +61,9 @@ class PooledEpisode:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+Turn = AsyncIterator[PooledEpisode]
+
+
 class EpisodePool:
     """The episodes of one server. `clock` returns monotonic seconds.
 
@@ -122,11 +125,8 @@ class EpisodePool:
         actions = canonical(request.actions or ())
         episode_id = request.episode_id or str(uuid4())
         question_id = self.bank.wanted(request, episode_id).question_id
-        options = (
-            question_id,
-            request.step_budget or self.settings.step_budget,
-            request.answer_form,
-        )
+        budget = request.step_budget or self.settings.step_budget
+        options = (question_id, budget, request.answer_form)
         while True:
             episode = self._find(episode_id) or self._admit(episode_id, *options)
             async with self._turn(episode, or_gone=True):
@@ -254,7 +254,8 @@ class EpisodePool:
         episode.reply = to_json(result)
         episode.actions.append(render_action(action))
         if result.done:
-            self._finish(episode, result.info.outcome or Outcome.BUDGET, episode.env.verdicts)
+            episode.verdicts = episode.env.verdicts
+            self._finish(episode, result.info.outcome or Outcome.BUDGET)
         return episode.reply
 
     async def _reply_at(self, episode: PooledEpisode, answered: int) -> bytes:
@@ -279,9 +280,7 @@ class EpisodePool:
     # -- all episodes
 
     @asynccontextmanager
-    async def _turn(
-        self, episode: PooledEpisode, or_gone: bool = False
-    ) -> AsyncIterator[PooledEpisode]:
+    async def _turn(self, episode: PooledEpisode, or_gone: bool = False) -> Turn:
         """Hold an episode: one request at a time, in the order of arrival; then renew its lease.
 
         Raises `UnknownEpisode` if it was removed meanwhile, unless `or_gone`.
@@ -301,9 +300,7 @@ class EpisodePool:
 
     def _check_open(self) -> None:
         if self.closing:
-            raise NotReady(
-                "the server is shutting down; send this to another, or later", retry_after_s=1
-            )
+            raise NotReady("the server is shutting down; try another, or later", retry_after_s=1)
 
     def _find(self, episode_id: str) -> PooledEpisode | None:
         return self._active.get(episode_id) or self._finished.get(episode_id)
@@ -318,9 +315,7 @@ class EpisodePool:
     ) -> PooledEpisode:
         """Take a place for an episode; the first request that holds it starts it."""
         if self.draining:
-            raise NotReady(
-                "the server is shutting down and starts no episode; try another", retry_after_s=1
-            )
+            raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
         capacity, now = self.settings.capacity, self.clock()
         if len(self._active) >= capacity:
             self.sweep()
@@ -345,20 +340,18 @@ class EpisodePool:
             episode.touched = self.clock()
             self._holding(episode).move_to_end(episode.episode_id)
 
-    def _finish(
-        self, episode: PooledEpisode, outcome: Outcome, verdicts: dict[str, bool] | None
-    ) -> None:
+    def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
         """Move an episode to the finished ones, which take no place and have no environment."""
         del self._active[episode.episode_id]
         self._finished[episode.episode_id] = episode
-        episode.env, episode.outcome, episode.verdicts = None, outcome, verdicts
+        episode.env, episode.outcome = None, outcome
         self.ended[outcome] += 1
         if outcome == Outcome.SQL_KILLED:
             log.warning("a query killed its SQL workers: %r", episode.actions[-1][:LOGGED_CHARS])
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
-        if verdicts is not None:
-            self.answers.add(episode.answer_form, verdicts)
+        if episode.verdicts is not None:
+            self.answers.add(episode.answer_form, episode.verdicts)
         if len(self._finished) > self.settings.finished_capacity:
             self._remove(next(iter(self._finished.values())))
             self.counts["evicted"] += 1

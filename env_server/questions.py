@@ -27,6 +27,7 @@ from shared.models import Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
+Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id
 
 
 class QuestionBank:
@@ -55,7 +56,7 @@ class QuestionBank:
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._trusted: dict[SqlJob, SqlResult] = {}
-        self._matches: dict[tuple[str | None, tuple[str, ...], str | None], list[Question]] = {}
+        self._matches: dict[Filters, list[Question]] = {}
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(
@@ -112,9 +113,7 @@ class QuestionBank:
         """Return the question with an id; raise `UnknownQuestion` for an open one too."""
         question = self.get(question_id)
         if isinstance(question, OpenQuestion):
-            raise UnknownQuestion(
-                f"question {question_id[:80]!r} is open: it has no gold to compare with"
-            )
+            raise UnknownQuestion(f"question {question_id[:80]!r} is open: it has no gold")
         return question
 
     def pick(
@@ -129,12 +128,10 @@ class QuestionBank:
         Raises `UnknownQuestion` if none matches.
         """
         levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
-        matches = self._matching(split, levels, db_id)
+        matches = self._matching((split, tuple(sorted(levels)), db_id))
         if not matches:
             filters = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
-            used = [
-                f"{name} {repr(value)[:80]}" for name, value in filters.items() if value is not None
-            ]
+            used = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
             raise UnknownQuestion(
                 f"no question matches {', '.join(used) or 'a reset without question_id'}; "
                 f"splits: {', '.join(self.splits) or 'none'}; "
@@ -155,11 +152,9 @@ class QuestionBank:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
         return self.pick(request.split, request.difficulty, request.db_id, seed)
 
-    def _matching(
-        self, split: str | None, levels: tuple[str, ...], db_id: str | None
-    ) -> list[Question]:
-        key = (split, tuple(sorted(levels)), db_id)
-        matches = self._matches.get(key)
+    def _matching(self, filters: Filters) -> list[Question]:
+        split, levels, db_id = filters
+        matches = self._matches.get(filters)
         if matches is None:
             matches = [
                 question
@@ -170,7 +165,7 @@ class QuestionBank:
                 and db_id in (None, question.database_name)
             ]
             if matches:  # filters that match nothing must not fill the memory
-                self._matches[key] = matches
+                self._matches[filters] = matches
         return matches
 
     # -- golds, and SQL that no agent wrote

@@ -40,9 +40,8 @@ def render_table(table: str, result: SqlResult) -> str:
     lines = [f"{table}: {result.row_count} rows"]
     for column, kind, is_key, references in result.rows:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
-        lines.append(
-            render_text(" ".join(str(part) for part in (column, kind, key, arrow) if part))
-        )
+        parts = [str(part) for part in (column, kind, key, arrow) if part]
+        lines.append(render_text(" ".join(parts)))
     return cap("\n".join(lines))
 
 

@@ -95,9 +95,8 @@ def settle(
     }
     parts = {name: amount for name, amount in rules.operational.items() if earned[name]}
     wanted = _round(sum(parts.values()))
-    operational = _round(
-        _clamp(ledger.operational + _clamp(wanted, rules.step_bounds), rules.sum_bounds)
-    )
+    change = _clamp(wanted, rules.step_bounds)
+    operational = _round(_clamp(ledger.operational + change, rules.sum_bounds))
     if clamped := _round(operational - ledger.operational - wanted):
         parts["clamp"] = clamped
     potential = max(ledger.potential, facts.potential)

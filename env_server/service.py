@@ -125,14 +125,9 @@ class Service:
             if totals.answered:
                 right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
                 log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
-        ended = ", ".join(
-            f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())
-        )
-        evicted = self.pool.counts["evicted"]
-        unfinished = len(self.pool)
-        log.info(
-            "episodes ended: %s; unfinished: %d, evicted: %d", ended or "none", unfinished, evicted
-        )
+        counts = [f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())]
+        ended, evicted = ", ".join(counts) or "none", self.pool.counts["evicted"]
+        log.info("episodes ended: %s; unfinished: %d, evicted: %d", ended, len(self.pool), evicted)
 
 
 @asynccontextmanager

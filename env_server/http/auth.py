@@ -10,10 +10,9 @@ is set.
 """
 
 import hmac
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from pydantic import SecretStr
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.http.responses import error_reply
 from env_server.metrics import Metrics
@@ -35,7 +34,6 @@ class KeyRing:
 
     @property
     def empty(self) -> bool:
-        """Whether no key is set."""
         return not self._agents and not self._operators
 
     def check(self, path: str, authorization: bytes) -> None:
@@ -66,13 +64,10 @@ class KeyRing:
 class Keys:
     """ASGI middleware that answers what the key ring refuses before any of its body is read."""
 
-    def __init__(
-        self, app: Callable[..., Awaitable[None]], ring: KeyRing, metrics: Metrics
-    ) -> None:
+    def __init__(self, app: ASGIApp, ring: KeyRing, metrics: Metrics) -> None:
         self.app, self.ring, self.metrics = app, ring, metrics
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Check one request."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             headers = scope["headers"]
             value = next((value for name, value in headers if name == b"authorization"), b"")

@@ -4,14 +4,12 @@ An agent's driver must not show these replies to its agent: a verdict by another
 for the next try.
 """
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from env_server.http.openapi import errors
 from env_server.http.responses import json_reply
-from env_server.http.routes import EPISODE_ID, service_of
+from env_server.http.routes import EpisodePath, service_of
 from env_server.metrics import CONTENT_TYPE
 from shared.models import EpisodeVerdicts, VerdictTotals
 
@@ -42,8 +40,6 @@ async def verdict_totals(request: Request) -> Response:
     response_model=EpisodeVerdicts,
     responses=errors(404, 409, 422, 503),
 )
-async def verdicts(
-    request: Request, episode_id: Annotated[str, Path(description=EPISODE_ID)]
-) -> Response:
+async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
     """Return the verdict of every standard on an ended episode's answer."""
     return json_reply(await service_of(request).pool.verdicts(episode_id))

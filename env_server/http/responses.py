@@ -2,15 +2,14 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from env_server.http.requests import invalid
 from env_server.logs import episode_of
@@ -20,11 +19,9 @@ from shared.errors import InternalError, SQLEnvError, Unauthorized
 log = logging.getLogger(__name__)
 
 
-def json_reply(
-    content: bytes, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
+def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return JSON bytes as a reply."""
-    return Response(content, status, headers, media_type="application/json")
+    return Response(body, status, headers, media_type="application/json")
 
 
 def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
@@ -69,9 +66,8 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 def http_error_bytes(status: int, message: str) -> bytes:
     """Return an error of HTTP in the one shape. Only 408, a slow body, is retryable."""
-    return to_json(
-        {"error": {"code": http_code(status), "message": message, "retryable": status == 408}}
-    )
+    error = {"code": http_code(status), "message": message, "retryable": status == 408}
+    return to_json({"error": error})
 
 
 def http_code(status: int) -> str:
@@ -85,16 +81,15 @@ class CatchAll:
     It also measures the time of every request, by the path of its route.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]], metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Handle one request."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started = False
 
-        async def watch(message: Any) -> None:
+        async def watch(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)

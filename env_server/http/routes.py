@@ -36,7 +36,8 @@ from shared.models import (
 log = logging.getLogger(__name__)
 # an id that a gateway chose, so that it knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
-EPISODE_ID = "The id in the reply to the reset."
+EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
+EpisodePath = Annotated[str, Path(description="The id in the reply to the reset.")]
 
 
 def service_of(request: Request) -> Service:
@@ -175,9 +176,7 @@ async def step_batch(request: Request) -> Response:
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 500, 503))
-async def state(
-    request: Request, episode_id: Annotated[str, Query(description=EPISODE_ID)]
-) -> Response:
+async def state(request: Request, episode_id: EpisodeQuery) -> Response:
     """Return an episode's state, without gold data."""
     service = service_of(request)
     return await in_time(service, service.pool.state(episode_id))
@@ -186,9 +185,7 @@ async def state(
 @episodes.delete(
     "/episodes/{episode_id}", response_model=SQLState, responses=errors(404, 422, 500, 503)
 )
-async def close(
-    request: Request, episode_id: Annotated[str, Path(description=EPISODE_ID)]
-) -> Response:
+async def close(request: Request, episode_id: EpisodePath) -> Response:
     """Close an episode, abandoning an unfinished one; returns its last state."""
     service = service_of(request)
     return await in_time(service, service.pool.close(episode_id))

@@ -169,7 +169,7 @@ class SQLEnvironment:
         """
         request = request or ResetRequest(**fields)
         episode_id = request.episode_id or str(uuid.uuid4())
-        question = self.bank.wanted(request, episode_id)
+        question = self.bank.question_for(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         if isinstance(question, OpenQuestion) and request.answer_form != "text":
             raise InvalidRequest(

@@ -124,7 +124,7 @@ class EpisodePool:
         self._check_open()
         actions = canonical(request.actions or ())
         episode_id = request.episode_id or str(uuid4())
-        question_id = self.bank.wanted(request, episode_id).question_id
+        question_id = self.bank.question_for(request, episode_id).question_id
         budget = request.step_budget or self.settings.step_budget
         options = (question_id, budget, request.answer_form)
         while True:

@@ -140,7 +140,7 @@ class QuestionBank:
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return matches[int.from_bytes(drawn[:8], "big") % len(matches)]
 
-    def wanted(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
+    def question_for(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
         """Return the question that a reset asks for.
 
         Without a seed the episode's id is the seed, so that a repeated reset draws the same.

@@ -65,12 +65,14 @@ async def in_time(service: Service, work: Coroutine[Any, Any, bytes]) -> Respons
     task = service.start(work)
     await asyncio.wait((task,), timeout=service.settings.request_timeout_s)
     if not task.done():
-        service.start(settle(service, task))  # logs how it fails, which nobody else would notice
+        service.start(
+            reply_or_error(service, task)
+        )  # logs how it fails, which nobody else would notice
         raise timed_out(service.settings)
     return json_reply(task.result())
 
 
-async def settle(service: Service, reply: Awaitable[bytes]) -> bytes:
+async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
     """Return a reply, or its error as bytes, for an item of a batch or a late request."""
     try:
         return await reply
@@ -103,7 +105,7 @@ async def run_batch(
     async def run(item: Any) -> bytes:
         return await call(parse_item(model, item))
 
-    tasks = [service.start(settle(service, run(item))) for item in items]
+    tasks = [service.start(reply_or_error(service, run(item))) for item in items]
     if tasks:
         await asyncio.wait(tasks, timeout=service.settings.request_timeout_s)
     results = [

@@ -104,14 +104,14 @@ def environment_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
     cases["actions"] = [attempt(actions.parse_action, text) for text in ACTIONS]
     cases["normalise"] = [actions.normalise(text) for text in ACTIONS]
     cases["pick"] = [
-        bank.wanted(
+        bank.question_for(
             ResetRequest(seed=seed, split=split, difficulty=["easy", "hard"]), "id"
         ).question_id
         for split in (None, "train", "eval")
         for seed in range(20)
     ]
     cases["pick without a seed"] = [
-        bank.wanted(ResetRequest(), f"id {n}").question_id for n in range(9)
+        bank.question_for(ResetRequest(), f"id {n}").question_id for n in range(9)
     ]
     return cases
 

@@ -8,9 +8,11 @@ right, others answer wrongly.
 
 import random
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import apsw
@@ -164,36 +166,9 @@ NOISY: dict[str, Demonstrator] = {
         misnames_table, runs_long,
     )
 }  # fmt: skip
-# mixture -> weight of each noisy demonstrator
-MIXTURES: dict[Mixture, dict[str, float]] = {
-    # slips of agents that mostly look first
-    "careless": {
-        "guesses_columns": 3,
-        "guesses_late": 2,
-        "guesses_and_gives_up": 1.5,
-        "answers_blindly": 2,
-        "describes_then_guesses": 1.5,
-        "takes_wrong_query": 3,
-        "corrects_wrong_query": 1.5,
-        "repeats": 2,
-        "misnames_table": 1,
-        "runs_long": 1,
-    },
-    # agents that mostly query before they look
-    "guessing": {
-        "guesses_columns": 3,
-        "guesses_once": 4,
-        "keeps_guessing": 3,
-        "answers_blindly": 2,
-        "takes_wrong_query": 2.5,
-        "describes_then_guesses": 1,
-        "guesses_late": 1,
-        "repeats": 1,
-        "corrects_wrong_query": 0.5,
-        "misnames_table": 0.5,
-        "runs_long": 0.5,
-    },
-}
+_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MIXTURES: dict[Mixture, dict[str, float]] = _FILE["mixtures"]  # weights of the noisy ones
+SWAPS: dict[str, list[str]] = _FILE["swaps"]
 
 
 def demonstrate(
@@ -225,28 +200,12 @@ def _guess_columns(task: DemonstrationTask) -> str:
     return sql
 
 
-_SWAPS = (
-    ("MAX(", ("MIN(", "AVG(")),
-    ("MIN(", ("MAX(",)),
-    ("ROUND(AVG(", ("ROUND(SUM(",)),
-    ("SUM(", ("MAX(", "COUNT(")),
-    ("COUNT(DISTINCT ", ("COUNT(",)),
-    (" DESC", (" ASC",)),
-    (" ASC", (" DESC",)),
-    (" >= ", (" > ", " <= ")),
-    (" <= ", (" < ", " >= ")),
-    (" > ", (" < ", " >= ")),
-    (" < ", (" > ", " <= ")),
-    (" IS NULL", (" IS NOT NULL",)),
-    (" NOT IN ", (" IN ",)),
-    (" AND ", (" OR ",)),
-)
-
-
 def _wrong_query(task: DemonstrationTask) -> str:
     """Return the gold with an aggregate, a comparison, a direction or a column changed."""
     sql, rng = task.draft.sql, task.rng
-    options = [sql.replace(old, new, 1) for old, many in _SWAPS if old in sql for new in many]
+    options = [
+        sql.replace(old, new, 1) for old, many in SWAPS.items() if old in sql for new in many
+    ]
     table = task.domain.table(task.draft.tables[0])
     others = [column.name for column in table.columns if not re.search(rf"\b{column.name}\b", sql)]
     for column in table.columns:

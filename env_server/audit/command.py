@@ -48,21 +48,21 @@ def verify(
 
     with one_line_errors(), progress_bar("replaying") as bar:
         audit = asyncio.run(verify_run(run, data_dir=data, workers=workers, progress=bar))
-    result = audit.as_json()
     table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
-    for row in result["phases"]:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in row.values()))
+    for row in audit.phases.values():
+        counts = (row.episodes, row.correct, row.observations, row.rewards)
+        table.add_row(row.phase, row.mode, *(f"{count:,}" for count in counts))
     _console.print(table)
     for note in audit.notes:
         print_line(_console, f"note: {note}")
     _print_first([str(problem) for problem in audit.problems])
     compared = (
-        f"{sum(audit.episodes.values()):,} episodes, {audit.metrics_rows:,} rows of metrics, "
+        f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
         f"{audit.files:,} files in {audit.wall_s:.1f} s"
     )
     verdict = "passed" if audit.passed else f"FAILED: {len(audit.problems):,} differences"
     print_line(_console, f"{verdict}: {compared}")
-    write_json(report, result)
+    write_json(report, audit.as_json())
     if not audit.passed:
         raise typer.Exit(1)
 

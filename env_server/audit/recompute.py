@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared import run_stats
-from shared.run_files import EpisodeLine
+from shared.run_files import EpisodeLine, MetricsRow, RunSummary
 from shared.run_stats import PHASES, counts, mean, measurement, rates
 
 # TRL's float32 means of a step's rewards: key of metrics.jsonl -> field of an episode
@@ -20,7 +20,7 @@ MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on
 UNCHECKED = ("wall_s",)  # of a measurement
 COUNTED = ("episodes_truncated", "truncated")  # runs of older versions lack them where they are 0
 
-Row = tuple[int, Mapping[str, Any]]  # (line number, object) of metrics.jsonl
+Row = tuple[int, MetricsRow]  # with its line number
 Difference = tuple[int, str]  # (line number, what differs)
 
 
@@ -74,9 +74,7 @@ def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     return row
 
 
-def summary_differences(
-    summary: Mapping[str, Any], episodes: Sequence[EpisodeLine]
-) -> Iterator[str]:
+def summary_differences(summary: RunSummary, episodes: Sequence[EpisodeLine]) -> Iterator[str]:
     """Yield where summary.json differs from the episodes: rates, intervals, means and counts."""
     by_phase = _by("phase", episodes)
     measured = {
@@ -90,7 +88,7 @@ def summary_differences(
         "by_phase": {phase: counts(played) for phase, played in by_phase.items()},
         "evaluations": measured,
     }
-    written = {key: summary[key] for key in recomputed if key in summary}
+    written = {key: value for key, value in summary.items() if key in recomputed}
     yield from _nested_differences(written, recomputed)
     cost, trained = summary.get("cost"), len(by_phase.get("train", ()))
     if isinstance(cost, dict) and (written_count := cost.get("train_episodes")) != trained:
@@ -115,7 +113,7 @@ def _of_point(
     return [one for one in episodes if one.phase == phase and one.question_id in asked]
 
 
-def _differences(written: Mapping[str, Any], recomputed: Mapping[str, Any]) -> Iterator[str]:
+def _differences(written: Mapping[str, object], recomputed: Mapping[str, object]) -> Iterator[str]:
     for key, value in recomputed.items():
         if key not in written:
             if key not in COUNTED or value:
@@ -125,7 +123,7 @@ def _differences(written: Mapping[str, Any], recomputed: Mapping[str, Any]) -> I
 
 
 def _nested_differences(
-    written: Any, recomputed: Mapping[str, Any], path: str = ""
+    written: object, recomputed: Mapping[str, object], path: str = ""
 ) -> Iterator[str]:
     """Yield `_differences` at every depth, and keys that do not follow from the episodes."""
     if not isinstance(written, dict):
@@ -141,7 +139,7 @@ def _nested_differences(
             yield f"{path}{key} has no episodes"
 
 
-def _same(key: str, written: Any, recomputed: Any) -> bool:
+def _same(key: str, written: object, recomputed: object) -> bool:
     if isinstance(written, float) and isinstance(recomputed, float):
         tolerance = LOGGED_TOLERANCE if key in LOGGED else MEAN_TOLERANCE
         return math.isclose(written, recomputed, rel_tol=tolerance, abs_tol=tolerance)

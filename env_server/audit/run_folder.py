@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -11,7 +11,7 @@ from env_server.questions import QuestionBank
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, first_problem
 from shared.models import MAX_STEP_BUDGET
-from shared.run_files import RunFiles
+from shared.run_files import MetricsRow, RunFiles, RunSummary
 
 
 class _TrainerConfig(BaseModel):
@@ -85,17 +85,18 @@ class RunFolder(RunFiles):
         )
 
 
-def read_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Return (line number, object) of a JSON lines file. `DataError` has the `file` and `line`."""
+def read_metrics(path: Path) -> list[tuple[int, MetricsRow]]:
+    """Return (line number, row). Raises `DataError` with the `file` and the `line`."""
+    lines = _bytes(path).splitlines(keepends=True)
     return [
-        (number, _object(line, path, number))
-        for number, line in enumerate(_bytes(path).splitlines(keepends=True), start=1)
+        (number, cast(MetricsRow, _object(line, path, number)))
+        for number, line in enumerate(lines, 1)
     ]
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the object of a JSON file. Raises `DataError` like `read_rows`, with line 0."""
-    return _object(_bytes(path), path, 0)
+def read_summary(path: Path) -> RunSummary:
+    """Return the summary. Raises `DataError` like `read_metrics`, with line 0."""
+    return cast(RunSummary, _object(_bytes(path), path, 0))
 
 
 def _bytes(path: Path) -> bytes:

@@ -9,7 +9,6 @@ how an invalid text became an action (only that this action was sent to the envi
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
 from env_server.audit.replay import Recorded, Sql, replay
-from env_server.audit.run_folder import RunFolder, read_object, read_rows
+from env_server.audit.run_folder import RunFolder, read_metrics, read_summary
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
@@ -38,7 +37,6 @@ from shared.run_files import (
     read_episode,
 )
 
-Key = tuple[str, str]  # (phase, mode)
 Progress = Callable[[int, int], None]  # (episodes done, in all)
 
 
@@ -55,14 +53,29 @@ class Problem:
 
 
 @dataclass
+class PhaseCounts:
+    """What an audit replayed of one phase in one mode."""
+
+    phase: str
+    mode: str
+    episodes: int = 0
+    correct: int = 0
+    observations: int = 0
+    rewards: int = 0
+
+    def add(self, episode: EpisodeLine) -> None:
+        self.episodes += 1
+        self.correct += episode.correct
+        self.observations += len(episode.observations)
+        self.rewards += len(episode.rewards)
+
+
+@dataclass
 class Report:
     """What an audit compared, and the problems it found."""
 
     run: str
-    episodes: Counter[Key] = field(default_factory=Counter)
-    observations: Counter[Key] = field(default_factory=Counter)
-    rewards: Counter[Key] = field(default_factory=Counter)
-    correct: Counter[Key] = field(default_factory=Counter)
+    phases: dict[tuple[str, str], PhaseCounts] = field(default_factory=dict)
     metrics_rows: int = 0
     files: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -73,22 +86,15 @@ class Report:
     def passed(self) -> bool:
         return not self.problems
 
+    @property
+    def episodes(self) -> int:
+        return sum(counts.episodes for counts in self.phases.values())
+
     def as_json(self) -> dict[str, Any]:
-        phases = [
-            {
-                "phase": key[0],
-                "mode": key[1],
-                "episodes": count,
-                "correct": self.correct[key],
-                "observations": self.observations[key],
-                "rewards": self.rewards[key],
-            }
-            for key, count in self.episodes.items()
-        ]
         return {
             "run": self.run,
             "passed": self.passed,
-            "phases": phases,
+            "phases": [vars(counts) for counts in self.phases.values()],
             "metrics_rows": self.metrics_rows,
             "files": self.files,
             "problems": [vars(problem) for problem in self.problems],
@@ -128,8 +134,9 @@ async def verify_run(
             else:
                 differences = list(episode_differences(episode, replies, bank, train_databases))
             report.problems += [Problem(run.episodes.name, number, text) for text in differences]
-            _count(report, episode)
-            progress(sum(report.episodes.values()), len(lines))
+            key = (episode.phase, episode.mode)
+            report.phases.setdefault(key, PhaseCounts(*key)).add(episode)
+            progress(report.episodes, len(lines))
     if unread:
         report.notes.append("not compared, as lines can't be read: metrics and summary")
     else:
@@ -234,14 +241,6 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, EpisodeLi
         raise DataError(f"can't read {run.episodes}: {error.strerror}") from error
 
 
-def _count(report: Report, episode: EpisodeLine) -> None:
-    key = (episode.phase, episode.mode)
-    report.episodes[key] += 1
-    report.correct[key] += episode.outcome == Outcome.CORRECT
-    report.observations[key] += len(episode.observations)
-    report.rewards[key] += len(episode.rewards)
-
-
 def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
     written = run.settings.reward_version
     if written != REWARD_VERSION:
@@ -259,12 +258,12 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
     try:
         finished = run.summary.exists()
-        rows = read_rows(run.metrics) if run.metrics.exists() else []
+        rows = read_metrics(run.metrics) if run.metrics.exists() else []
         report.metrics_rows = len(rows)
         differences = metrics_differences(rows, episodes, finished)
         problems = [Problem(run.metrics.name, number, text) for number, text in differences]
         if finished:
-            texts = summary_differences(read_object(run.summary), episodes)
+            texts = summary_differences(read_summary(run.summary), episodes)
             problems += [Problem(run.summary.name, 0, text) for text in texts]
         else:
             report.notes.append(f"no {run.summary.name}: the run is not finished")

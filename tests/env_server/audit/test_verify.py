@@ -51,9 +51,10 @@ def test_a_run_passes_as_it_was_written(run: Path) -> None:
     lines = read(run / "episodes.jsonl")
     assert report.problems == []
     assert report.notes == []
-    assert sum(report.episodes.values()) == len(lines)
-    assert sum(report.observations.values()) == sum(len(line["observations"]) for line in lines)
-    assert sum(report.rewards.values()) == sum(line["steps"] for line in lines) > 100
+    phases = report.phases.values()
+    assert report.episodes == len(lines)
+    assert sum(one.observations for one in phases) == sum(len(one["observations"]) for one in lines)
+    assert sum(one.rewards for one in phases) == sum(line["steps"] for line in lines) > 100
     assert report.metrics_rows == len(read(run / "metrics.jsonl"))
     assert report.files == 5
     outcomes = {line["outcome"] for line in lines}

@@ -118,8 +118,9 @@ def check_audit(run: Run) -> None:
     assert report.problems == []
     assert report.notes == []
     lines = list(read_lines(run.episodes))
-    assert sum(report.episodes.values()) == len(lines)
-    assert sum(report.observations.values()) == sum(line["steps"] + 1 for line in lines)
+    assert report.episodes == len(lines)
+    observations = sum(one.observations for one in report.phases.values())
+    assert observations == sum(line["steps"] + 1 for line in lines)
     assert report.metrics_rows == len(list(read_lines(run.metrics)))
     whole = run.episodes.read_bytes()
     place = len(whole) // 2

@@ -24,9 +24,9 @@ def table_console() -> Console:
     return console
 
 
-def print_line(console: Console, line: str) -> None:
+def print_line(console: Console, line: str, style: str | None = None) -> None:
     """Print one line as it is: no markup, no highlighting, no line breaks."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def failure(message: object, status: int = 1) -> typer.Exit:

@@ -41,31 +41,27 @@ class LineError(ValueError):
     """A line that differs from what was written."""
 
 
+class InFolder:
+    """A class attribute of a folder's class: the path of an entry, which may not exist."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFiles", owner: type | None = None) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run's folder that both its writer and its auditor know. They may not exist."""
+    """The files of a run's folder that both its writer and its auditor know."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def episodes(self) -> Path:
-        return self.path / EPISODES
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / METRICS
-
-    @property
-    def summary(self) -> Path:
-        return self.path / SUMMARY
-
-    @property
-    def checksums(self) -> Path:
-        return self.path / CHECKSUMS
+    config = InFolder(CONFIG)
+    episodes = InFolder(EPISODES)
+    metrics = InFolder(METRICS)
+    summary = InFolder(SUMMARY)
+    checksums = InFolder(CHECKSUMS)
 
 
 class EpisodeLine(BaseModel):

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from shared.console import print_line
 from trainer.cli import console, guarded
-from trainer.run.console import say
 
 EXPERT, RATES = Path("data/models/sqlenv-tiny-expert"), "1e-4,3e-4,1e-3"
 
@@ -134,7 +134,7 @@ def _write(out: Path, name: str, result: object, page: str, picture: bytes) -> N
     write_json(out / f"{name}.json", result)
     write_bytes(out / f"{name}.png", picture)
     for kind in ("md", "json", "png"):
-        say(console, str(out / f"{name}.{kind}"))
+        print_line(console, str(out / f"{name}.{kind}"))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import LineError, RunFiles, check_seal, numbered_lines
+from shared.run_files import InFolder, LineError, RunFiles, check_seal, numbered_lines
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.run.folder import append_lines, episode_lines, read_json, read_lines, write_json
@@ -38,17 +38,9 @@ RUN_SETTINGS = (
 class EvaluationFolder(RunFiles):
     """The files of one evaluation. They may not exist yet."""
 
-    @property
-    def batches(self) -> Path:
-        return self.path / "batches.jsonl"
-
-    @property
-    def result(self) -> Path:
-        return self.path / "evaluation.json"
-
-    @property
-    def server_log(self) -> Path:
-        return self.path / "server.log"
+    batches = InFolder("batches.jsonl")
+    result = InFolder("evaluation.json")
+    server_log = InFolder("server.log")
 
     def start(self, settings: Mapping[str, Any]) -> None:
         """Create the folder with these settings, or resume one that has the same.

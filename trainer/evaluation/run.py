@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from rich.console import Console
 
+from shared.console import print_line
 from shared.models import ServerMetadata
 from trainer.errors import RunError
 from trainer.evaluation.analysis import Groups, PairedGroups, analyse, compare_groups
@@ -19,7 +20,7 @@ from trainer.evaluation.play import play_missing, player, questions_of, tasks
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
-from trainer.run.console import bar, number, say
+from trainer.run.console import bar, number
 from trainer.run.folder import check_writable, write_json
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
@@ -109,13 +110,15 @@ def run_evaluation(
                 play_missing(folder, settings, rows, inputs, playing, on_batch)
             except KeyboardInterrupt:
                 if out is not None:
-                    say(console, f"{done} episodes are kept in {out}: the same command resumes it")
+                    print_line(
+                        console, f"{done} episodes are kept in {out}: the same command resumes it"
+                    )
                 raise
         result = build_result(settings, folder, inputs, metadata, identity, rows, other)
         show(result, console)
         for path in filter(None, (json_path, out and folder.result)):
             write_json(path, result)
-            say(console, f"written to {path}")
+            print_line(console, f"written to {path}")
         return result
 
 
@@ -191,10 +194,10 @@ def show(result: EvaluationResult, console: Console) -> None:
     if paired := result.get("paired"):
         console.print(paired_table(paired))
         names = ", ".join(paired["differs"]) or "none: it is the same measurement"
-        say(console, f"settings that differ: {names}")
+        print_line(console, f"settings that differ: {names}")
     if missing := result["episodes_missing"]:
         lost = f"{missing} episodes were lost to infrastructure: the same command plays them"
-        say(console, lost, style="yellow")
+        print_line(console, lost, style="yellow")
     if usage := result["model_server"]:
         counts = ", ".join(f"{name} {value:,}" for name, value in usage.items())
-        say(console, f"model server: {counts}")
+        print_line(console, f"model server: {counts}")

@@ -28,11 +28,6 @@ REFRESH_HZ = 4.0  # redraws of a terminal; a live view above the bar is sent who
 Results = Mapping[str, Mapping[str, TimedMeasurement]]  # phase -> mode -> `EvalResult.summary()`
 
 
-def say(console: Console, line: str, style: str | None = None) -> None:
-    """Print a line that may hold a path: no markup, no highlighting, no wrapping."""
-    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
 class _Stacked(Progress):
     """A progress bar and something above it, drawn together so that neither overwrites the other."""
 

@@ -31,7 +31,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from shared.run_files import REPORT, EpisodeLine, MetricsRow, RunFiles, checksums, render_checksums
+from shared.run_files import (
+    REPORT,
+    EpisodeLine,
+    InFolder,
+    MetricsRow,
+    RunFiles,
+    checksums,
+    render_checksums,
+)
 from trainer.errors import RunError
 
 LATEST = "latest"
@@ -140,37 +148,17 @@ def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
 class Run(RunFiles):
     """The files of one run, which may not exist yet."""
 
+    curve = InFolder("learning_curve.png")
+    transcripts = InFolder("transcripts.md")
+    report = InFolder(REPORT)
+    live = InFolder("live")
+    server_log = InFolder("server.log")
+    model = InFolder("model")
+    checkpoints = InFolder("checkpoints")
+
     @property
     def id(self) -> str:
         return self.path.name
-
-    @property
-    def curve(self) -> Path:
-        return self.path / "learning_curve.png"
-
-    @property
-    def transcripts(self) -> Path:
-        return self.path / "transcripts.md"
-
-    @property
-    def report(self) -> Path:
-        return self.path / REPORT
-
-    @property
-    def live(self) -> Path:
-        return self.path / "live"
-
-    @property
-    def server_log(self) -> Path:
-        return self.path / "server.log"
-
-    @property
-    def model(self) -> Path:
-        return self.path / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
 
     def evaluation(self, phase: str, mode: str) -> Path:
         """Return the file of a measurement: random, before or after; greedy or sampled."""
@@ -182,10 +170,9 @@ class Run(RunFiles):
 
     def last_checkpoint(self) -> Path | None:
         """Return the complete checkpoint of the highest step, or None."""
-        complete = (
-            path.parent for path in self.checkpoints.glob("checkpoint-*/trainer_state.json")
-        )
-        numbered = [path for path in complete if path.name.removeprefix("checkpoint-").isdecimal()]
+        states = self.checkpoints.glob("checkpoint-*/trainer_state.json")  # written last
+        names = (path.parent for path in states)
+        numbered = [path for path in names if path.name.removeprefix("checkpoint-").isdecimal()]
         return max(numbered, key=checkpoint_step, default=None)
 
 
@@ -197,17 +184,15 @@ def checkpoint_step(path: Path) -> int:
 def create_run(out: Path, label: str) -> Run:
     """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    suffixes = ("", *(f"-{secrets.token_hex(2)}" for _ in range(8)))
-    for name in (f"{stamp}-{label}{suffix}" for suffix in suffixes):
-        run = Run(out.absolute() / name)
+    for suffix in ("", f"-{secrets.token_hex(4)}"):
+        run = Run(out.absolute() / f"{stamp}-{label}{suffix}")
         try:
             run.path.mkdir(parents=True)
         except FileExistsError:  # two runs started in the same second
             continue
         except OSError as error:
-            raise RunError(
-                f"can't create {run.path}: {error.strerror}; choose another --out"
-            ) from error
+            reason = f"{error.strerror}; choose another --out"
+            raise RunError(f"can't create {run.path}: {reason}") from error
         return run
     raise RunError(f"can't find a free name for a run in {out}; choose another --out")
 

@@ -62,7 +62,7 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     assert "random" in shown
     assert "learning_curve.png" in shown
     assert "What changed in behaviour" in shown
-    assert "CPU-seconds an episode" in shown
+    assert "CPU-seconds per episode" in shown
 
 
 def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:

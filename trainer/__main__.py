@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from shared.console import print_line
 from trainer.cli import (
     DATA,
     DataOption,
@@ -24,7 +25,6 @@ from trainer.cli import (
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.report.command import report
-from trainer.run.console import say
 
 app = typer.Typer(
     help="Train small language models to explore SQL databases by reinforcement learning.",
@@ -196,7 +196,9 @@ def train(
             from trainer.runtime.launch import launch
 
             config.accumulation_steps(processes)  # refuse a bad number once, not in each process
-            raise typer.Exit(launch(processes, sys.argv[1:], lambda line: say(errors, line, "red")))
+            raise typer.Exit(
+                launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
+            )
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)
@@ -227,11 +229,13 @@ def doctor(
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
     for diagnosis in diagnoses:
         line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"
-        say(console, line, styles[diagnosis.status])
+        print_line(console, line, styles[diagnosis.status])
         if diagnosis.remedy:
-            say(console, f"{'':24} -> {diagnosis.remedy}")
+            print_line(console, f"{'':24} -> {diagnosis.remedy}")
     runs = can_run(diagnoses)
-    say(console, "the offline job can run: make train" if runs else "the offline job can't run yet")
+    print_line(
+        console, "the offline job can run: make train" if runs else "the offline job can't run yet"
+    )
     raise typer.Exit(0 if runs else 1)
 
 

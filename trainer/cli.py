@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from shared.console import print_line
 from shared.errors import SQLEnvError
-from trainer.run.console import say
 
 console = Console()
 errors = Console(stderr=True)
@@ -45,7 +45,7 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
 
 def fail(error: SQLEnvError) -> typer.Exit:
     """Print an error in one line, without a traceback, and return the exit to raise."""
-    say(errors, f"error: {error}", "red")
+    print_line(errors, f"error: {error}", "red")
     return typer.Exit(1)
 
 
@@ -61,5 +61,5 @@ def guarded(job: Callable[[], None]) -> None:
     except SQLEnvError as error:
         raise fail(error) from error
     except KeyboardInterrupt:
-        say(errors, "interrupted", "red")
+        print_line(errors, "interrupted", "red")
         raise typer.Exit(EXIT_CODE) from None

@@ -1,6 +1,7 @@
 """controls.md and controls.json: the table of the controls, the command that made it, and its
 reading. Pure functions."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,15 @@ def behaviour_cell(modes: Modes, key: str) -> str:
     _, scale, form = BEHAVIOUR[key]
     values = (modes.get(one, {}).get("behaviour", {}).get("unseen", {}).get(key) for one in MODES)
     return " / ".join(NO_NUMBER if one is None else format(scale * one, form) for one in values)
+
+
+def wrapped(text: str) -> str:
+    """Wrap a paragraph, or an item of a list, at 100 columns."""
+    indent = "  " if text.startswith("- ") else ""
+    lines = textwrap.wrap(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -129,25 +139,24 @@ def page(controls: Controls, command: str) -> str:
     finished = controls.finished
     start = controls.modes("before").get("greedy", {})
     unseen, seen = (start.get(part, {"n": 0})["n"] for part in ("unseen", "seen"))
-    head = (
-        "# Is the gain reinforcement learning's?\n\n"
+    head = wrapped(
         f"Run {finished.run.id}: {finished.steps} GRPO steps of "
         f"{finished.config.rollouts_per_step} episodes, seed {finished.config.seed}, "
         f"{finished.training_s:,.0f} s of training. Every policy played the same {unseen} "
         f"questions on unseen databases and {seen} on seen ones, with the same prompts and the "
         "same sampling seed. Success in %, with 95 % Wilson intervals. Behaviour is greedy / "
         "sampled on unseen databases; steps and repeats are means per episode. Seconds are of "
-        "training without evaluations, and of playing for best of 8.\n\n"
-        f"    {command}\n"
+        "training without evaluations, and of playing for best of 8."
     )
-    words = "\n".join(f"- {sentence}" for sentence in reading(controls))
+    words = "\n".join(wrapped(f"- {sentence}") for sentence in reading(controls))
     versions, digests = finished.summary.get("versions", {}), finished.digests
     foot = (
         f"Digest of the start {digests['model'][:12]}, of the data {digests['data'][:12]}; "
         f"torch {versions.get('torch', '?')}, trl {versions.get('trl', '?')}."
     )
     figure = "![Success on unseen databases](controls.png)"
-    return f"{head}\n{table(controls.lines)}\n{figure}\n\n{words}\n\n{foot}\n"
+    parts = [f"# Is the gain reinforcement learning's?\n\n{head}", f"    {command}"]
+    return "\n\n".join([*parts, table(controls.lines) + f"\n{figure}", words, foot]) + "\n"
 
 
 def as_json(controls: Controls, command: str) -> dict[str, Any]:

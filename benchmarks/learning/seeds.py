@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from benchmarks.learning.bench import Finished
-from benchmarks.learning.report import NO_NUMBER, compared, markdown_table, percent
+from benchmarks.learning.report import NO_NUMBER, compared, markdown_table, percent, wrapped
 from shared.run_files import Cost
 from shared.run_stats import MODES, RateSummary
 from trainer.errors import RunError
@@ -120,13 +120,16 @@ def page(lines: Sequence[SeedLine], command: str) -> str:
         if (gain := mean_gain(lines, part, mode)) is not None
     ]
     runs = ", ".join(f"seed {line['seed']}: {line['run']}" for line in lines)
-    return (
-        "# The same training with other seeds\n\n"
+    head = wrapped(
         f"Runs of `make train SEED=...`, {lines[0]['steps']} steps each, from the same model on "
-        f"the same questions ({runs}). Success in % with 95 % Wilson intervals.\n\n"
-        f"    {command}\n\n{success_table(lines)}\n{''.join(gains)}\n"
-        "![Eval curves of all seeds](seeds.png)\n\n"
+        f"the same questions ({runs}). Success in % with 95 % Wilson intervals."
+    )
+    costs = wrapped(
         "Seconds of training, without evaluations, to the first point of the eval curve at a "
-        "success rate; CPU-seconds per episode are of the trainer + of the server.\n\n"
-        f"{cost_table(lines)}"
+        "success rate; CPU-seconds per episode are of the trainer + of the server."
+    )
+    return (
+        f"# The same training with other seeds\n\n{head}\n\n    {command}\n\n"
+        f"{success_table(lines)}\n{''.join(gains)}\n"
+        f"![Eval curves of all seeds](seeds.png)\n\n{costs}\n\n{cost_table(lines)}"
     )

@@ -323,8 +323,8 @@ def test_the_page_has_a_line_a_policy_with_intervals_and_behaviour() -> None:
 def test_the_words_say_what_the_numbers_say() -> None:
     said = "\n".join(reading(all_controls()))
     assert (
-        "GRPO against its start: greedy +59.0 points, intervals apart; sampled +59.0 points, intervals apart."
-        in said
+        "GRPO against its start: greedy +59.0 points, intervals apart; "
+        "sampled +59.0 points, intervals apart." in said
     )
     assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlapping", said)
     assert "gold SQL" in said
@@ -361,8 +361,8 @@ def test_the_seeds_page_has_gains_and_times() -> None:
     lines = [seed_line(finished(1, 170)), seed_line(finished(2, 180)), seed_line(finished(3, 160))]
     text = seeds_page(lines, "python -m benchmarks.learning seeds a b c")
     assert (
-        "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] | +59.0 points, intervals apart |"
-        in text
+        "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] "
+        "| +59.0 points, intervals apart |" in text
     )
     assert "- unseen, greedy: +59.0 points in the mean (lowest +54.0, highest +64.0)" in text
     assert "| 1 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text

@@ -158,7 +158,7 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
 
 
 def success_by_question(results: Iterable[tuple[str, str]]) -> dict[str, list[bool]]:
-    """Return question id -> whether each finished episode was correct, from (question id, outcome)."""
+    """Return question id -> is each finished episode correct, from (question id, outcome)."""
     tries: dict[str, list[bool]] = defaultdict(list)
     for question, outcome in results:
         if outcome != Outcome.INFRA_FAILED:

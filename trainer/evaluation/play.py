@@ -30,7 +30,7 @@ class Playing(NamedTuple):
 
 
 def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow]:
-    """Return the filtered prompt rows. `ConfigError` for an unknown database, or if none is left."""
+    """Return the filtered prompt rows. `ConfigError` if a database is unknown, or none is left."""
     rows = list(inputs.evaluation)
     known = sorted({row["database_name"] for row in rows})
     if unknown := sorted(set(settings.databases) - set(known)):

@@ -18,7 +18,7 @@ Part = Literal["all", "seen", "unseen"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """One evaluation. `config` has the prompt, budget, lengths, difficulties and the model's name."""
+    """One evaluation. `config` has the prompt, budget, lengths, difficulties and model name."""
 
     config: GRPOConfig
     policy: PolicyName = "model"
@@ -89,7 +89,9 @@ class EvaluationSettings:
             return self.policy
         model = self.config.model_name
         name = Path(model).name if self.policy == "model" else model
-        return f"{name} {'greedy' if self.temperature is None else f'at temperature {self.temperature:g}'}"
+        if self.temperature is None:
+            return f"{name} greedy"
+        return f"{name} at temperature {self.temperature:g}"
 
     def playing(self) -> GRPOConfig:
         """Return the configuration to play with."""
@@ -100,7 +102,7 @@ class EvaluationSettings:
     def identity(
         self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]
     ) -> dict[str, Any]:
-        """Return all that decides the episodes, as JSON values: what a resumed evaluation must keep.
+        """Return what decides the episodes, as JSON values, and a resumed evaluation must keep.
 
         A local model is identified by its digest, a model behind a server by its name.
         """

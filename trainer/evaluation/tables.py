@@ -13,7 +13,7 @@ from trainer.run.console import number, percent, rate_text, table, titled
 
 
 def _groups(groups: Groups) -> Iterator[tuple[str, GroupResult]]:
-    """Yield overall, seen, unseen and each difficulty, with their results, if they have episodes."""
+    """Yield overall, seen, unseen and each difficulty, with its result, if it has episodes."""
     named = {name: groups[name] for name in ("overall", "seen", "unseen")}
     for name, group in (named | groups["by_difficulty"]).items():
         if group["episodes"]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from shared.console import print_line
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
@@ -57,7 +58,6 @@ from trainer.run.console import (
     behaviour_table,
     cost_lines,
     number,
-    say,
     success_table,
     truncation_line,
 )
@@ -110,12 +110,14 @@ def run_job(
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
             if result is not None:
-                say(console, f"{short_path(resume.path)} is finished; a larger --steps resumes it")
+                print_line(
+                    console, f"{short_path(resume.path)} is finished; a larger --steps resumes it"
+                )
                 return result
         label = f"{options.preset}-seed{config.seed}"
         folder = resume or ranks.first(lambda: create_run(options.out, label))
-        say(console, f"run {folder.path}")
-        say(
+        print_line(console, f"run {folder.path}")
+        print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "
             f"questions, {len(inputs.evaluation)} eval questions; torch {torch.__version__} on "
@@ -131,7 +133,7 @@ def run_job(
         except Interrupted:
             if folder.config.exists():
                 command = resume_command(folder, options.servers, ranks)
-                say(console, f"stopped. Resume with:  {command}")
+                print_line(console, f"stopped. Resume with:  {command}")
             raise
 
 
@@ -392,8 +394,8 @@ class Job:
         self._console.print(behaviour_table("What changed in behaviour", trained))
         for line in (*cost_lines(summary["cost"]), truncation_line(summary)):
             if line:
-                say(self._console, line)
+                print_line(self._console, line)
         for name in ("summary", "curve", "transcripts", "report", "model"):
             path = getattr(self.folder, name)
             if path.exists():
-                say(self._console, f"{name:12} {short_path(path)}")
+                print_line(self._console, f"{name:12} {short_path(path)}")

@@ -29,7 +29,7 @@ Results = Mapping[str, Mapping[str, TimedMeasurement]]  # phase -> mode -> `Eval
 
 
 class _Stacked(Progress):
-    """A progress bar and something above it, drawn together so that neither overwrites the other."""
+    """A progress bar and content above it, drawn together so that neither hides the other."""
 
     above: RenderableType | None = None
 

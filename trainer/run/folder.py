@@ -118,7 +118,7 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines file, none if it is missing; skip a last line cut by a crash."""
+    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash."""
     if not path.exists():
         return
     with path.open("rb") as file:  # as bytes: a cut may be inside a character

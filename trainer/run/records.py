@@ -88,7 +88,7 @@ def canonical_action(turn: Turn) -> str:
 
 
 def turns_of(transcript: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:
-    """Return the turns of a row's messages: each assistant message and the user message after it."""
+    """Return the turns of a row's messages: each assistant message and the user's after it."""
     end = {"role": "", "content": ""}
     return tuple(
         Turn(str(message["content"]), str(after["content"]) if after["role"] == "user" else "")

@@ -29,7 +29,7 @@ RANK_WAIT: Literal["rank_wait_s"] = "rank_wait_s"  # part of rollout_s, in runs 
 
 
 def versions(sqlite: str) -> dict[str, str]:
-    """Return the versions of Python, of the packages that affect results, and of the SQLite used."""
+    """Return the versions of Python, SQLite and the packages that affect results."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "sqlite": sqlite}
     for package in PACKAGES:
         try:
@@ -103,8 +103,8 @@ def build_summary(
 ) -> RunSummary:
     """Return the content of summary.json, with the further keys `more`.
 
-    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`; `spent` is what
-    the training steps took.
+    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`; `spent` is
+    what the training steps took.
     """
     found = totals(run)
     summary: dict[str, Any] = {

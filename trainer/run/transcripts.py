@@ -124,7 +124,7 @@ def _section(
 def transcripts(
     texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
-    """Return the Markdown page. `texts` are the questions by id; `before` and `after` are greedy."""
+    """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy."""
     return "\n".join(_page(texts, random, before, after, heading))
 
 
@@ -142,8 +142,8 @@ def _page(
         yield f"| {label} | {len(keys)} | {sum(kind == label for _, kind in picked)} |"
     quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
     yield (
-        f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind the "
-        "order is that of a hash of the question's id.\n"
+        f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind "
+        "the order is that of a hash of the question's id.\n"
     )
     for number, (key, label) in enumerate(picked, start=1):
         columns = [("random", random.get(key)), ("before", before[key]), ("after", after[key])]

@@ -113,7 +113,7 @@ class Clock:
 def test_a_checkpoint_keeps_what_training_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two steps with an evaluation before each; then a callback that resumes from the checkpoint."""
+    """Two steps with an evaluation before each, then a callback that resumes from there."""
     clock = Clock()
     monkeypatch.setattr("trainer.grpo.metrics_log.time", clock)
     # the servers' clock, at the two ends of each step

@@ -48,9 +48,8 @@ class Round:
         return self.steps / self.wall_s
 
 
-def actions_of(schema_info: str, turns: int) -> list[str]:
-    """Return cheap and varied actions on the tables of 'Tables: a, b'."""
-    tables = schema_info.splitlines()[0].removeprefix("Tables: ").split(", ")
+def actions_of(tables: list[str], turns: int) -> list[str]:
+    """Return cheap and varied actions."""
     return [ACTIONS[i % len(ACTIONS)].format(tables[i % len(tables)]) for i in range(turns)]
 
 
@@ -70,7 +69,7 @@ async def play_round(client: SQLEnvClient, play: Play, episodes: int, turns: int
 
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     await asyncio.gather(
-        *(episode(r.episode_id, actions_of(r.observation.schema_info, turns)) for r in started)
+        *(episode(r.episode_id, actions_of(r.observation.tables, turns)) for r in started)
     )
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     await asyncio.gather(*(client.close_episode(reset.episode_id) for reset in started))

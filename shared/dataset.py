@@ -41,6 +41,12 @@ class Question(BaseModel):
     difficulty: Difficulty
     tables_involved: list[str]
 
+    @property
+    def answer_text(self) -> str:
+        """The gold answer as an agent writes it: a string as it is, any other value as JSON."""
+        gold = self.gold_answer
+        return gold if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
+
 
 class OpenQuestion(BaseModel):
     """A user's own question, whose answer is not known. It has no split and is chosen by its id."""

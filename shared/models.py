@@ -56,6 +56,12 @@ class SQLObservation(BaseModel):
     done: bool
     reward: float | None = None  # of the last step; None at reset
 
+    @property
+    def tables(self) -> list[str]:
+        """The names of the database's tables, from the first line of `schema_info`."""
+        listed = self.schema_info.partition("\n")[0].removeprefix("Tables:").strip()
+        return listed.split(", ") if listed else []
+
 
 class StepInfo(BaseModel):
     """What the driver gets besides the observation, and the agent never."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,20 +31,15 @@ class Played:
 
 def answers(data_dir: Path) -> dict[str, str]:
     """Return training question's id -> the text of its right answer."""
-    golds = {
-        q.question_id: q.gold_answer for q in load_questions(questions_path(data_dir, "train"))
-    }
-    return {
-        name: gold if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
-        for name, gold in golds.items()
-    }
+    questions = load_questions(questions_path(data_dir, "train"))
+    return {question.question_id: question.answer_text for question in questions}
 
 
 def next_action(stream: random.Random, reply: StepResult, budget: int, right: str) -> str:
     """Return a random exploring action that depends on the observation; towards the end, an
     answer, often `right`."""
     seen = reply.observation
-    table = stream.choice(seen.schema_info.splitlines()[0].removeprefix("Tables: ").split(", "))
+    table = stream.choice(seen.tables)
     words = [word.strip(",|()'\"") for word in f"{seen.result} {seen.schema_info}".split()]
     word = stream.choice([word for word in words if word.isidentifier()] or ["nothing"])
     if seen.budget_remaining <= 2 and stream.random() < 0.7:

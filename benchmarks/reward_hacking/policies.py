@@ -152,18 +152,12 @@ def oracle(episode: HackingEpisode) -> Play:
     for table in episode.question.tables_involved:
         yield f"DESCRIBE: {table}"
     yield f"QUERY: {episode.question.gold_sql}"
-    yield f"ANSWER: {answer_text(episode.question)}"
-
-
-def answer_text(question: Question) -> str:
-    """Return the gold answer as JSON, or a scalar as it is."""
-    answer = question.gold_answer
-    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    yield f"ANSWER: {episode.question.answer_text}"
 
 
 def most_common_answer(bank: QuestionBank) -> str:
     """Return the most frequent gold answer of a bank."""
-    counts = Counter(answer_text(question) for split in bank.splits.values() for question in split)
+    counts = Counter(question.answer_text for split in bank.splits.values() for question in split)
     return counts.most_common(1)[0][0]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.dataset import (
+    Question,
     check_databases,
     data_digest,
     database_path,
@@ -108,3 +109,16 @@ def test_the_digest_depends_on_content_and_names_only(tmp_path: Path) -> None:
         len({first, make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")})
         == 4
     )
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"),
+    [
+        (3, "3"),
+        ("Zoë", "Zoë"),
+        (["a", "é"], '["a", "é"]'),
+        ([["Ada", None], ["Bo", 2.5]], '[["Ada", null], ["Bo", 2.5]]'),
+    ],
+)
+def test_the_answers_text_is_what_an_agent_writes(gold: Any, text: str) -> None:
+    assert Question(**row(gold_answer=gold)).answer_text == text

@@ -136,3 +136,25 @@ def test_every_public_model_has_a_docstring() -> None:
         if not model.__doc__ and not model.__name__.endswith("BatchRequest")
     ]
     assert undocumented == []
+
+
+@pytest.mark.parametrize(
+    ("schema_info", "tables"),
+    [
+        ("Tables: a, b c", ["a", "b c"]),
+        ("Tables: a, b\na(x, y)\nb(z)", ["a", "b"]),
+        ("Tables: ", []),
+    ],
+)
+def test_an_observation_lists_its_tables(schema_info: str, tables: list[str]) -> None:
+    observation = models.SQLObservation(
+        question="q",
+        schema_info=schema_info,
+        result="",
+        step_count=0,
+        budget_remaining=1,
+        action_history=[],
+        done=False,
+    )
+    assert observation.tables == tables
+    assert "tables" not in observation.model_dump()

@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.dataset import Question
 from trainer.report.markup import (
     ActionMarkup,
     ObservationMarkup,
@@ -15,7 +14,6 @@ from trainer.report.markup import (
 )
 from trainer.report.run_reader import LoadedRun
 from trainer.run.console import counted
-from trainer.run.folder import to_json
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import KINDS
 
@@ -100,16 +98,10 @@ def kinds_and_pairs(
                     after=episode_markup("after training", after[key]),
                     random=episode_markup("random actions", random[key]) if key in random else None,
                     gold_sql=cut(question.gold_sql, 2_000) if question else "",
-                    gold_answer=_gold_answer(question) if question else "",
+                    gold_answer=cut(question.answer_text, 600) if question else "",
                 )
             )
     return kinds, pairs
-
-
-def _gold_answer(question: Question) -> str:
-    """Return the answer as an agent would write it: a scalar as it is, a list as JSON."""
-    value = question.gold_answer
-    return cut(to_json(value) if isinstance(value, list | dict) else str(value), 600)
 
 
 def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:

@@ -1,6 +1,5 @@
 """Policies that write text: scripts of demonstrators or of an oracle, and random actions."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -31,9 +30,7 @@ def oracle_script(question: Question, step_budget: int) -> list[str]:
     If the budget is too short, the DESCRIBEs are left out first, then the query.
     """
     looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
-    answer = question.gold_answer
-    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-    acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {text}"][-step_budget:]
+    acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {question.answer_text}"][-step_budget:]
     return [*looks[: step_budget - len(acts)], *acts]
 
 

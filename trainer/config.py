@@ -28,15 +28,20 @@ DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 REWARD_WEIGHTS = (1.0, 0.15, 1.0)
 
 
-def _check(accepted: Callable[[Any], bool], rule: str) -> BeforeValidator:
-    """Return a pydantic check with a message of its own."""
+def _check(accepts: Callable[[Any], object], rule: str) -> BeforeValidator:
+    """Return a pydantic check with its own message."""
 
     def check(value: T) -> T:
-        if not accepted(value):
+        if not accepts(value):
             raise ValueError(rule)
         return value
 
     return BeforeValidator(check)
+
+
+def _split(value: Any) -> Any:
+    """Split comma-separated text."""
+    return list(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
 _NO_BOOL = _check(lambda value: not isinstance(value, bool), "it should be a number")
@@ -45,29 +50,15 @@ _Natural = Annotated[int, _NO_BOOL, Field(ge=0)]
 _Positive = Annotated[float, _NO_BOOL, Field(gt=0)]
 _NotNegative = Annotated[float, _NO_BOOL, Field(ge=0)]
 _Flag = Annotated[bool, _check(lambda v: isinstance(v, bool | str), "it should be true or false")]
-_Text = Annotated[
-    str,
-    Field(min_length=1),
-    BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
-]
-_Split = BeforeValidator(  # "a, b" is a list, too
-    lambda value: (
-        [item.strip() for item in value.split(",") if item.strip()]
-        if isinstance(value, str)
-        else value
-    )
+_Path = BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)
+_Text = Annotated[str, Field(min_length=1), _Path]
+_Split = BeforeValidator(_split)
+_URL = _check(
+    lambda value: re.match("https?://", str(value)),
+    f"it should be a whole URL, for example {DEFAULT_SERVER_URL}",
 )
-_Url = Annotated[
-    str,
-    _check(
-        lambda value: str(value).startswith(("http://", "https://")),
-        f"it should be a whole URL, for example {DEFAULT_SERVER_URL}",
-    ),
-]
-
-
 _DEVICE = _check(
-    lambda value: re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)) is not None,
+    lambda value: re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)),
     "it should be auto, cpu, cuda or cuda:N",
 )
 
@@ -97,7 +88,7 @@ class GRPOConfig:
     output_dir: _Text = "runs/grpo"
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.
-    server_urls: Annotated[list[_Url], Field(min_length=1), _Split] = field(
+    server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
     server_wait_s: _NotNegative = 600.0  # wait for a lost server before its episodes count as lost
@@ -215,11 +206,7 @@ class GRPOConfig:
                 settings = f"the settings are {', '.join(_NAMES)}"
                 hint = f"did you mean {close[0]}?" if close else settings
                 raise ConfigError(f"no setting {name!r}; {hint}")
-        stripped: dict[str, Any] = {
-            name: value.strip() if isinstance(value, str) else value
-            for name, value in values.items()
-        }
-        return replace(self, **stripped)
+        return replace(self, **values)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -1,5 +1,5 @@
-"""A small OpenAI-compatible server on a real socket, whose model is a Python function; it can fail
-on demand."""
+"""A small OpenAI-compatible server on a real socket: its model is a Python function, and it can
+fail on demand."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ AT_ONCE = {"retry-after-ms": "1"}  # so that tests don't wait
 def refusal(
     status: int, message: str, headers: dict[str, str] | None = None, **error: Any
 ) -> Fault:
-    """An error in the protocol's form."""
+    """Return an error as the protocol defines it."""
     return (
         status,
         {"error": {"message": message, "type": "test", "param": None, "code": None, **error}},
@@ -27,7 +27,7 @@ def refusal(
 
 
 class ChatServer:
-    """`answer(messages)` writes each completion, which costs a token a word; `faults` are used up
+    """`answer(messages)` writes each completion, one token per word; `faults` are used up
     first, one a request.
 
     `requests` are the bodies in the order of arrival, `keys` the Authorization headers with them.

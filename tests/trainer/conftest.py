@@ -1,4 +1,4 @@
-"""A random tiny Qwen3, a tokenizer trained on the spot, and a server that is a Python object."""
+"""Fixtures: a random tiny Qwen3, a tokenizer trained here, and a fake server."""
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 
 pytest.register_assert_rewrite("tests.trainer.small_job")
-# test processes share the cores: more threads than cores wait for each other
+# parallel test processes share the cores
 torch.set_num_threads(1)
 
 CHATML = (
@@ -38,8 +38,8 @@ CORPUS = [
 
 
 def make_tokenizer(chat_template: str = CHATML) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with ChatML's control tokens, and Qwen3's thinking ones as added but not
-    special tokens."""
+    """Train a byte-level BPE with ChatML's control tokens as special tokens, and Qwen3's thinking
+    tokens as added ones."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -111,7 +111,7 @@ def data_dir(tmp_path: Path) -> Path:
 def small(
     config: GRPOConfig, data_dir: Path, tmp_path: Path, model: Any, tokenizer: Any
 ) -> GRPOConfig:
-    """Settings of a run of seconds, with the tiny model saved where they name it."""
+    """Return settings of a run of seconds, with the tiny model saved where they name it."""
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     return config.override(
@@ -144,7 +144,7 @@ def observation(
 
 
 class FakeClient:
-    """Plays the server: every action is answered by text whose length follows from the action,
+    """A fake server: it answers every action with text whose length depends on the action,
     `ANSWER: 42` is right.
 
     An episode whose question is in `failing` is lost at the step given there (0 is the reset).
@@ -261,7 +261,7 @@ class FakeClient:
 
 
 class InterruptedClient(FakeClient):
-    """Calls `event` in the given reset_many call (1 is the first)."""
+    """Call `event` in the given reset_many call (1 is the first)."""
 
     def __init__(self, at: int, event: Callable[[], object]) -> None:
         super().__init__()

@@ -30,11 +30,14 @@ from trainer.run.summary import build_summary
 
 STEPS, GROUP, BUDGET = 4, 4, 5
 HOSTILE = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
-HOSTILE_SQL = 'SELECT \'</script><script>document.title="taken"</script>\' AS "<b>bold</b>", price FROM orders'
+HOSTILE_SQL = (
+    'SELECT \'</script><script>document.title="taken"</script>\' AS "<b>bold</b>", '
+    "price FROM orders"
+)
 
 
 class Able(RandomPolicy):
-    """Right as often as `skill` says, by the question's id and its repeat; else random or untidy
+    """Right with probability `skill`, by the question's id and repeat; else random or noisy
     actions."""
 
     def __init__(self, questions: dict[str, Question], skill: float) -> None:
@@ -56,13 +59,13 @@ class Able(RandomPolicy):
             ]
             return script[turn]
         if number % 3 == 0:
-            untidy = [
+            noisy = [
                 "what now? " + HOSTILE,
                 f"QUERY: {HOSTILE_SQL}",
                 "QUERY: select  nothing",
                 "query: SELECT nothing",
             ]
-            return [*untidy, f"ANSWER: {HOSTILE}"][turn]
+            return [*noisy, f"ANSWER: {HOSTILE}"][turn]
         return self._act(view)
 
 

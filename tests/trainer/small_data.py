@@ -1,5 +1,5 @@
-"""A small data directory: three databases of a shop's kind, with easy and medium questions, made in
-milliseconds."""
+"""A small data directory, made in milliseconds: three databases like a shop's, with easy and
+medium questions."""
 
 import json
 import sqlite3
@@ -11,7 +11,7 @@ WORDS = {"shop": ("orders", "buyer"), "club": ("members", "name"), "farm": ("ani
 
 
 def make_data(data_dir: Path, questions: int = 6) -> Path:
-    """`questions` a database: on `shop` and `club` for training, and again on all three, others,
+    """Write `questions` per database: on `shop` and `club` for training, and others on all three
     for measuring."""
     for database, (table, text) in WORDS.items():
         path = data_dir / "databases" / database / f"{database}.sqlite"

@@ -1,5 +1,4 @@
-"""A job of seconds, over a server that is a Python object: made, stopped, resumed, and what its
-files must say."""
+"""A job of seconds over a fake server: start, stop and resume it, and check its files."""
 
 import io
 import json
@@ -32,7 +31,7 @@ def begin(
     own: Any = None,
     **options: Any,
 ) -> Job:
-    """A job over the fake server, as `run_job` makes it."""
+    """Return a job over the fake server, as `run_job` makes it."""
     settings = JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **options)
     run = resume or create_run(settings.out, "test")
     inputs = load_inputs(config, settings)
@@ -69,8 +68,10 @@ def run_here(
     digest: str = "server-digest",
     error: BaseException | None = None,
 ) -> str:
-    """`run_job` over the fake server, up to its end or to `Interrupted`; what it printed. `error`:
-    on connecting."""
+    """Run `run_job` over the fake server to its end or to `Interrupted`, and return its output.
+
+    `error` is raised on connecting.
+    """
 
     @contextmanager
     def connected(
@@ -109,7 +110,7 @@ def latest(tmp_path: Path) -> Run:
 def check_costs(
     summary: dict[str, Any], steps: list[dict[str, Any]], points: list[dict[str, Any]]
 ) -> None:
-    """Seconds of training only grow, hold no evaluation, and agree between the files."""
+    """Check that seconds of training grow, exclude evaluation, and agree between the files."""
     found = summary["cost"]
     times = [row["train_s"] for row in steps]
     assert 0 < times[0] < times[1] < times[2] == found["train_s"]
@@ -142,7 +143,7 @@ def check_costs(
 
 
 def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: int) -> None:
-    """The fields that a run promises, and that they agree with its files."""
+    """Check the fields of summary.json against the run's files."""
     for phase, modes in (
         ("random", ["sampled"]),
         ("before", ["greedy", "sampled"]),
@@ -176,7 +177,7 @@ def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: i
 
 
 def comparable(run: Run) -> dict[str, Any]:
-    """What an interruption must not change: every count, rate, digest and row, seconds aside."""
+    """Return what an interruption must not change: counts, rates, digests, rows without times."""
     summary = read_json(run.summary)
     timed = ("_s", "step_time", "train_runtime", "per_second", "flos")
     rows = [

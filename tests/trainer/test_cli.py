@@ -1,4 +1,4 @@
-"""The command line: help, and one line with a remedy for every kind of bad input."""
+"""The command line: help, and one line with a remedy for each kind of bad input."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ runner = CliRunner()
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    """Exit code and everything printed, on one line."""
+    """Return the exit code and the output on one line."""
     result = runner.invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -74,8 +74,7 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
     assert "spider-dev-0000" in shown
     assert "--allow-dev-questions" in shown
     assert not (tmp_path / "runs").exists()
-    # with the flag it gets as far as the server, which is not there; so does measuring, which such
-    # a split is for
+    # with the flag it reaches the missing server; measuring on such a split needs no flag
     allowed = [("train", "--allow-dev-questions"), ("train", "--set", "allow_dev_questions=true")]
     for command, *flag in [*allowed, ("evaluate", "--split", "train")]:
         code, shown = run(

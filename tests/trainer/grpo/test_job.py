@@ -1,5 +1,4 @@
-"""The whole job, with a random tiny model: against a server that is a Python object, and against a
-real one."""
+"""The whole job with a random tiny model, against a fake server and a real one."""
 
 import asyncio
 import json
@@ -87,7 +86,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def command(*arguments: str) -> "subprocess.Popen[str]":
-    """`python -m trainer train ...` as its own process, from another folder than the sources'."""
+    """Run `python -m trainer train ...` in its own process, from another folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "trainer", "train", *arguments],
         stdout=subprocess.PIPE,
@@ -113,7 +112,7 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
 
 
 def check_audit(run: Run) -> None:
-    """Every episode replays to the byte, and a byte that changes is found and its line named."""
+    """Every episode replays exactly; a changed byte is found and its line named."""
     report = asyncio.run(verify_run(run.path, workers=1))
     assert report.problems == []
     assert report.notes == []

@@ -40,19 +40,19 @@ def start(*command: str, **environment: str) -> "subprocess.Popen[str]":
 
 
 def launched(file: str, *options: str, job: list[str]) -> "subprocess.Popen[str]":
-    """`accelerate launch`, as a user types it."""
+    """Start `accelerate launch` as a user would."""
     configured = ("--config_file", str(FILES / file), *options)
     return start("accelerate.commands.launch", *configured, "-m", "trainer", "train", *job)
 
 
 def alone(job: list[str]) -> None:
-    """The same job by one process: this one."""
+    """Run the same job in this process alone."""
     played = CliRunner().invoke(app, ["train", *job])
     assert played.exit_code == 0, played.output
 
 
 def check_same(run: Run, other: Run) -> None:
-    """Two runs that played the same episodes, in the same order, and learnt the same from them, to
+    """Check that two runs played the same episodes in the same order, and trained the same, up to
     rounding."""
     assert run.episodes.read_bytes() == other.episodes.read_bytes()
     weights, others = (load_file(one.model / "model.safetensors") for one in (run, other))
@@ -80,8 +80,8 @@ def check_same(run: Run, other: Run) -> None:
 def test_two_processes_train_to_the_end_and_as_one_does(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    """Each drives its own episodes, over gloo's gradients; one folder holds it all, and an auditor
-    passes it."""
+    """Each process plays its own episodes; gradients go over gloo, and the run's folder passes the
+    audit."""
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
@@ -92,7 +92,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
     summary = read_json(run.summary)
     check_summary(summary, run, steps=2, questions=12)
     assert summary["processes"] == 2
-    assert output.count("after (sampled): 12/12") == 1  # one of them speaks
+    assert output.count("after (sampled): 12/12") == 1  # only one process prints
     assert sorted(path.name for path in run.path.parent.iterdir()) == sorted([run.id, "latest"])
     steps = [row for row in read_lines(run.metrics) if "success" in row]
     assert [row["episodes"] for row in steps] == [32, 32]
@@ -122,7 +122,7 @@ def until(process: "subprocess.Popen[str]", run: Path, steps: int = 1) -> None:
 
 
 def trainers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    """The launcher's processes, by rank."""
+    """Return the launcher's processes by rank."""
     found = [one for one in psutil.Process(process.pid).children() if "RANK" in one.environ()]
     return sorted(found, key=lambda one: int(one.environ()["RANK"]))
 
@@ -140,7 +140,7 @@ def kill_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> N
 
 
 def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    """The one that writes the checkpoints, and started the server."""
+    """Return the process that writes the checkpoints and started the server."""
     ranks[0].kill()
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     said: str,
     resumed_by: int,
 ) -> None:
-    """All processes end, and what goes on from the last checkpoint is the run that nobody stopped.
+    """All processes end; resuming from the last checkpoint gives the uninterrupted result.
 
     That is of the last whole step, unless the process that writes it is the one that was killed.
     """
@@ -215,7 +215,7 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
 
 
 def check_no_server(run: Run) -> None:
-    """The server that the run started goes, also where its trainer was killed."""
+    """The server that the run started ends, even if its trainer was killed."""
     url, deadline = read_json(run.config)["config"]["server_urls"][0], time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -230,7 +230,7 @@ def check_no_server(run: Run) -> None:
 def test_machines_share_a_run_and_a_server_that_all_reach(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    """Two launchers, as on two machines."""
+    """Start two launchers, as on two machines."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -244,7 +244,7 @@ def test_machines_share_a_run_and_a_server_that_all_reach(
 
     ended = machines()
     assert [code for code, _ in ended] == [1, 1]
-    assert "python -m env_server --host 0.0.0.0" in ended[0][1]  # the first machine says it
+    assert "python -m env_server --host 0.0.0.0" in ended[0][1]  # printed by the first machine
     assert not (tmp_path / "runs").exists()
 
     with SupervisedServer(data_dir, tmp_path / "server.log") as server:
@@ -264,7 +264,7 @@ def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
     process = start("trainer", "train", "--processes", "2", *job)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 1
-    assert output.count("farm.sqlite") == 1, output  # said once
+    assert output.count("farm.sqlite") == 1, output  # printed once
     assert "Traceback" not in output
     assert not (tmp_path / "runs").exists()
 

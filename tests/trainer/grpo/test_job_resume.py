@@ -1,4 +1,4 @@
-"""Jobs that were stopped, or ended, and go on."""
+"""Resuming jobs that were stopped or had finished."""
 
 import json
 import math
@@ -32,7 +32,7 @@ from trainer.runtime.interrupt import Interrupted
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Filled by the first test that needs it: the same run, never stopped."""
+    """Hold the uninterrupted run, made by the first test that needs it."""
     return {}
 
 
@@ -69,8 +69,8 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
     metrics = sorted(read_lines(run.metrics), key=lambda row: int(row["step"]))
     steps, points = ([row for row in metrics if key in row] for key in ("success", "eval_n"))
-    check_costs(read_json(run.summary), steps, points)  # the clock of training goes on
-    assert client.resets < 12 or at == 1  # what was measured before is read back
+    check_costs(read_json(run.summary), steps, points)  # training time continues
+    assert client.resets < 12 or at == 1  # earlier measurements are read back
     assert read_json(run.summary)["sessions"] == 2
 
 
@@ -101,7 +101,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
     def poisoned(*arguments: Any) -> Any:
         calls.append(1)
         loss = compute(*arguments)
-        # two micro-batches a step: the second of step 2
+        # two micro-batches per step: the second of step 2
         return loss * value if len(calls) == 4 else loss
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
@@ -121,8 +121,8 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
 def test_a_step_that_broke_off_is_in_no_row(
     small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Step 3 breaks off in its update while step 2 waits for its log event: its episodes are played
-    and told once."""
+    """Step 3 is interrupted in its update while step 2 waits for its log event: its episodes are
+    recorded once."""
     seldom, compute, calls = (
         replace(small, logging_steps=10),
         LengthSortedGRPOTrainer._compute_loss,
@@ -155,7 +155,7 @@ def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
     assert run.checksums.exists()
     with pytest.raises(Interrupted):
         begin(config, tmp_path, StoppingClient(2, Interrupted()), resume=run).run()
-    assert not run.checksums.exists()  # they were those of the shorter run
+    assert not run.checksums.exists()  # of the shorter run
     assert begin(config, tmp_path, FakeClient(), resume=run).run()["train_steps"] == 4
     steps = [line["step"] for line in read_lines(run.metrics) if "success" in line]
     assert steps == [1, 2, 3, 4]
@@ -195,10 +195,10 @@ def test_a_resumed_run_keeps_its_model_and_its_server(
         check_resumed_data(run, load_inputs(small, JobOptions()), small)
 
     saved = read_json(run.config)
-    del saved["model_digest"], saved["server_digest"]  # as a run without them, which must go on
+    del saved["model_digest"], saved["server_digest"]  # as in older runs, which must resume
     write_json(run.config, saved)
     begin(small, tmp_path, FakeClient(), resume=run)
-    # what it began with is not known
+    # the original digests are unknown
     assert not {"model_digest", "server_digest"} & read_json(run.config).keys()
 
 
@@ -208,7 +208,7 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(
     urls = ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
     options = JobOptions("offline", tmp_path / "[red]my runs", urls, eval_every=0, eval_points=4)
     early = run_here(small, options, FakeClient(), monkeypatch, error=Interrupted())
-    assert "--resume" not in early  # nothing is there yet that could go on
+    assert "--resume" not in early  # there is nothing to resume yet
     shown = run_here(small, options, StoppingClient(2, Interrupted()), monkeypatch)
     run = open_run(options.out / "latest")
     typed = shlex.split(shown.partition("Resume with:")[2])

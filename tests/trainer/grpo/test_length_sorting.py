@@ -17,7 +17,7 @@ from trainer.grpo.train import build_trainer, run_training_with_metrics
 
 
 def batch() -> dict[str, Any]:
-    """Three rows: prompts padded on the left, completions on the right, as trl makes them."""
+    """Return three rows: prompts padded on the left, completions on the right, as trl pads them."""
     return {
         "prompt_ids": torch.tensor([[0, 0, 7], [0, 5, 6], [0, 0, 8]]),
         "prompt_mask": torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]),

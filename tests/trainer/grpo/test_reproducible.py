@@ -1,5 +1,5 @@
-"""The same seed gives the same run to the last digit: in another process, under load, with more SQL
-workers, killed."""
+"""The same seed gives the same run to the last digit: in another process, under load, with more
+SQL workers, after a kill."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ STEPS = 3
 
 
 def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subprocess.Popen[str]":
-    """`python -m trainer train` with a server of its own."""
+    """Start `python -m trainer train` with its own server."""
     environment = {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
@@ -50,7 +50,7 @@ def test_two_processes_give_the_same_digits(
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     first = started(one, *arguments(small, one, data_dir, 2), hash_seed=1, sql_workers=1)
-    # each is the other's load
+    # each one is load for the other
     second = started(two, *arguments(small, two, data_dir, 2), hash_seed=2, sql_workers=2)
     done(first, one)
     done(second, two)
@@ -63,7 +63,7 @@ def test_two_processes_give_the_same_digits(
 def test_a_run_that_was_killed_goes_on_to_the_same_digits(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    """SIGKILL leaves no time for a checkpoint: it goes on from the last of `save_steps`."""
+    """SIGKILL leaves no time for a checkpoint: the run resumes from the last of `save_steps`."""
     one, two = tmp_path / "one", tmp_path / "two"
     saving = ("--set", "save_steps=1")
     whole = started(
@@ -91,7 +91,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_digits(
 
 
 def repository(root: Path) -> Path:
-    """A git repository with one committed file; the file."""
+    """Return the one committed file of a new git repository."""
     file = root / "code.py"
     file.write_text("1\n")
     identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")

@@ -1,4 +1,4 @@
-"""trl's trainer over our rollouts, with a server that is a Python object."""
+"""trl's trainer over our rollouts, with a fake server."""
 
 import math
 import os
@@ -53,7 +53,7 @@ def test_training_changes_the_weights_and_logs_every_step(
     )
     output, rows = run_training_with_metrics(trainer)
     assert output.global_step == 2
-    assert seen == [8, 8]  # one generation batch a step
+    assert seen == [8, 8]  # one generation batch per step
     assert any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     steps = [row for row in rows if "reward" in row]
     assert [row["step"] for row in steps] == [1, 2]
@@ -88,7 +88,7 @@ def test_a_gradient_that_is_no_number_stops_before_the_update(
     def poisoned(*arguments: Any) -> torch.Tensor:
         calls.append(1)
         loss: torch.Tensor = compute(*arguments)
-        # two micro-batches a step: from the second step on
+        # two micro-batches per step: from the second step on
         return loss * math.nan if len(calls) > 2 else loss
 
     trainer._compute_loss = poisoned
@@ -184,8 +184,7 @@ def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
 def test_questions_come_in_the_same_order_after_a_resume(
     settings: GRPOConfig, model: Any, tokenizer: Any, stop: int
 ) -> None:
-    """Two steps an epoch: a resumed run is in the epoch that its checkpoint was in, in that epoch's
-    own order."""
+    """With two steps per epoch, a resumed run continues its checkpoint's epoch in its order."""
     config = settings.override(max_steps=5, save_steps=1)
 
     def asked(resume_from: Path | None = None, steps: int = 5) -> list[tuple[int, str]]:
@@ -205,7 +204,7 @@ def test_questions_come_in_the_same_order_after_a_resume(
 
     whole = asked()
     orders = {tuple(name for step, name in whole if step // 2 == epoch) for epoch in (0, 1)}
-    assert len(orders) == 2  # shuffled anew
+    assert len(orders) == 2  # reshuffled
     asked(steps=stop)
     checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
     assert asked(checkpoint) == [one for one in whole if one[0] >= stop]

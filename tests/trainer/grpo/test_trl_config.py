@@ -10,8 +10,7 @@ from trainer.grpo.trl_config import trl_config
 def test_presets_are_valid_and_convert(name: str) -> None:
     config = GRPOConfig.preset(name)
     converted = trl_config(config)
-    # one generation batch is one optimiser step, so every checkpoint falls on a whole generation
-    # window
+    # one generation batch is one optimizer step, so every checkpoint ends a generation window
     assert converted.generation_batch_size == config.rollouts_per_step
     assert converted.steps_per_generation == converted.gradient_accumulation_steps
 

@@ -1,4 +1,4 @@
-"""Prompts out of a questions file."""
+"""Prompts from a questions file."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""Histories that outgrow the context window: what the agent still sees, what is trained, and that
-both are exact."""
+"""Histories longer than the context window: the agent's context and the trained rows are exact."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ def long(config: GRPOConfig) -> GRPOConfig:
 
 @dataclass
 class Turn:
-    """One sampled turn, with all that its row was fed since its context last began."""
+    """One sampled turn, with everything fed to its row since its context last started."""
 
     context: list[int]
     sample: Sample
@@ -39,7 +38,7 @@ class Turn:
 
 @dataclass
 class Recorder:
-    """A generator that writes down what every turn was conditioned on."""
+    """A generator that records what every turn was conditioned on."""
 
     inner: Any
     contexts: dict[int, list[int]] = field(default_factory=dict)
@@ -108,8 +107,7 @@ def check_logprobs(
 def test_what_is_trained_and_what_is_seen_are_exact(
     model: Qwen3ForCausalLM, config: GRPOConfig, long: GRPOConfig, template: str
 ) -> None:
-    """Invariant 1, and every turn after a cut follows from the prompt and the last pairs, in the
-    model's own words."""
+    """Invariant 1; every turn after a cut is conditioned on the prompt and the last pairs' ids."""
     tokenizer = make_tokenizer(template)
     window = WINDOW if template == CHATML else WINDOW + 40
     rows, recorder, stats = recorded(model, tokenizer, long.override(max_context_tokens=window))
@@ -148,7 +146,7 @@ def test_what_is_trained_and_what_is_seen_are_exact(
 def pieces(
     codec: Any, row: Mapping[str, Any], turns: Sequence[Turn], number: int, kept: int
 ) -> list[int]:
-    """The prompt and the `kept` pairs before turn `number`, from the row's messages."""
+    """Return the prompt and the `kept` pairs before turn `number`, from the row's messages."""
     shown = [message["content"] for message in row.transcript if message["role"] == "user"][1:]
     ids = list(row.prompt_ids)
     for place in range(number - kept, number):

@@ -74,18 +74,18 @@ def test_row_decodes_to_its_own_transcript(model: Qwen3ForCausalLM, config: GRPO
     client = FakeClient(after=AFTER)
     for row in play_episodes(prompts_for(config, *NAMES), model, tokenizer, config, client=client):
         messages = row.transcript
-        # what the last action showed reaches the transcript alone
+        # the last observation is only in the transcript
         while messages[-1]["role"] == "user":
             messages = messages[:-1]
         assert [m["role"] for m in messages[:3]] == ["system", "user", "assistant"]
-        said = [
+        turns = [
             tokenizer.decode([i for i, _ in turn], skip_special_tokens=True)
             for masked, turn in groupby(
                 zip(row.completion_ids, row.env_mask, strict=True), key=lambda pair: pair[1]
             )
             if masked
         ]
-        assert said == [
+        assert turns == [
             message["content"] for message in messages if message["role"] == "assistant"
         ]
         assert row.completion_ids[-1] in (tokenizer.eos_token_id, tokenizer.pad_token_id)
@@ -317,7 +317,7 @@ EXPERT = {
 
 
 def imitate(model: Qwen3ForCausalLM, rows: list[RolloutRow], steps: int) -> None:
-    """Learn the rows' own ids by heart, each under everything before it."""
+    """Overfit the model to the rows' own ids."""
     ids = [torch.tensor(row.ids) for row in rows]
     own = [torch.tensor(row.learn_mask) for row in rows]
     ids_R_T = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
@@ -341,8 +341,8 @@ def test_demonstrations_imitation_and_grpo_over_http(
     tiny_data: Path,
     tmp_path: Path,
 ) -> None:
-    """The whole loop against a real server: a model that learnt scripted rows by heart plays them,
-    so sampled and scripted rows are made of the same ids; then TRL trains it on what it samples."""
+    """Against a real server, a model that was overfitted to scripted rows samples the same ids;
+    then TRL trains it on its samples."""
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     config = config.override(
         server_urls=server_url, data_dir=tiny_data, max_new_tokens=40, learning_rate=1e-3

@@ -1,5 +1,4 @@
-"""An episode that infrastructure lost teaches nothing: the others of its group learn as if it had
-not been played."""
+"""A lost episode has no effect on training: its group learns as if it had not been played."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,8 +24,7 @@ from trainer.rollout.rewards import REWARD_FUNCTIONS
 
 
 class LosesSome(FakeClient):
-    """Loses the steps of the episodes that are begun as the given ones (0 is the first), from their
-    second step on."""
+    """Lose the given episodes, by order of reset (0 is the first), from their second step on."""
 
     def __init__(self, lost: Iterable[int], error: type[SQLEnvError] = ServerUnreachable) -> None:
         super().__init__()
@@ -56,7 +54,7 @@ def one_step(
     config: GRPOConfig,
     client: FakeClient,
 ) -> tuple[list[dict[str, Any]], dict[tuple[int, ...], float], dict[str, Any]]:
-    """-> the rows, the advantage of each by its completion's ids, and what trl logged."""
+    """Return the rows, each one's advantage by its completion's ids, and trl's log."""
     rows: list[dict[str, Any]] = []
     advantages: dict[tuple[int, ...], float] = {}
 

@@ -1,4 +1,4 @@
-"""The parser that no text can break."""
+"""The parser accepts any text."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What the model reads, to the byte: the offline model was trained on it."""
+"""The model's prompts, byte by byte: the offline model was trained on them."""
 
 import pytest
 

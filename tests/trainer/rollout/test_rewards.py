@@ -1,5 +1,4 @@
-"""The reward functions as TRL calls them: every extra field of the rollout by keyword, lists of one
-length."""
+"""The reward functions as TRL calls them: each extra field of the rollout as a keyword argument."""
 
 from trainer.rollout.rewards import (
     REWARD_FUNCTIONS,

@@ -1,5 +1,4 @@
-"""Transcripts and bridges: what the template would write around a turn, and nothing that a cell can
-forge."""
+"""Transcripts and bridges: they equal the template's rendering, and no cell can forge them."""
 
 import copy
 from pathlib import Path

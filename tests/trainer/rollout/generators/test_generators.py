@@ -1,5 +1,4 @@
-"""The decode loop: exact log-probabilities, own random streams, stops; and the policies that write
-text."""
+"""The decode loop (log-probabilities, random streams, stops) and the policies that write text."""
 
 from collections.abc import Sequence
 
@@ -26,7 +25,7 @@ STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
 def recomputed(
     model: Qwen3ForCausalLM, ids: Sequence[int], temperature: float = 1.0
 ) -> torch.Tensor:
-    """Log-probability of each id but the first, by one pass without a cache."""
+    """Return the log-probability of each id but the first, by one pass without a cache."""
     with torch.no_grad():
         logits = model(torch.tensor([ids])).logits[0, :-1].float() / temperature
     return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
@@ -38,8 +37,10 @@ def play(
     streams: list[tuple[int, ...]],
     turns: int = 4,
 ) -> dict[int, tuple[list[int], dict[int, float]]]:
-    """Several turns, uneven chunks; row i leaves after turn i % turns. Gives (ids, position ->
-    logprob) by row."""
+    """Play several turns of uneven chunks; row i ends after turn i % turns.
+
+    Return (ids, position -> logprob) by row.
+    """
     generator.start(streams)
     contexts = {row: (list(ids), dict[int, float]()) for row, ids in prompts.items()}
     appended: dict[int, list[int]] = dict(prompts)
@@ -62,7 +63,7 @@ def play(
 
 
 def prompts_of(rows: int) -> dict[int, list[int]]:
-    """Prompts of several lengths; rows 2n and 2n+1 share one."""
+    """Return prompts of several lengths; rows 2n and 2n+1 share one."""
     return {
         row: [50 + (row // 2 * 13 + n) % 300 for n in range(5 + 9 * (row // 2))]
         for row in range(rows)

@@ -1,5 +1,4 @@
-"""Playing with a model behind an OpenAI-compatible server: a real socket, the protocol's replies
-and its faults."""
+"""A policy behind an OpenAI-compatible server on a real socket, with the protocol's faults."""
 
 import signal
 import socket
@@ -23,7 +22,7 @@ TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders"
 
 
 def in_turn(messages: Messages) -> str:
-    """The n-th text of TURNS in an episode's n-th turn."""
+    """Return the n-th text of TURNS in an episode's n-th turn."""
     return TURNS[sum(message["role"] == "assistant" for message in messages) % len(TURNS)]
 
 
@@ -40,7 +39,7 @@ def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
 
 
 def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
-    """An episode that has `turns` behind it."""
+    """Return an episode after `turns` turns."""
     shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
     return EpisodeView(
         question_id,
@@ -207,7 +206,7 @@ def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
 def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(
     chat: ChatServer,
 ) -> None:
-    """The server takes 6 messages: the system prompt, the question and two pairs."""
+    """The server accepts 6 messages: the system prompt, the question and two pairs."""
     answer = chat.complete
     full = refusal(400, "too long", code="context_length_exceeded")
     chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
@@ -254,7 +253,7 @@ def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServ
     with policy_of(chat, max_tokens=9) as policy:
         assert policy.act([view_of()]) == [TURNS[0]]
         assert policy.act([view_of()]) == [TURNS[0]]
-    assert len(chat.requests) == 4  # learnt once
+    assert len(chat.requests) == 4  # refused only once
     for body in chat.requests[2:]:
         assert body["max_completion_tokens"] == 9
         assert not {"max_tokens", "seed"} & body.keys()

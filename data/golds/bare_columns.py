@@ -43,11 +43,8 @@ def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
 
 
 def _aggregates(select: exp.Select) -> bool:
-    return bool(select.args.get("group")) or any(map(_has_aggregate, select.expressions))
-
-
-def _has_aggregate(node: exp.Expression) -> bool:
-    return any(_is_aggregate(found) for found in _own(node))
+    nodes = (node for column in select.expressions for node in _own(column))
+    return bool(select.args.get("group")) or any(map(_is_aggregate, nodes))
 
 
 def _is_aggregate(node: exp.Expression) -> bool:
@@ -86,7 +83,8 @@ def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> st
     bare = list(dict.fromkeys(column for place in places for column in _bare(place, group)))
     if not bare or any(column.is_star for column in bare):
         return None
-    extremes = {found for place in places for found in _own(place) if _is_extreme(found)}
+    aggregates = (node for place in places for node in _own(place) if _is_aggregate(node))
+    extremes = {node for node in aggregates if isinstance(node, exp.Min | exp.Max)}
     extreme = extremes.pop() if len(extremes) == 1 else None
     shown = set(run(_regrouped(select, group, terms).sql(dialect="sqlite"))) if group else {()}
     columns = [*group, extreme.this if extreme else exp.null(), *bare]
@@ -96,10 +94,6 @@ def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> st
             names = ", ".join(column.sql(dialect="sqlite") for column in bare)
             return f"{names}: not aggregated or grouped, and the rows it may come from differ"
     return None
-
-
-def _is_extreme(node: exp.Expression) -> bool:
-    return isinstance(node, exp.Min | exp.Max) and _is_aggregate(node)
 
 
 def _differing(rows: Iterator[Row], width: int, extreme: exp.Expression | None) -> dict[Row, bool]:

@@ -1,9 +1,9 @@
 """Play recorded actions again as the server did: same state machine, same SQL workers, no HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 from env_server.drive import drive_async
@@ -12,8 +12,11 @@ from env_server.questions import QuestionBank
 from env_server.sql import SqlJob, SqlResult
 from shared.errors import SQLEnvError
 from shared.models import StepResult
+from shared.run_files import EpisodeLine, LineError, check_seal, numbered_lines, read_episode
 
 IN_FLIGHT = 128  # episodes played concurrently
+
+NumberedLine = tuple[int, EpisodeLine]  # lines count from 1
 
 
 class Sql(Protocol):
@@ -22,20 +25,23 @@ class Sql(Protocol):
     async def run(self, job: SqlJob, /) -> SqlResult: ...
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """What determines an episode: its question, its budget and its actions as canonical texts."""
+def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
+    """Yield the number and the episode, or the damage, of each line. Raises `OSError`."""
+    for number, line in numbered_lines(path):
+        try:
+            check_seal(line)
+            yield number, read_episode(line)
+        except LineError as error:
+            yield number, error
 
-    question_id: str
-    step_budget: int
-    actions: Sequence[str]
 
-
-async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[StepResult]:
+async def replay_one(
+    bank: QuestionBank, sql: Sql, episode: EpisodeLine, step_budget: int
+) -> list[StepResult]:
     """Return the replies to the reset and to each action. Raises the environment's errors."""
     env = SQLEnvironment(bank)
     reset = env.reset_jobs(
-        question_id=episode.question_id, step_budget=episode.step_budget, episode_id="replay"
+        question_id=episode.question_id, step_budget=step_budget, episode_id="replay"
     )
     replies: list[StepResult] = [await drive_async(reset, sql.run)]
     for action in episode.actions:
@@ -44,17 +50,18 @@ async def replay_one(bank: QuestionBank, sql: Sql, episode: Recorded) -> list[St
 
 
 async def replay(
-    bank: QuestionBank, sql: Sql, episodes: Iterable[Recorded], in_flight: int = IN_FLIGHT
-) -> AsyncIterator[list[StepResult] | SQLEnvError]:
-    """Yield `replay_one` of each episode in order, or the error that prevented it."""
+    bank: QuestionBank, sql: Sql, lines: Iterable[NumberedLine], step_budget: int
+) -> AsyncIterator[tuple[int, EpisodeLine, list[StepResult] | SQLEnvError]]:
+    """Yield each line with `replay_one` of its episode, or the error that prevented it."""
 
-    async def attempt(episode: Recorded) -> list[StepResult] | SQLEnvError:
+    async def attempt(episode: EpisodeLine) -> list[StepResult] | SQLEnvError:
         try:
-            return await replay_one(bank, sql, episode)
+            return await replay_one(bank, sql, episode, step_budget)
         except SQLEnvError as error:
             return error
 
-    waiting = iter(episodes)
-    while group := list(islice(waiting, in_flight)):
-        for replies in await asyncio.gather(*map(attempt, group)):
-            yield replies
+    waiting = iter(lines)
+    while group := list(islice(waiting, IN_FLIGHT)):
+        played = await asyncio.gather(*(attempt(episode) for _, episode in group))
+        for (number, episode), replies in zip(group, played, strict=True):
+            yield number, episode, replies

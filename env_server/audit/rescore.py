@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from env_server.audit.replay import Recorded, replay
+from env_server.audit.replay import NumberedLine, read_lines, replay
 from env_server.audit.run_folder import RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import (
@@ -25,15 +25,7 @@ from env_server.verifier import STANDARDS, TRAINING_STANDARD, Standard
 from shared.actions import ActionType, parse_action
 from shared.errors import DataError, SQLEnvError
 from shared.models import RewardLedger, StepResult
-from shared.run_files import (
-    CONFIG,
-    EPISODES,
-    EpisodeLine,
-    LineError,
-    check_seal,
-    numbered_lines,
-    read_episode,
-)
+from shared.run_files import CONFIG, EPISODES, EpisodeLine, LineError
 
 Key = tuple[str, str]  # (phase, mode)
 
@@ -137,15 +129,13 @@ class Source:
             raise DataError(f"{path} has no {CONFIG} beside it: pass --data and --step-budget")
         return cls(path, QuestionBank.load(data_dir), step_budget)
 
-    def lines(self) -> list[tuple[int, EpisodeLine]]:
-        """Return (line number, episode). Raises `DataError` with the first damaged line."""
+    def lines(self) -> list[NumberedLine]:
+        """Return the numbered episodes. Raises `DataError` with the first damaged line."""
         episodes = []
-        for number, line in numbered_lines(self.path):
-            try:
-                check_seal(line)
-                episodes.append((number, read_episode(line)))
-            except LineError as error:
-                raise DataError(f"{self.path} line {number}: {error}") from error
+        for number, episode in read_lines(self.path):
+            if isinstance(episode, LineError):
+                raise DataError(f"{self.path} line {number}: {episode}")
+            episodes.append((number, episode))
         return episodes
 
 
@@ -162,15 +152,12 @@ async def rescore(
     judge = _named(STANDARDS, standard, "standard")
     lines = source.lines()
     rescored = Rescored(str(source.path), rewards, standard)
-    played = (
-        Recorded(episode.question_id, source.step_budget, episode.actions) for _, episode in lines
-    )
+    played = 0
     async with SqlPool(workers, source.bank.limits) as sql:
-        done = 0
-        async for replies in replay(source.bank, sql, played):
-            number, episode = lines[done]
-            done += 1
-            progress(done, len(lines))
+        replays = replay(source.bank, sql, lines, source.step_budget)
+        async for number, episode, replies in replays:
+            played += 1
+            progress(played, len(lines))
             if isinstance(replies, SQLEnvError):
                 where = f"{source.path} line {number}"
                 raise DataError(f"{where} can't be replayed: {replies.message}") from replies

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import Recorded, Sql, replay
+from env_server.audit.replay import NumberedLine, Sql, read_lines, replay
 from env_server.audit.run_folder import RunFolder, read_metrics, read_summary
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
@@ -29,12 +29,9 @@ from shared.run_files import (
     CHECKSUMS,
     EpisodeLine,
     LineError,
-    check_seal,
     checksums,
-    numbered_lines,
     observation_digest,
     read_checksums,
-    read_episode,
 )
 
 Progress = Callable[[int, int], None]  # (episodes done, in all)
@@ -124,11 +121,9 @@ async def verify_run(
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
-    budget, waiting = run.settings.config.step_budget, iter(lines)
-    played = (Recorded(episode.question_id, budget, episode.actions) for _, episode in lines)
+    budget = run.settings.config.step_budget
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
-        async for replies in replay(bank, running, played):
-            number, episode = next(waiting)
+        async for number, episode, replies in replay(bank, running, lines, budget):
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
@@ -228,15 +223,14 @@ def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
         yield f"context_truncations is {recorded.context_truncations}, of {turns} turns"
 
 
-def _read_lines(run: RunFolder, report: Report) -> Iterator[tuple[int, EpisodeLine]]:
+def _read_lines(run: RunFolder, report: Report) -> Iterator[NumberedLine]:
     """Yield the episodes of the run's lines; report a damaged line as a problem."""
     try:
-        for number, line in numbered_lines(run.episodes):
-            try:
-                check_seal(line)
-                yield number, read_episode(line)
-            except LineError as error:
-                report.problems.append(Problem(run.episodes.name, number, str(error)))
+        for number, episode in read_lines(run.episodes):
+            if isinstance(episode, LineError):
+                report.problems.append(Problem(run.episodes.name, number, str(episode)))
+            else:
+                yield number, episode
     except OSError as error:
         raise DataError(f"can't read {run.episodes}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from env_server.sql.jobs import (
     LENGTH,
@@ -49,7 +50,8 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
     """Answer frames until the parent closes its end."""
     try:
         channel.sendall(LENGTH.pack(0))
-        while body := _read_frame(channel):
+        stream = channel.makefile("rb")
+        while body := _read_frame(stream):
             results: list[tuple[int, SqlResult]] = []
             flushed = time.monotonic()
             for number, job in decode_jobs(body):
@@ -73,20 +75,12 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
         pass  # the parent is gone
 
 
-def _read_frame(channel: socket.socket) -> bytes:
+def _read_frame(stream: BinaryIO) -> bytes:
     """Return a frame's body, or b"" at the end of the stream."""
-    head = _read(channel, LENGTH.size)
-    return _read(channel, LENGTH.unpack(head)[0]) if head else b""
-
-
-def _read(channel: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        chunk = channel.recv(size - len(data))
-        if not chunk:
-            return b""
-        data += chunk
-    return bytes(data)
+    head = stream.read(LENGTH.size)
+    size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+    body = stream.read(size)
+    return body if len(body) == size else b""
 
 
 def _set_resource_limits(limits: SqlLimits) -> None:

@@ -62,9 +62,6 @@ class Table:
     columns: tuple[Column, ...]
     rows: int
 
-    def column(self, name: str) -> Column:
-        return next(column for column in self.columns if column.name == name)
-
     def of_kind(self, *kinds: Kind) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind in kinds)
 

@@ -58,12 +58,16 @@ _city = _mostly("cities")
 _country = _mostly("countries")
 
 
+def _person(rng: random.Random) -> str:
+    return f"{_first(rng)} {_last(rng)}"
+
+
 def person_names(*, null: float = 0.0, unique: bool = False) -> Maker:
     """Return a maker of first and last names, about 40,000 different ones."""
-    return column(lambda rng: f"{_first(rng)} {_last(rng)}", null=null, unique=unique)
+    return column(_person, null=null, unique=unique)
 
 
-def company_names(*, null: float = 0.0, unique: bool = False) -> Maker:
+def company_names(*, unique: bool = False) -> Maker:
     """Return a maker of names such as `Harbor Foods` and `Novak & Sons`, about 4,000 of them."""
 
     def draw(rng: random.Random) -> str:
@@ -71,22 +75,22 @@ def company_names(*, null: float = 0.0, unique: bool = False) -> Maker:
             return f"{_last(rng)} {rng.choice(LISTS['company_suffixes'])}"
         return f"{rng.choice(LISTS['company_heads'])} {rng.choice(LISTS['company_tails'])}"
 
-    return column(draw, null=null, unique=unique)
+    return column(draw, unique=unique)
 
 
-def cities(count: int | None = None, *, null: float = 0.0, unique: bool = False) -> Maker:
+def cities(count: int | None = None, *, null: float = 0.0) -> Maker:
     """Return a maker of cities; `count` limits a column to that many, so that rows share them."""
-    return _places(_city, count, null, unique)
+    return _places(_city, count, null)
 
 
-def countries(count: int | None = None, *, null: float = 0.0, unique: bool = False) -> Maker:
+def countries(count: int | None = None, *, null: float = 0.0) -> Maker:
     """Return a maker of countries; `count` limits a column to that many."""
-    return _places(_country, count, null, unique)
+    return _places(_country, count, null)
 
 
-def _places(draw: Draw, count: int | None, null: float, unique: bool) -> Maker:
+def _places(draw: Draw, count: int | None, null: float) -> Maker:
     if count is None:
-        return column(draw, null=null, unique=unique)
+        return column(draw, null=null)
     places = column(draw, unique=True)
 
     def make(rng: random.Random, rows: int) -> list[Value]:
@@ -111,9 +115,7 @@ def skewed_choice(values: Sequence[Value], null: float = 0.0) -> Maker:
     return choice(values, [1.0 + 2.0 * (size - rank) / size for rank in range(size)], null)
 
 
-def integers(
-    lo: int, hi: int, null: float = 0.0, *, unique: bool = False, skew: bool = False
-) -> Maker:
+def integers(lo: int, hi: int, null: float = 0.0, *, skew: bool = False) -> Maker:
     """Return a maker of integers in [lo, hi]; with `skew`, small ones are more frequent."""
 
     def draw(rng: random.Random) -> int:
@@ -121,7 +123,7 @@ def integers(
             return lo + int((hi - lo + 1) * rng.random() * rng.random())
         return rng.randint(lo, hi)
 
-    return column(draw, null=null, unique=unique)
+    return column(draw, null=null)
 
 
 def reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0) -> Maker:
@@ -157,15 +159,16 @@ def _date(value: str | dt.date) -> dt.date:
     return dt.date.fromisoformat(value) if isinstance(value, str) else value
 
 
-def emails(*, null: float = 0.0, unique: bool = True) -> Maker:
-    """Return a maker of ASCII addresses such as `jose.novak17@example.org`, in example domains."""
+def emails(*, null: float = 0.0) -> Maker:
+    """Return a maker of different addresses such as `jose.novak17@example.org`, in ASCII."""
+    return column(lambda rng: address(_person(rng), rng), null=null, unique=True)
 
-    def draw(rng: random.Random) -> str:
-        local = f"{ascii_letters(_first(rng))}.{ascii_letters(_last(rng))}"
-        number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
-        return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
 
-    return column(draw, null=null, unique=unique)
+def address(name: str, rng: random.Random) -> str:
+    """Return an ASCII mail address made of a person's name."""
+    local = ".".join(ascii_letters(word) for word in name.split())
+    number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
+    return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
 
 
 def ascii_letters(text: str) -> str:
@@ -174,10 +177,10 @@ def ascii_letters(text: str) -> str:
     return "".join(letter for letter in plain.lower() if "a" <= letter <= "z") or "x"
 
 
-def codes(prefix: str, digits: int = 5, *, null: float = 0.0, unique: bool = True) -> Maker:
-    """Return a maker of codes such as `INV-40213` for the prefix `INV-`."""
+def codes(prefix: str, digits: int = 5, *, null: float = 0.0) -> Maker:
+    """Return a maker of different codes such as `INV-40213` for the prefix `INV-`."""
     top = 10**digits - 1
-    return column(lambda rng: f"{prefix}{rng.randint(0, top):0{digits}d}", null=null, unique=unique)
+    return column(lambda rng: f"{prefix}{rng.randint(0, top):0{digits}d}", null=null, unique=True)
 
 
 def phones(*, null: float = 0.0) -> Maker:

@@ -8,8 +8,7 @@ import datetime as dt
 import random
 from typing import Any
 
-from data.domains.lexicon import LISTS
-from data.domains.values import ascii_letters
+from data.domains.values import address
 
 Row = dict[str, Any]  # column -> cell
 Sheet = dict[str, dict[int, Row]]  # table -> primary key -> row
@@ -35,9 +34,7 @@ def derive_emails(rows: dict[int, Row], name: str, rng: random.Random) -> None:
     """Derive the addresses in the column `email` from the persons' names in the column `name`."""
     for row in rows.values():
         if row["email"] is not None:
-            local = ".".join(ascii_letters(word) for word in str(row[name]).split())
-            digits = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
-            row["email"] = f"{local}{digits}@{rng.choice(LISTS['mail_domains'])}"
+            row["email"] = address(row[name], rng)
 
 
 def airline(sheet: Sheet, lookup: Lookup, rng: random.Random) -> None:

@@ -62,7 +62,7 @@ def test_unique_columns_hold_no_cell_twice(maker: Maker) -> None:
 
 def test_a_unique_column_without_enough_cells_says_so() -> None:
     with pytest.raises(ValueError, match="only 3 different cells of 4"):
-        values.integers(1, 3, unique=True)(random.Random(1), 4)
+        values.column(lambda rng: rng.randint(1, 3), unique=True)(random.Random(1), 4)
 
 
 def test_bounds_hold_and_skew_prefers_small_values() -> None:

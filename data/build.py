@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -34,8 +34,9 @@ from data.domains.shipped import SHIPPED, Shipped
 from data.domains.spec import Rows
 from data.domains.templates import AnsweredDraft, balanced
 from data.golds.execute import GoldRejected, open_readonly, run_gold
-from shared.dataset import database_path, questions_path
+from shared.dataset import Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
+from shared.models import Difficulty
 from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent
@@ -86,22 +87,22 @@ def build(out: Path) -> Summary:
     Raises `DataError` if a hard question is unfit or a database yields too few questions.
     """
     summary = Summary()
-    files: dict[str, list[dict[str, Any]]] = {TRAIN: [], EVAL: []}
+    files: dict[str, list[Question]] = {TRAIN: [], EVAL: []}
     for source in _sources():
         domain = source.shipped.domain
         path = database_path(out, domain.db_id)
         write_database(domain, source.rows, path)
         counts = {table: len(rows) for table, rows in source.rows.items()}
         entry = DatabaseSummary(domain.db_id, source.shipped.unseen, counts, path.stat().st_size)
-        for split, questions in _template_questions(source).items():
-            for number, item in enumerate([*questions, *source.hard[split]], start=1):
+        for split, drafts in _template_questions(source).items():
+            for number, item in enumerate([*drafts, *source.hard[split]], start=1):
                 question_id = f"{domain.db_id}-{split}-{number:04d}"
-                files[split].append(question_record(question_id, domain.db_id, item))
+                files[split].append(as_question(question_id, domain.db_id, item))
                 entry.questions[split, item.draft.difficulty] += 1
                 summary.answer_types[split][item.gold.answer_type] += 1
         summary.databases.append(entry)
-    for split, records in files.items():
-        write_json(questions_path(out, split), records)
+    for split, questions in files.items():
+        write_json(questions_path(out, split), [question.model_dump() for question in questions])
     return summary
 
 
@@ -111,18 +112,18 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def question_record(question_id: str, db_id: str, item: AnsweredDraft) -> dict[str, Any]:
-    """Return a question as the questions files hold it."""
-    return {
-        "question_id": question_id,
-        "question_text": item.draft.text,
-        "database_name": db_id,
-        "gold_sql": item.draft.sql,
-        "gold_answer": item.gold.answer,
-        "answer_type": item.gold.answer_type,
-        "difficulty": item.draft.difficulty,
-        "tables_involved": list(item.draft.tables),
-    }
+def as_question(question_id: str, db_id: str, item: AnsweredDraft) -> Question:
+    """Return an answered draft as the questions files hold it."""
+    return Question(
+        question_id=question_id,
+        question_text=item.draft.text,
+        database_name=db_id,
+        gold_sql=item.draft.sql,
+        gold_answer=item.gold.answer,
+        answer_type=item.gold.answer_type,
+        difficulty=cast(Difficulty, item.draft.difficulty),
+        tables_involved=list(item.draft.tables),
+    )
 
 
 def _sources() -> list[_Source]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from data.build import question_record, write_json
+from data.build import as_question, write_json
 from data.cli import fail, reporting_errors, say
 from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, demonstrate
 from data.domains.fresh import Shape, fresh_domain
@@ -81,8 +81,8 @@ def generate(
             demonstrator, actions = demonstrate(task, noise, mixture)
             db_id, form = task.domain.db_id, task.draft.form
             question_id = f"{db_id}_{number:03d}"
-            record = question_record(question_id, db_id, task.question) | {"form": form}
-            splits[split].append(record)
+            question = as_question(question_id, db_id, task.question)
+            splits[split].append(question.model_dump() | {"form": form})
             if split == "train":
                 scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
             report.questions[form] += 1

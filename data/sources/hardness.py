@@ -9,13 +9,12 @@ query.
 """
 
 from collections.abc import Iterator
-from typing import Literal, cast
+from typing import cast
 
 from sqlglot import exp
 
+from shared.models import Difficulty
 from shared.order_by import parse_query
-
-Difficulty = Literal["easy", "medium", "hard"]
 
 
 def difficulty_of(sql: str) -> Difficulty:

@@ -74,7 +74,9 @@ def _check_directory(name: str) -> None:
     if not path.is_dir():
         raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
     if not (path / "config.json").is_file():
-        raise ModelLoadError(f"{name} has no config.json, so is no model; {_remedy(name)}")
+        raise ModelLoadError(
+            f"{name} is not a model directory: it has no config.json; {_remedy(name)}"
+        )
 
 
 def _remedy(name: str, error: BaseException | None = None) -> str:

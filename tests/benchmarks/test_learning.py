@@ -1,5 +1,4 @@
-"""The controls of a run: what is shuffled, who wins a vote, what SFT is shown, the page, and what
-is kept."""
+"""The controls of a run: shuffled rewards, votes, SFT, the pages, and the stored results."""
 
 import io
 import json
@@ -54,7 +53,7 @@ FIELDS = {
 
 
 def rewards(step: int = 3, seed: int = 1, lost: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
-    """The rows' three shuffled rewards, as TRL asks for them."""
+    """Return the three shuffled rewards of each row, called as TRL calls the functions."""
     fields = {
         name: [None if n in lost else v for n, v in enumerate(values)]
         for name, values in FIELDS.items()
@@ -78,7 +77,7 @@ def test_a_permutation_follows_from_seed_and_step() -> None:
     assert rewards(seed=1) != rewards(seed=2)
 
 
-def test_lost_episodes_keep_their_none() -> None:
+def test_lost_episodes_keep_none() -> None:
     found = rewards(lost=(0, 5))
     assert [n for n, row in enumerate(found) if row == (None, None, None)] == [0, 5]
     assert sorted(row for row in found if None not in row) == sorted(
@@ -122,7 +121,7 @@ def test_the_majority_decides_and_only_answers_vote() -> None:
     assert votes.vote_right(draws)
 
 
-def test_a_tied_vote_goes_to_the_answer_first_given() -> None:
+def test_the_earliest_answer_wins_a_tied_vote() -> None:
     draws = [episode("7"), episode("42", True), episode("42", True), episode("7")]
     assert votes.majority(draws) is draws[0]
     assert not votes.vote_right(draws)
@@ -130,7 +129,7 @@ def test_a_tied_vote_goes_to_the_answer_first_given() -> None:
     assert votes.majority([episode(None)]) is None
 
 
-def test_answers_that_differ_in_form_alone_are_one_vote() -> None:
+def test_answers_that_differ_only_in_form_are_one_vote() -> None:
     assert votes.normal("New  York") == votes.normal("new york ")
     assert votes.normal("12") == votes.normal("12.0") != votes.normal("12.5")
 
@@ -178,14 +177,14 @@ def question(gold: Any, answer_type: Any) -> Question:
         ([["Ann", 3], ["Bob", 1]], "table", "ANSWER: Ann | 3\nBob | 1"),
     ],
 )
-def test_a_demonstration_looks_queries_and_answers(
+def test_a_demonstration_describes_queries_and_answers(
     gold: Any, answer_type: str, answer: str
 ) -> None:
     script = sft.script_of(question(gold, answer_type))
     assert script == ["DESCRIBE: a", "DESCRIBE: b", "QUERY: SELECT x FROM a JOIN b", answer]
 
 
-def test_every_epoch_shows_every_demonstration_once_in_another_order() -> None:
+def test_every_epoch_has_every_demonstration_once_in_a_new_order() -> None:
     rows = [Row([number], [1], True) for number in range(10)]
     stream = sft.shuffled_batches(rows, 4, seed=1)
     first, second = (
@@ -204,7 +203,7 @@ def rows_of(model: Any) -> list[Row]:
 
 
 def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
-    """A clock that moves a second each time it is read makes every batch last one second."""
+    """The clock advances one second per reading, so every batch takes one second."""
     seconds = iter(range(10_000))
     learner = sft.Learner(model, 0, "cpu", "float32")
     scores, states = iter([(0.2, 0.0), (0.6, 0.0), (0.6, 0.0), (0.4, 0.0)]), []
@@ -224,7 +223,7 @@ def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
     assert learner.loss(rows_of(model), backward=False) < before
 
 
-def test_the_loss_is_the_mean_over_all_tokens_however_rows_are_split(
+def test_the_loss_is_the_mean_over_all_tokens_for_any_split(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = sft.Learner(model, 0, "cpu", "float32")
@@ -309,7 +308,7 @@ def all_controls() -> Controls:
     return Controls(finished(), lines, {"sft": {**how, "trials": trials}})
 
 
-def test_the_page_has_a_line_a_policy_with_intervals_and_behaviour() -> None:
+def test_the_page_has_one_row_per_policy_with_intervals_and_behaviour() -> None:
     text = page(all_controls(), "python -m benchmarks.learning controls --run runs/x")
     assert "    python -m benchmarks.learning controls --run runs/x\n" in text
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -320,19 +319,19 @@ def test_the_page_has_a_line_a_policy_with_intervals_and_behaviour() -> None:
     assert "| - | 0.5 [0.1, 2.8] | - | 0.0 [0.0, 3.7] |" in table[2]
 
 
-def test_the_words_say_what_the_numbers_say() -> None:
-    said = "\n".join(reading(all_controls()))
+def test_the_sentences_match_the_numbers() -> None:
+    text = "\n".join(reading(all_controls()))
     assert (
         "GRPO against its start: greedy +59.0 points, intervals apart; "
-        "sampled +59.0 points, intervals apart." in said
+        "sampled +59.0 points, intervals apart." in text
     )
-    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlapping", said)
-    assert "gold SQL" in said
+    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlapping", text)
+    assert "gold SQL" in text
     few = Controls(finished(), [Line("before", both(52)), Line("grpo", both(170))], {})
     assert len(reading(few)) == 2
 
 
-def test_compared_tells_intervals_apart_both_ways() -> None:
+def test_compared_reports_disjoint_intervals_both_ways() -> None:
     low, high = Rate(20, 200).as_dict(), Rate(150, 200).as_dict()
     assert compared(high, low) == "+65.0 points, intervals apart"
     assert compared(low, high) == "-65.0 points, intervals apart"
@@ -340,7 +339,7 @@ def test_compared_tells_intervals_apart_both_ways() -> None:
     assert compared(low, None) == ""
 
 
-def test_pictures_are_drawn_also_where_measurements_lack() -> None:
+def test_figures_are_drawn_without_some_measurements() -> None:
     assert bars([(line.key, line.modes) for line in all_controls().lines], "t").startswith(
         b"\x89PNG"
     )
@@ -351,7 +350,7 @@ def test_pictures_are_drawn_also_where_measurements_lack() -> None:
     ).startswith(b"\x89P")
 
 
-def test_the_mean_curve_is_over_the_steps_that_all_have() -> None:
+def test_the_mean_curve_covers_the_common_steps() -> None:
     curves = [[Point(0, 0.0), Point(10, 0.2), Point(20, 0.4)], [Point(0, 0.2), Point(20, 0.6)]]
     assert mean_curve(curves) == [Point(0, 0.1), Point(20, 0.5)]
     assert mean_curve([]) == []
@@ -377,7 +376,7 @@ def test_seeds_page_of_runs_without_cost() -> None:
     assert "| 1 | 481 | 625 | - + - |" in seeds_page([line], "c")
 
 
-def test_runs_that_do_not_compare_are_refused() -> None:
+def test_incomparable_runs_are_refused() -> None:
     with pytest.raises(RunError, match="different seeds"):
         check_comparable([finished(1), finished(1)])
     other = finished(2)
@@ -386,7 +385,7 @@ def test_runs_that_do_not_compare_are_refused() -> None:
         check_comparable([finished(1), other])
 
 
-def test_a_result_is_kept_until_the_run_or_the_settings_change(tmp_path: Path) -> None:
+def test_a_result_is_stored_until_the_run_or_the_settings_change(tmp_path: Path) -> None:
     made: list[int] = []
 
     def make(own: Run) -> Result:
@@ -399,7 +398,7 @@ def test_a_result_is_kept_until_the_run_or_the_settings_change(tmp_path: Path) -
     assert kept(tmp_path, "one", of, make) == first
     assert read_kept(tmp_path, "one", {"model": "a"}) == first
     assert made == [0]
-    (tmp_path / "one.json").unlink()  # as if it had been interrupted: what it left is still there
+    (tmp_path / "one.json").unlink()  # as after an interruption: its folder is still there
     kept(tmp_path, "one", of, make)
     assert made == [0, 1]
     changed = {**of, "digests": {"model": "b"}}
@@ -421,7 +420,7 @@ def test_training_seconds_leave_evaluations_out(tmp_path: Path) -> None:
     assert training_seconds(run) == 3.5
 
 
-def test_a_run_without_an_end_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run at"):
         load_finished(tmp_path)
     write_json(tmp_path / "config.json", {})
@@ -439,7 +438,7 @@ def test_controls_play_the_questions_that_the_run_played(tmp_path: Path) -> None
         same_questions(run, prompts[:2])
 
 
-def test_bad_options_get_one_line(tmp_path: Path) -> None:
+def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "sft-rates" in CliRunner().invoke(app, ["controls", "--sft-rates", "fast"]).output
     found = CliRunner().invoke(app, ["controls", "--run", "no/such/run", "--out", str(tmp_path)])
     assert (found.exit_code, "make train" in found.output) == (1, True)
@@ -448,7 +447,7 @@ def test_bad_options_get_one_line(tmp_path: Path) -> None:
 def test_the_controls_of_a_small_run(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
-    """A whole run and all its controls over a real server, with a random tiny model."""
+    """Run a training job and all its controls on a real server, with a random tiny model."""
     for name in ("base", "expert"):
         model.save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)

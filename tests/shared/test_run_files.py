@@ -85,7 +85,7 @@ def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
         ({}, "actions"),
     ],
 )
-def test_a_line_of_another_form_is_named(change: dict[str, Any], named: str) -> None:
+def test_a_malformed_field_is_named(change: dict[str, Any], named: str) -> None:
     row = {**ROW, **change}
     if not change:
         del row["actions"]
@@ -95,14 +95,14 @@ def test_a_line_of_another_form_is_named(change: dict[str, Any], named: str) -> 
         read_episode(b"{\n")
 
 
-def test_a_line_without_a_seal_or_an_end_is_none() -> None:
+def test_a_line_without_a_digest_or_an_end_is_refused() -> None:
     with pytest.raises(LineError, match="sha256"):
         check_seal(json.dumps(ROW).encode() + b"\n")
     with pytest.raises(LineError, match="cut short"):
         check_seal(line_of(ROW)[:-1])
 
 
-def test_an_observations_digest_is_of_all_of_it() -> None:
+def test_an_observations_digest_covers_every_field() -> None:
     seen = SQLObservation(
         question="q",
         schema_info="Tables: t",
@@ -128,7 +128,7 @@ def test_an_observations_digest_is_of_all_of_it() -> None:
     assert all(len(digest) == 16 for digest in digests)
 
 
-def test_checksums_are_those_of_the_standard_tool(tmp_path: Path) -> None:
+def test_checksums_match_sha256sum(tmp_path: Path) -> None:
     for name in (
         "summary.json",
         "model/model.safetensors",
@@ -173,6 +173,6 @@ def test_no_byte_of_the_checksums_can_change() -> None:
         ("{0}  a\r\n{0}  \n", "line 2"),
     ],
 )
-def test_checksums_that_are_none_are_named(content: str, named: str) -> None:
+def test_malformed_checksums_are_named(content: str, named: str) -> None:
     with pytest.raises(LineError, match=named):
         read_checksums(content.format("0" * 64).encode())

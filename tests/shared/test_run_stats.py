@@ -60,11 +60,11 @@ def test_repeats_are_counted_by_the_canonical_text() -> None:
         ((), False),
     ],
 )
-def test_what_an_episode_begins_with(actions: tuple[str, ...], first: bool) -> None:
+def test_describes_first_looks_at_the_first_action(actions: tuple[str, ...], first: bool) -> None:
     assert describes_first(episode(*actions)) is first
 
 
-def test_shares_and_means_are_over_what_was_played() -> None:
+def test_shares_and_means_are_over_finished_episodes() -> None:
     played = [
         episode("DESCRIBE: orders", "ANSWER: 1"),
         episode("ANSWER: 2", outcome="wrong"),
@@ -86,12 +86,12 @@ def test_shares_and_means_are_over_what_was_played() -> None:
     }
 
 
-def test_a_shortened_history_is_a_share_of_the_episodes() -> None:
+def test_truncated_is_a_share_of_the_episodes() -> None:
     played = [replace(episode("ANSWER: 1"), context_truncations=count) for count in (0, 2, 1, 0)]
     assert behaviour(played)["truncated"] == 0.5
 
 
-def test_nothing_measured_says_nothing() -> None:
+def test_behaviour_of_no_episodes_is_none() -> None:
     found = behaviour([])
     assert (found.pop("n"), found.pop("n_answered")) == (0, 0)
     assert set(found.values()) == {None}
@@ -109,7 +109,7 @@ def test_nothing_measured_says_nothing() -> None:
         (10, 10, 0.7225, 1.0),
     ],
 )
-def test_wilson_interval_gives_published_values(
+def test_wilson_interval_matches_published_values(
     successes: int, n: int, low: float, high: float
 ) -> None:
     assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
@@ -123,7 +123,7 @@ def test_wilson_interval_holds_the_rate_and_stays_in_bounds(n: int) -> None:
         assert wilson_interval(n - successes, n) == pytest.approx((1 - high, 1 - low))
 
 
-def test_nothing_tried_says_nothing() -> None:
+def test_the_rate_of_no_episodes_is_none() -> None:
     rate = Rate.of([])
     assert rate.rate is None
     assert rate.as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
@@ -156,7 +156,7 @@ EPISODES = [
 ]
 
 
-def test_a_measurement_is_that_of_summary_json_to_the_digit() -> None:
+def test_a_measurement_equals_summary_json_to_the_digit() -> None:
     third = {"rate": 1 / 3, "n": 3, "ci95": [0.06149194472039615, 0.7923403991979523]}
     half = {"rate": 0.5, "n": 2, "ci95": [0.09453120573423074, 0.9054687942657693]}
     none = {"rate": 0.0, "n": 1, "ci95": [0.0, 0.7934506856227626]}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from trainer.cli import DataOption, ServerOption, SetOption, console, guarded, settings_of
 
@@ -12,7 +13,7 @@ from trainer.cli import DataOption, ServerOption, SetOption, console, guarded, s
 def evaluate(
     policy: Annotated[
         str,
-        typer.Option(
+        Option(
             help="random, oracle (plays the gold answers of the questions' file), model (in this "
             "process), or openai (on an OpenAI-compatible server: --base-url; the key is read from "
             "OPENAI_API_KEY)."
@@ -20,60 +21,39 @@ def evaluate(
     ] = "model",
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Model directory, checkpoint or Hugging Face name; for openai the server's name "
-            "for it."
-        ),
+        Option(help="Model directory, checkpoint or Hugging Face name; for openai, its name."),
     ] = None,
     base_url: Annotated[
-        str, typer.Option(help="URL of the model server, such as http://host:8000/v1.")
+        str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
     data: DataOption = Path("data"),
-    split: Annotated[
-        str, typer.Option(help="Use the questions of questions_<split>.json.")
-    ] = "eval",
+    split: Annotated[str, Option(help="Use the questions in questions_SPLIT.json.")] = "eval",
     difficulty: Annotated[
-        str, typer.Option(help="Keep these difficulties, comma-separated.")
+        str, Option(help="Keep these difficulties, comma-separated.")
     ] = "easy,medium",
     db: Annotated[
-        str, typer.Option(help="Keep these databases, comma-separated.", show_default="all")
+        str, Option(help="Keep these databases, comma-separated.", show_default="all")
     ] = "",
     part: Annotated[
-        str,
-        typer.Option(
-            help="Keep all questions, those on databases with training questions (seen), or those "
-            "on the others (unseen)."
-        ),
+        str, Option(help="all, seen or unseen: by whether training uses the database.")
     ] = "all",
     limit: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Number of questions, spread over databases and difficulties; 0: all."
-        ),
+        int, Option(min=0, help="Number of questions, evenly spread over databases; 0: all.")
     ] = 0,
-    samples: Annotated[int, typer.Option(min=1, help="Episodes per question.")] = 1,
+    samples: Annotated[int, Option(min=1, help="Episodes per question.")] = 1,
     k: Annotated[
-        str,
-        typer.Option(
-            "--k",
-            help="Estimate pass@k for these k, comma-separated.",
-            show_default="1 and --samples",
-        ),
+        str, Option(help="k of pass@k, comma-separated.", show_default="1 and --samples")
     ] = "",
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Always take the most likely token.")
-    ] = False,
+    greedy: Annotated[bool, Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
-        float | None,
-        typer.Option(help="Sampling temperature, above 0.", show_default="1, without --greedy"),
+        float | None, Option(help="Sampling temperature.", show_default="1, without --greedy")
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Random seed of sampling.", show_default="the training job's"),
+        int | None, Option(min=0, help="Random seed.", show_default="the training job's")
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Take prompt, step budget and lengths from this preset.",
             show_default="offline; for openai the defaults of GRPOConfig",
         ),
@@ -81,27 +61,24 @@ def evaluate(
     server: ServerOption = None,
     set_: SetOption = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="Concurrent requests to the model server.")
+        int, Option(min=1, help="Concurrent requests to the model server.")
     ] = 32,
     timeout_s: Annotated[
-        float, typer.Option(min=0.1, help="Timeout of a request to the model server, in seconds.")
+        float, Option(min=0.1, help="Timeout of a request to the model server, in seconds.")
     ] = 120.0,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Save the result and every episode in this folder. The same command resumes an "
             "interrupted evaluation."
         ),
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the result to this file too.")
+        Path | None, Option("--json", help="Write the result to this file too.")
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(
-            help="Compare in pairs with the evaluation in this folder, or with a training run's "
-            "model before training."
-        ),
+        Option(help="Compare in pairs with this evaluation, or with a run before its training."),
     ] = None,
 ) -> None:
     """Measure a policy: success with 95 % intervals, pass@k, by difficulty, on seen and unseen

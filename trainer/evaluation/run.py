@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from rich.console import Console
 
@@ -27,7 +27,9 @@ from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 
 
-class _Result(TypedDict):
+class EvaluationResult(TypedDict):
+    """evaluation.json."""
+
     policy: str
     label: str
     model: str | None
@@ -45,12 +47,7 @@ class _Result(TypedDict):
     model_server: dict[str, int] | None  # its counts over all sessions
     versions: dict[str, str]
     digests: dict[str, str | None]
-
-
-class EvaluationResult(_Result, total=False):
-    """evaluation.json."""
-
-    paired: PairedGroups
+    paired: NotRequired[PairedGroups]
 
 
 def run_evaluation(
@@ -77,25 +74,23 @@ def run_evaluation(
         rows = questions_of(settings, inputs)
         if other is not None:
             _check_comparable(other, inputs, rows)
-        connection = stack.enter_context(
-            connected(settings.playing(), settings.servers, inputs, folder.server_log)
-        )
+        config, servers = settings.playing(), settings.servers
+        connection = stack.enter_context(connected(config, servers, inputs, folder.server_log))
         metadata = connection.metadata
         identity = settings.identity(inputs, metadata, [row["question_id"] for row in rows])
         folder.start(
             {
                 "evaluation": identity,
                 "base_url": settings.base_url,
-                "config": asdict(settings.playing()),
+                "config": asdict(config),
                 "reward_version": metadata.reward_version,
                 "data_digest": inputs.data_digest,
                 "model_digest": inputs.model_digest,
                 "server_digest": metadata.digest,
             }
         )
-        playing = stack.enter_context(
-            player(settings, inputs, connection.config, connection.client)
-        )
+        play = player(settings, inputs, connection.config, connection.client)
+        playing = stack.enter_context(play)
         total, played = len(rows) * settings.samples, folder.played()
         done = total - len(tasks(rows, settings.samples, played))
         correct = sum(one.correct for one in played.values())

@@ -1,5 +1,4 @@
-"""`python -m trainer evaluate` over a server that is a Python object: what is kept, gone on with,
-counted, compared."""
+"""`python -m trainer evaluate` with a fake server: stored, resumed, counted and compared."""
 
 import io
 import json
@@ -34,15 +33,15 @@ RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
 
 
 class Gambler(ChatServer):
-    """Answers at once, rightly once in three, by the request's seed: an episode's success follows
-    from its stream."""
+    """Answers in the first turn, correctly for one seed in three, so that success follows from the
+    episode's random stream."""
 
     def __init__(self) -> None:
         super().__init__(lambda messages: RIGHT)
 
     def complete(self, body: dict[str, Any]) -> Fault:
         self.answer = lambda messages: RIGHT if body.get("seed", 0) % 3 == 0 else WRONG
-        with self.lock:  # `answer` is one for all
+        with self.lock:  # `answer` is shared by all requests
             return super().complete(body)
 
 
@@ -53,8 +52,7 @@ def chat() -> Iterator[ChatServer]:
 
 
 class Bench:
-    """Evaluations of one data directory, played on a `FakeClient`; `shown` is all that they
-    printed."""
+    """Evaluations of one data directory on a `FakeClient`; `output` is what they printed."""
 
     def __init__(self, config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.config, self.client = config, FakeClient()
@@ -74,7 +72,7 @@ class Bench:
         return run_evaluation(EvaluationSettings(**settings), self.console)
 
     @property
-    def shown(self) -> str:
+    def output(self) -> str:
         file = self.console.file
         assert isinstance(file, io.StringIO)
         return " ".join(file.getvalue().split())
@@ -91,7 +89,7 @@ def api(chat: ChatServer, **settings: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def fake(bench: Bench) -> GRPOConfig:
-    """The configuration that names the chat server's model."""
+    """Return the configuration with the chat server's model."""
     bench.config = bench.config.override(model_name="fake")
     return bench.config
 
@@ -131,22 +129,22 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == result
 
 
-def test_an_interrupted_evaluation_goes_on_and_ends_as_a_whole_one(
+def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(
     bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
 ) -> None:
     whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
     bench.client = StoppingClient(at=4, error=Interrupted())
     with pytest.raises(KeyboardInterrupt):
         bench.run(tmp_path / "out", **api(chat, samples=3))
-    assert "12 episodes are kept in" in bench.shown
+    assert "12 episodes are kept in" in bench.output
     first = lines(tmp_path / "out")
     assert len(first) == 12
     path = tmp_path / "out" / "episodes.jsonl"
-    path.write_bytes(path.read_bytes()[:-30])  # and the machine went down in the middle of a line
+    path.write_bytes(path.read_bytes()[:-30])  # a crash in the middle of a line
     bench.client = FakeClient()
     asked = len(chat.requests)
     result = bench.run(tmp_path / "out", **api(chat, samples=3))
-    assert len(chat.requests) - asked == 36 - 11  # what was kept is not played again
+    assert len(chat.requests) - asked == 36 - 11  # stored episodes are not played again
     assert lines(tmp_path / "out")[:11] == first[:11]
     by_key = {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "whole")}
     assert {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "out")} == by_key
@@ -160,7 +158,7 @@ def without_times(result: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in ("wall_s", "model_server")}
 
 
-def test_more_samples_are_added_to_those_that_are_there(
+def test_more_samples_are_added_to_the_stored_ones(
     bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
 ) -> None:
     bench.run(tmp_path / "out", **api(chat, samples=1))
@@ -197,7 +195,7 @@ def test_another_measurement_is_refused_in_its_folder(
     assert lines(tmp_path / "out") == before
 
 
-def test_other_rules_another_model_and_a_folder_of_something_else_are_refused(
+def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
     bench: Bench, small: GRPOConfig, tmp_path: Path, model: Any
 ) -> None:
     settings = {"policy": "model", "temperature": None, "limit": 2}
@@ -223,12 +221,12 @@ def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> Non
         bench.run(tmp_path / "out", limit=4)
 
 
-def test_lost_episodes_are_played_when_it_goes_on(bench: Bench, tmp_path: Path) -> None:
+def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> None:
     bench.config = bench.config.override(max_lost_fraction=0.1)
     bench.client = FakeClient(failing={"eval-shop-0": 0})
     result = bench.run(tmp_path / "out")
     assert (result["episodes"], result["episodes_missing"]) == (11, 1)
-    assert "1 episodes were lost to infrastructure" in bench.shown
+    assert "1 episodes were lost to infrastructure" in bench.output
     assert result["success"]["overall"]["success"]["n"] == 11
     bench.client = FakeClient()
     result = bench.run(tmp_path / "out")
@@ -239,7 +237,7 @@ def test_lost_episodes_are_played_when_it_goes_on(bench: Bench, tmp_path: Path) 
     assert len(lines(tmp_path / "other")) == 10
 
 
-def test_a_model_server_that_refuses_is_named_before_anything_is_played(
+def test_a_refused_key_is_reported_before_playing(
     bench: Bench, fake: GRPOConfig, chat: ChatServer
 ) -> None:
     chat.key = "another"
@@ -309,7 +307,7 @@ def test_two_evaluations_are_compared_in_pairs(
     assert paired["seen"]["n"] + paired["unseen"]["n"] == 12
     assert paired["overall"]["difference"] == pytest.approx(wrong / 12)
     assert paired["differs"] == {"seed": {"before": EVAL_SEED, "after": 9}}
-    assert "question by question" in bench.shown
+    assert "question by question" in bench.output
     same = bench.run(
         tmp_path / "after", **api(chat, seed=9), against=tmp_path / "after" / "evaluation.json"
     )
@@ -317,9 +315,7 @@ def test_two_evaluations_are_compared_in_pairs(
     assert same["paired"]["differs"] == {}
 
 
-def test_what_does_not_compare_is_refused_before_anything_is_played(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_incomparable_measurements_are_refused_before_playing(bench: Bench, tmp_path: Path) -> None:
     bench.run(tmp_path / "farm", databases=("farm",))
     with pytest.raises(RunError, match="has none of these questions"):
         bench.run(tmp_path / "out", databases=("shop",), against=tmp_path / "farm")
@@ -334,7 +330,7 @@ def test_what_does_not_compare_is_refused_before_anything_is_played(
         bench.run(tmp_path / "out", against=tmp_path / "farm")
 
 
-def test_a_run_is_compared_with_by_its_measurement_before_training(
+def test_a_run_is_compared_by_its_measurement_before_training(
     bench: Bench, small: GRPOConfig, tmp_path: Path
 ) -> None:
     settings = {"policy": "model", "temperature": None}
@@ -364,9 +360,8 @@ def test_a_run_is_compared_with_by_its_measurement_before_training(
     assert result["paired"]["differs"] == {"step_budget": {"before": 9, "after": 3}}
 
 
-def test_a_questions_samples_in_one_batch_follow_on_each_other() -> None:
-    """So that `before` and the place in the batch give a sample's number, also where some are
-    played already."""
+def test_a_questions_samples_in_one_batch_are_consecutive() -> None:
+    """So `before` and the place in the batch give the sample number, even if some are stored."""
     rows = [{"question_id": name} for name in "abc"]
     missing = [
         (sample, row)

@@ -72,7 +72,7 @@ def player(outcomes: Mapping[str, str], calls: list[int] | None = None) -> Any:
     return play
 
 
-def test_success_is_counted_overall_and_by_what_training_saw(
+def test_success_is_counted_overall_on_seen_and_on_unseen_databases(
     book: Book, prompts: list[dict[str, Any]]
 ) -> None:
     outcomes = {
@@ -95,9 +95,7 @@ def test_success_is_counted_overall_and_by_what_training_saw(
     assert found["parse_failures"] == 12
 
 
-def test_behaviour_stands_beside_success_for_every_part(
-    book: Book, prompts: list[dict[str, Any]]
-) -> None:
+def test_behaviour_is_reported_for_every_part(book: Book, prompts: list[dict[str, Any]]) -> None:
     outcomes = {
         "eval-shop-0": "correct",
         "eval-shop-1": "budget",
@@ -118,21 +116,21 @@ def test_behaviour_stands_beside_success_for_every_part(
     assert found["seen"]["errors"] == 1.0
 
 
-def test_batches_are_bounded_and_heard_of(book: Book, prompts: list[dict[str, Any]]) -> None:
+def test_batches_are_bounded_and_reported(book: Book, prompts: list[dict[str, Any]]) -> None:
     calls: list[int] = []
-    heard: list[int] = []
+    sizes: list[int] = []
     evaluate(
         player({}, calls),
         prompts,
         book,
         mode="sampled",
         batch=5,
-        on_batch=lambda batch: heard.append(len(batch)),
+        on_batch=lambda batch: sizes.append(len(batch)),
     )
-    assert calls == heard == [5, 5, 2]
+    assert calls == sizes == [5, 5, 2]
 
 
-def test_a_result_is_read_back_as_it_was(
+def test_a_result_is_read_back_unchanged(
     tmp_path: Path, book: Book, prompts: list[dict[str, Any]]
 ) -> None:
     result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="sampled")
@@ -150,14 +148,14 @@ def test_a_subset_measures_the_same_episodes(book: Book, prompts: list[dict[str,
     assert few.rate().rate == 0.5
 
 
-def test_lost_episodes_are_judged_over_the_whole_evaluation(
+def test_the_lost_fraction_is_of_the_whole_evaluation(
     config: GRPOConfig, book: Book, prompts: Any
 ) -> None:
-    """One lost episode is a fifth of a small batch, and a twelfth of the twelve that count."""
+    """One lost episode is a fifth of its batch, but a twelfth of the evaluation."""
     client = FakeClient(failing={"eval-shop-0": 0})
     play = random_play(config, client)
     assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
-    heard: list[int] = []
+    sizes: list[int] = []
     with pytest.raises(
         RolloutError, match=r"1 of 12 .* more than 5%.*127\.0\.0\.1:1 does not answer"
     ) as caught:
@@ -167,10 +165,10 @@ def test_lost_episodes_are_judged_over_the_whole_evaluation(
             book,
             mode="sampled",
             batch=5,
-            on_batch=lambda batch: heard.append(len(batch)),
+            on_batch=lambda batch: sizes.append(len(batch)),
         )
     assert caught.value.details == {"lost": 1, "episodes": 12}
-    assert heard == []  # the first batch has decided it
+    assert sizes == []  # the first batch decides it
 
 
 def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, ...]]:
@@ -179,8 +177,7 @@ def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, 
 
 @pytest.mark.parametrize("limit", [8, 32, 48, 100])
 def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
-    """A file in the shipped order: a database after another, and in each the easy questions before
-    the medium ones."""
+    """The order is that of the shipped files: by database, and easy questions first."""
     sizes = {f"seen{number}": (8, 11) for number in range(8)} | {
         f"unseen{number}": (24, 27) for number in range(5)
     }
@@ -196,7 +193,9 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
     ]
     chosen = choose(rows, limit)
     assert len(chosen) == limit
-    assert chosen == [row for row in rows if row in chosen]  # in the file's order, none twice
+    assert chosen == [
+        row for row in rows if row in chosen
+    ]  # in the order of the file, without repeats
     assert chosen == choose(rows, limit)
     for names in (("difficulty",), ("database_name",), ("difficulty", "database_name")):
         found = cells(chosen, *names)
@@ -206,13 +205,13 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
     assert abs(seen - limit * 8 * 19 / len(rows)) <= 2
 
 
-def test_choose_takes_all_or_as_many_as_there_are(prompts: list[dict[str, Any]]) -> None:
+def test_choose_takes_at_most_all(prompts: list[dict[str, Any]]) -> None:
     assert choose(prompts, 0) == choose(prompts, 12) == choose(prompts, 99) == prompts
     assert [len(choose(prompts, limit)) for limit in range(1, 12)] == list(range(1, 12))
 
 
-def test_as_many_episodes_at_once_as_their_caches_fit(model: Any) -> None:
-    """The tiny model: 2 layers x 2 heads x 16 x (key, value) x 4 bytes is 512 bytes a token."""
+def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:
+    """The tiny model: 2 layers x 2 heads x 16 x (key, value) x 4 bytes is 512 bytes per token."""
     config = GRPOConfig(device="cpu", dtype="float32", max_context_tokens=1024)
     full = 512 * 1024
     assert cache_rows(model, config, 2 * 10 * full) == 10
@@ -222,16 +221,14 @@ def test_as_many_episodes_at_once_as_their_caches_fit(model: Any) -> None:
     assert batch_of(model, config) >= 1
 
 
-def test_memory_that_torch_keeps_for_itself_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_reserved_by_torch_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 9000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5000)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2000)
     assert free_memory_bytes("cuda") == 4000
 
 
-def test_what_is_only_measured_needs_no_training_question_of_its_difficulty(
-    small: GRPOConfig,
-) -> None:
+def test_measuring_needs_no_training_question_of_the_difficulty(small: GRPOConfig) -> None:
     path = Path(small.questions_path)
     path.write_text(
         json.dumps([one for one in json.loads(path.read_text()) if one["difficulty"] != "hard"])

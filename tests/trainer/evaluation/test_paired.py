@@ -1,5 +1,4 @@
-"""Comparing two measurements in pairs: the exact test, the difference's interval, and what they say
-of rates."""
+"""Paired comparison of two measurements: the exact test and the interval of the difference."""
 
 import math
 from itertools import product
@@ -10,7 +9,7 @@ from trainer.evaluation.paired import compare, difference_interval, mcnemar_exac
 
 
 def pairs(both: int, first: int, second: int, neither: int) -> list[tuple[float, float]]:
-    """So many questions that both sides got right, the first alone, the second alone, and none."""
+    """Return questions that both sides, only the first, only the second, and neither got right."""
     return (
         [(1.0, 1.0)] * both + [(1.0, 0.0)] * first + [(0.0, 1.0)] * second + [(0.0, 0.0)] * neither
     )
@@ -28,14 +27,12 @@ def pairs(both: int, first: int, second: int, neither: int) -> list[tuple[float,
         (10, 2, 158 / 4096),
     ],
 )
-def test_mcnemars_exact_test_counts_the_tails_of_a_fair_coin(
-    gained: int, lost: int, p: float
-) -> None:
+def test_mcnemars_exact_test_sums_binomial_tails(gained: int, lost: int, p: float) -> None:
     assert mcnemar_exact(gained, lost) == pytest.approx(p, rel=1e-12)
 
 
-def test_it_stays_exact_for_thousands() -> None:
-    assert mcnemar_exact(3000, 0) == 0.0  # 2^-2999 is below what a float holds
+def test_the_test_is_exact_for_thousands() -> None:
+    assert mcnemar_exact(3000, 0) == 0.0  # 2^-2999 underflows
     assert mcnemar_exact(1000, 1000) == 1.0
     # the normal approximation, continuity-corrected
     assert mcnemar_exact(1100, 900) == pytest.approx(8.5e-6, rel=0.02)
@@ -85,7 +82,7 @@ def test_the_interval_covers_the_truth_95_times_in_100() -> None:
     assert sum(covered) / len(covered) > 0.95
 
 
-def test_a_comparison_is_of_the_questions_of_both() -> None:
+def test_a_comparison_covers_the_questions_of_both_sides() -> None:
     before = {"a": 0.0, "b": 1.0, "c": 0.0, "only before": 1.0}
     after = {"a": 1.0, "b": 1.0, "c": 1.0, "only after": 0.0}
     found = compare(before, after)
@@ -97,7 +94,7 @@ def test_a_comparison_is_of_the_questions_of_both() -> None:
     assert low < 0  # three questions prove nothing
 
 
-def test_rates_count_by_which_side_is_higher() -> None:
+def test_rates_count_for_the_higher_side() -> None:
     before = {"a": 0.25, "b": 0.5, "c": 0.75, "d": 1.0}
     after = {"a": 0.5, "b": 0.75, "c": 0.5, "d": 1.0}
     found = compare(before, after)
@@ -106,7 +103,7 @@ def test_rates_count_by_which_side_is_higher() -> None:
     assert found["ci95"][0] < 0 < found["ci95"][1]
 
 
-def test_nothing_in_common_says_nothing() -> None:
+def test_no_common_question_gives_no_difference() -> None:
     found = compare({"a": 1.0}, {"b": 1.0})
     assert (found["n"], found["p_value"], found["difference"], found["ci95"]) == (
         0,

@@ -1,5 +1,4 @@
-"""What training costs: sums over steps, their place in a checkpoint, and what summary.json makes of
-them."""
+"""What training costs: sums over steps, stored in checkpoints, and reported in summary.json."""
 
 import json
 import math
@@ -81,7 +80,7 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
     assert "trainer 0.200, server 0.025" in second
 
 
-def test_what_was_not_measured_stays_unknown() -> None:
+def test_unmeasured_seconds_stay_unknown() -> None:
     spent = Spent(train_s=1.0, server_cpu_s=UNKNOWN)
     spent.add(train_s=1.0, server_cpu_s=1.0)
     assert spent.as_dict()["server_cpu_s"] is None
@@ -96,7 +95,7 @@ def test_what_was_not_measured_stays_unknown() -> None:
 
 
 class Clock:
-    """In the place of `time`: passes only where the test says so."""
+    """Replaces `time`; the test advances it."""
 
     wall, cpu = 1000.0, 50.0
 
@@ -110,7 +109,7 @@ class Clock:
         self.wall, self.cpu = self.wall + wall, self.cpu + cpu
 
 
-def test_a_checkpoint_keeps_what_training_cost(
+def test_a_checkpoint_stores_what_training_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps with an evaluation before each, then a callback that resumes from there."""
@@ -152,14 +151,14 @@ def test_a_checkpoint_keeps_what_training_cost(
     assert spent == two
     play(spent, 1)
     assert (spent.train_s, spent.cpu_s) == (12.0, 15.0)
-    assert spent.server_cpu_s == 1.5  # a server that began again in between takes nothing away
+    assert spent.server_cpu_s == 1.5  # a restarted server subtracts nothing
     assert spent_at(checkpoint()) == spent
 
 
 @pytest.mark.parametrize(
     ("steps", "interval"), [(3, 5), (40, 5), (60, 8), (61, 8), (400, 50), (1000, 125)]
 )
-def test_the_curve_has_about_eight_points_whatever_the_length(steps: int, interval: int) -> None:
+def test_the_curve_has_about_eight_points_for_any_length(steps: int, interval: int) -> None:
     assert curve_interval(steps) == interval
     assert steps // curve_interval(steps) <= 8
 
@@ -167,9 +166,7 @@ def test_the_curve_has_about_eight_points_whatever_the_length(steps: int, interv
 @pytest.mark.parametrize(
     ("every", "measured"), [(None, [8, 16, 24, 32, 40, 48, 56]), (20, [20, 40]), (0, [])]
 )
-def test_the_curve_is_measured_where_its_interval_says(
-    every: int | None, measured: list[int]
-) -> None:
+def test_the_curve_is_measured_at_its_interval(every: int | None, measured: list[int]) -> None:
     seen: list[int] = []
     callback = EvalCallback(every, Interrupts(), seen.append)
     for step in range(60):

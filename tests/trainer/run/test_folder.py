@@ -20,7 +20,7 @@ from trainer.run.folder import (
 )
 
 
-def test_latest_is_a_relative_link_to_the_run_that_began_last(tmp_path: Path) -> None:
+def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
     first = create_run(tmp_path / "runs", "offline")
     point_latest(first)
     second = create_run(tmp_path / "runs", "offline")
@@ -33,7 +33,7 @@ def test_latest_is_a_relative_link_to_the_run_that_began_last(tmp_path: Path) ->
     assert os.readlink(link) == second.id  # relative: the folder can be moved or mounted elsewhere
 
 
-def test_somebody_elses_latest_is_left_alone(
+def test_a_latest_that_is_not_a_link_is_not_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "latest").mkdir()
@@ -45,13 +45,13 @@ def test_somebody_elses_latest_is_left_alone(
     assert "is not a link" in caplog.text
 
 
-def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file.*choose another --out"):
         create_run(tmp_path / "file", "offline")
 
 
-def test_write_json_replaces_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "a" / "summary.json"
     write_json(path, {"rate": math.nan, "high": math.inf, "path": Path("x"), "text": "Zürich"})
     assert json.loads(path.read_text()) == {
@@ -67,7 +67,7 @@ def test_write_json_replaces_at_once_and_leaves_nothing_behind(tmp_path: Path) -
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path: Path) -> None:
+def test_a_line_cut_by_a_crash_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     append_lines(path, [{"step": 1, "loss": math.nan}, {"step": 2}])
     with path.open("a") as file:
@@ -82,7 +82,7 @@ def test_a_line_cut_short_by_a_crash_is_left_out(tmp_path: Path) -> None:
     assert list(read_lines(tmp_path / "nothing.jsonl")) == []
 
 
-def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_before_the_work(tmp_path: Path) -> None:
     check_writable(tmp_path / "new" / "result.json")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "file").write_text("kept")
@@ -93,7 +93,7 @@ def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
             check_writable(path)
 
 
-def test_last_checkpoint_is_the_highest_whole_one(tmp_path: Path) -> None:
+def test_last_checkpoint_is_the_highest_complete_one(tmp_path: Path) -> None:
     run = create_run(tmp_path, "offline")
     assert run.last_checkpoint() is None
     for step, whole in ((2, True), (10, True), (12, False)):

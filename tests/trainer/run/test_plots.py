@@ -24,7 +24,7 @@ def pixels(png: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(imread(io.BytesIO(png), format="png"))
 
 
-def test_series_orders_steps_and_leaves_gaps_out() -> None:
+def test_series_sorts_steps_and_skips_missing_values() -> None:
     rows: list[dict[str, Any]] = [
         {"step": 3, "reward": 0.3},
         {"step": 1, "reward": 0.1},

@@ -19,7 +19,7 @@ def test_pass_at_k_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 6, 1), (5, -1, 1), (5, 2, 0), (5, 2, 6)])
-def test_pass_at_k_refuses_what_can_not_be(n: int, c: int, k: int) -> None:
+def test_pass_at_k_refuses_impossible_counts(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match="tries"):
         pass_at_k(n, c, k)
 
@@ -28,7 +28,7 @@ def test_pass_at_k_refuses_what_can_not_be(n: int, c: int, k: int) -> None:
     ("freedom", "expected"),
     [(1, 12.706), (8, 2.306), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)],
 )
-def test_students_quantile_gives_published_values(freedom: int, expected: float) -> None:
+def test_students_quantile_matches_published_values(freedom: int, expected: float) -> None:
     assert t_95(freedom) == pytest.approx(expected, abs=1e-3)
 
 

@@ -55,7 +55,7 @@ def many(
         ((2, 1, 0, 0), [2, 1, 0, 0]),
     ],
 )
-def test_failures_keep_their_places(counts: tuple[int, int, int, int], shown: list[int]) -> None:
+def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: list[int]) -> None:
     before, after = many(*counts)
     chosen = pick(before, after)
     kinds = [kind.split(":")[0] for _, kind in chosen]
@@ -113,11 +113,11 @@ def test_the_page_shows_all_three_side_by_side() -> None:
     Tags().feed(page)
 
 
-def test_nothing_to_show_is_no_error() -> None:
+def test_a_page_without_questions_is_no_error() -> None:
     assert "# Run" in transcripts({}, {}, {}, {}, heading="Run")
 
 
-def test_turns_pair_an_action_with_what_it_showed() -> None:
+def test_turns_pair_an_action_with_its_observation() -> None:
     messages = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "q"},

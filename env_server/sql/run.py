@@ -271,9 +271,8 @@ def tables_hint(tables: list[str]) -> str:
 def _unreadable(error: Exception) -> str:
     """Return the text of a db_error, without SQLite's own text if that may contain a path."""
     text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
-    return f"the database can't be read: {type(error).__name__}" + (
-        f", {text}" if "/" not in text else ""
-    )
+    detail = "" if "/" in text else f", {text}"
+    return f"the database can't be read: {type(error).__name__}{detail}"
 
 
 class Deadline:

@@ -149,12 +149,12 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
     if len(text) > MAX_NUMBER_CHARS:
         return None
     text = text.removesuffix(".").replace("\u2212", "-")
-    bare = _CURRENCY.sub(r"\1\2", text, count=1)
-    match = _NUMBER.match(bare)
+    number = _CURRENCY.sub(r"\1\2", text, count=1)
+    match = _NUMBER.match(number)
     if match is None or not any(char.isdigit() for char in match[0]):
         return None
-    unit = bare[match.end() :].strip()
-    if unit and (bare != text or not _is_unit(unit, words)):
+    unit = number[match.end() :].strip()
+    if unit and (number != text or not _is_unit(unit, words)):
         return None
     try:
         return Decimal(re.sub(f"[{_THOUSANDS}]", "", match[0]))

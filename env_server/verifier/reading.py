@@ -62,8 +62,8 @@ def unwrapped_texts(text: str) -> list[str]:
 def _read_scalar(text: str) -> Iterator[Rows]:
     yield [[text]]
     value = _json(text)
-    while isinstance(value, list | dict) and len(value) == 1:
-        value = _only(value)
+    while (inner := _unboxed(value)) is not value:
+        value = inner
     if _is_cell(value):
         yield [[_cell(value)]]
     column = _framed_column(_lines(text))
@@ -73,11 +73,10 @@ def _read_scalar(text: str) -> Iterator[Rows]:
 
 def _read_list(text: str) -> Iterator[Rows]:
     value = _json(text)
-    if isinstance(value, dict) and len(value) == 1:  # a named column
-        value = _only(value)
+    if isinstance(value, dict):  # a named column
+        value = _unboxed(value)
     if isinstance(value, list):
-        boxed = (isinstance(item, list | dict) and len(item) == 1 for item in value)
-        cells = [_only(item) if box else item for item, box in zip(value, boxed, strict=True)]
+        cells = list(map(_unboxed, value))
         if all(map(_is_cell, cells)):
             yield [[_cell(cell)] for cell in cells]
         return
@@ -211,8 +210,10 @@ def _lines_as_json(text: str) -> str:
     return "[" + ",".join(_lines(text)) + "]"
 
 
-def _only(value: list[Any] | dict[str, Any]) -> Any:
-    """Return the only item of a list or an object."""
+def _unboxed(value: Any) -> Any:
+    """Return the only item of a list or an object of one item; any other value as it is."""
+    if not (isinstance(value, list | dict) and len(value) == 1):
+        return value
     return next(iter(value.values())) if isinstance(value, dict) else value[0]
 
 

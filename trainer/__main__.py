@@ -234,7 +234,10 @@ def doctor(
             print_line(console, f"{'':24} -> {diagnosis.remedy}")
     runs = can_run(diagnoses)
     print_line(
-        console, "the offline job can run: make train" if runs else "the offline job can't run yet"
+        console,
+        "the offline job can run: python -m trainer train"
+        if runs
+        else "the offline job can't run yet",
     )
     raise typer.Exit(0 if runs else 1)
 

@@ -1,5 +1,4 @@
-"""`tiny_data`: a data directory of two small databases and ten questions, for every test that needs
-one."""
+"""`tiny_data`: a data directory with two small databases and ten questions."""
 
 import json
 from pathlib import Path
@@ -21,11 +20,12 @@ CREATE TABLE orders (
 INSERT INTO customers VALUES
     (1, 'Ann', 'Oslo', '2021-03-01'), (2, 'Bob', 'Bergen', '2022-07-15'), (3, 'Zoë', 'Oslo', NULL),
     (4, 'Müller', NULL, '2020-01-31'), (5, 'Ann', 'Tromsø', '2023-11-05');
-INSERT INTO products VALUES (1, 'lamp', 24.5), (2, 'chair', 80.0), (3, 'desk', 120.25), (4, 'mug', 7.75);
+INSERT INTO products VALUES
+    (1, 'lamp', 24.5), (2, 'chair', 80.0), (3, 'desk', 120.25), (4, 'mug', 7.75);
 INSERT INTO orders VALUES
     (1, 1, 2, 1, NULL), (2, 1, 4, 3, 'gift'), (3, 2, 1, 2, 'leave it
 at the door'), (4, 3, 4, 1, NULL), (5, 5, 3, 1, NULL), (6, 5, 4, 6, 'gift');
-"""
+"""  # noqa: E501  the schema is in recorded outputs
 ZOO = """
 CREATE TABLE keepers (keeper_id INTEGER PRIMARY KEY, name TEXT, salary REAL);
 CREATE TABLE animals (
@@ -56,20 +56,24 @@ def _question(
 
 TRAIN = [
     _question(
-        "shop-1", "shop", "How many customers are there?", "SELECT count(*) FROM customers", 5, "integer", "easy",
-        "customers",
+        "shop-1", "shop", "How many customers are there?",
+        "SELECT count(*) FROM customers",
+        5, "integer", "easy", "customers",
     ),
     _question(
-        "shop-2", "shop", "What does the lamp cost?", "SELECT price FROM products WHERE title = 'lamp'", 24.5, "float",
-        "easy", "products",
+        "shop-2", "shop", "What does the lamp cost?",
+        "SELECT price FROM products WHERE title = 'lamp'",
+        24.5, "float", "easy", "products",
     ),
     _question(
         "shop-3", "shop", "Which product is the most expensive?",
-        "SELECT title FROM products ORDER BY price DESC LIMIT 1", "desk", "string", "easy", "products",
+        "SELECT title FROM products ORDER BY price DESC LIMIT 1",
+        "desk", "string", "easy", "products",
     ),
     _question(
         "shop-4", "shop", "What are the names of the customers in Oslo?",
-        "SELECT name FROM customers WHERE city = 'Oslo'", ["Ann", "Zoë"], "list", "medium", "customers",
+        "SELECT name FROM customers WHERE city = 'Oslo'",
+        ["Ann", "Zoë"], "list", "medium", "customers",
     ),
     _question(
         "shop-5", "shop", "How many pieces of each product were ordered, the most ordered first?",
@@ -78,18 +82,21 @@ TRAIN = [
         [["mug", 10], ["lamp", 2], ["chair", 1], ["desk", 1]], "table", "hard", "orders", "products",
     ),
     _question(
-        "shop-6", "shop", "What is the average price?", "SELECT avg(price) FROM products", 58.125, "float", "medium",
-        "products",
+        "shop-6", "shop", "What is the average price?",
+        "SELECT avg(price) FROM products",
+        58.125, "float", "medium", "products",
     ),
 ]  # fmt: skip
 EVAL = [
     _question(
-        "shop-7", "shop", "How many orders are gifts?", 'SELECT count(*) FROM orders WHERE note = "gift"', 2, "integer",
-        "easy", "orders",
+        "shop-7", "shop", "How many orders are gifts?",
+        'SELECT count(*) FROM orders WHERE note = "gift"',
+        2, "integer", "easy", "orders",
     ),
     _question(
-        "zoo-1", "zoo", "How many lions are there?", "SELECT count(*) FROM animals WHERE species = 'lion'", 2,
-        "integer", "easy", "animals",
+        "zoo-1", "zoo", "How many lions are there?",
+        "SELECT count(*) FROM animals WHERE species = 'lion'",
+        2, "integer", "easy", "animals",
     ),
     _question(
         "zoo-2", "zoo", "Which species are there, and how many animals of each?",
@@ -97,14 +104,15 @@ EVAL = [
         [["elephant", 1], ["lion", 2], ["penguin", 2]], "table", "medium", "animals",
     ),
     _question(
-        "zoo-3", "zoo", "Who earns 28500?", "SELECT name FROM keepers WHERE salary = 28500", ["Omar", "Per"], "list",
-        "easy", "keepers",
+        "zoo-3", "zoo", "Who earns 28500?",
+        "SELECT name FROM keepers WHERE salary = 28500",
+        ["Omar", "Per"], "list", "easy", "keepers",
     ),
 ]  # fmt: skip
 
 
 def make_database(path: Path, script: str) -> Path:
-    """A SQLite file at `path`, made by `script`."""
+    """Write a SQLite file with the tables and rows of `script`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = apsw.Connection(str(path))
     connection.execute(script)
@@ -113,7 +121,7 @@ def make_database(path: Path, script: str) -> Path:
 
 
 def write_data(root: Path) -> Path:
-    """The tiny data directory, at `root`."""
+    """Write the tiny data directory to `root`."""
     make_database(root / "databases" / "shop" / "shop.sqlite", SHOP)
     make_database(root / "databases" / "zoo" / "zoo.sqlite", ZOO)
     (root / "questions").mkdir()
@@ -125,6 +133,5 @@ def write_data(root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with the databases `shop` and `zoo`, 6 training and 4 eval questions. Read
-    it only."""
+    """A read-only data directory: databases `shop` and `zoo`, 6 training and 4 eval questions."""
     return write_data(tmp_path_factory.mktemp("tiny"))

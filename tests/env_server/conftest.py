@@ -2,10 +2,15 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
+from env_server.app import create_app
 from env_server.questions import QuestionBank
+from env_server.settings import Settings
 from shared.dataset import Question, load_questions, questions_path
 from tests.env_server.pool_driver import Driver
 
@@ -31,3 +36,23 @@ async def driver(bank: QuestionBank, question: Question) -> AsyncIterator[Driver
     driver = Driver(bank, question, capacity=3, finished_capacity=2, lease_s=60, step_budget=5)
     yield driver
     driver.sql.runner.close()
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """The settings of `app` beside its data; test modules override this."""
+    return {}
+
+
+@pytest.fixture
+async def app(tiny_data: Path, settings: dict[str, Any]) -> AsyncIterator[FastAPI]:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, **settings))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://env") as client:
+        yield client

@@ -240,10 +240,12 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
             env = SQLEnvironment(QuestionBank.load(tiny_data))
 
             jobs = env.reset_jobs(question_id="shop-5", episode_id="e")
-            found = [(await drive_async(jobs, pool.run)).model_dump_json()]
+            replayed = [(await drive_async(jobs, pool.run)).model_dump_json()]
             for action in EPISODE:
-                found.append((await drive_async(env.step_jobs(action), pool.run)).model_dump_json())
-            return found
+                replayed.append(
+                    (await drive_async(env.step_jobs(action), pool.run)).model_dump_json()
+                )
+            return replayed
 
     assert asyncio.run(in_workers()) == replies
 

@@ -93,8 +93,8 @@ async def test_log_of_an_episode(driver: Driver, as_json: Lines) -> None:
     await driver.step("ANSWER: x", 1, "one")
     await driver.reset("two")
     await driver.pool.close("two")
-    said = [(line["episode_id"], line["level"], line["message"]) for line in as_json.fields]
-    assert said == [
+    lines = [(line["episode_id"], line["level"], line["message"]) for line in as_json.fields]
+    assert lines == [
         ("one", "info", "rebuilt from 1 actions"),
         ("one", "debug", f"ended after 2 steps: {Outcome.WRONG}"),
         ("two", "debug", "abandoned after 0 steps"),

@@ -1,7 +1,7 @@
 """`/metrics`, parsed as Prometheus parses it, after a known history."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,18 +17,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, capacity=3, lease_s=60))
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-@pytest.fixture
-async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://env"
-    ) as client:
-        yield client
+def settings() -> dict[str, Any]:
+    return {"capacity": 3, "lease_s": 60}
 
 
 async def read(http: httpx.AsyncClient) -> dict[str, float]:
@@ -36,13 +26,13 @@ async def read(http: httpx.AsyncClient) -> dict[str, float]:
     reply = await http.get("/metrics")
     assert reply.status_code == 200
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
-    found: dict[str, float] = {}
+    samples: dict[str, float] = {}
     for family in text_string_to_metric_families(reply.text):
         assert family.documentation, family.name
         for sample in family.samples:
             labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
-            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
-    return found
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return samples
 
 
 async def test_counts_after_a_known_history(

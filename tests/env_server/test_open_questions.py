@@ -121,16 +121,16 @@ def test_the_data_digest_covers_it(tiny_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({**ASKED, "gold_sql": "SELECT 1"}, "gold_sql"),  # would be ignored
         ({"question_id": "open-1"}, "question_text"),
         ({**ASKED, "database_name": "nowhere"}, r"nowhere\.sqlite"),
     ],
 )
-def test_a_broken_file_is_named(data: Path, row: dict[str, Any], said: str) -> None:
+def test_a_broken_file_is_named(data: Path, row: dict[str, Any], message: str) -> None:
     write_open(data, row)
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         QuestionBank.load(data)
 
 

@@ -40,15 +40,15 @@ async def serving(data_dir: Path, **given: str | None) -> AsyncIterator[httpx.As
 async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
     """The paths whose reply is not 401."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    found = set()
+    open_paths = set()
     for path in [*PROBES, *AGENTS, *OPERATORS]:
         reply = await http.get(path, headers=headers)
         if reply.status_code == 401:
             assert reply.json()["error"]["code"] == "unauthorized"
             assert reply.headers["www-authenticate"] == "Bearer"
         else:
-            found.add(path)
-    return found
+            open_paths.add(path)
+    return open_paths
 
 
 @pytest.mark.parametrize(

@@ -1,35 +1,15 @@
 """Operators see verdicts by every standard, agents see none; SQL answers are counted separately."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from env_server.app import create_app
-from env_server.settings import Settings
 from shared.models import EpisodeVerdicts, Outcome, ResetResult, StepResult, VerdictTotals
 
 pytestmark = pytest.mark.anyio
 RIGHT = "elephant | 1\nlion | 2\npenguin | 2"  # zoo-2
 TURNED = "1 | elephant\n2 | lion\n2 | penguin"
-
-
-@pytest.fixture
-async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-@pytest.fixture
-async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://env"
-    ) as client:
-        yield client
 
 
 async def play(

@@ -110,22 +110,6 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket, or raise `OSError`."""
-    family, kind, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError:
-        listener.close()
-        raise
-    listener.set_inheritable(False)
-    return listener
-
-
 def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) -> None:
     """Serve until SIGTERM or SIGINT."""
     app = create_app(settings, bank)
@@ -220,10 +204,12 @@ def serve(
     except DataError as error:
         fail(error.message)
     try:
-        listener = bind(settings.host, settings.port)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         address = f"{settings.host} port {settings.port}"
-        fail(f"can't listen on {address}: {error.strerror}; choose another with --port or --host")
+        reason = str(error.strerror).partition(" (while")[0]
+        fail(f"can't listen on {address}: {reason}; choose another with --port or --host")
     run_server(settings, listener, bank)
 
 

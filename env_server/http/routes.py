@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel
 from pydantic_core import to_json
 
 from env_server.http.openapi import ResetBatchReply, StepBatchReply, batch_of, body_of, errors, ref
@@ -193,19 +192,13 @@ async def close(request: Request, episode_id: EpisodePath) -> Response:
     return await in_time(service, service.pool.close(episode_id))
 
 
-class Health(BaseModel):
-    """A liveness or readiness probe's reply."""
-
-    status: str
-
-
-@server.get("/health", response_model=Health)
+@server.get("/health", response_model=dict[str, str])
 async def health() -> Response:
     """Report that the process answers; `/ready` reports whether episodes can start."""
     return json_reply(b'{"status":"healthy"}')
 
 
-@server.get("/ready", response_model=Health, responses=errors(503))
+@server.get("/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> Response:
     """Return 200 if episodes can start; 503 while starting, draining or without SQL worker."""
     service_of(request).check_ready()
@@ -218,24 +211,16 @@ async def metadata(request: Request) -> Response:
     return json_reply(to_json(service_of(request).metadata))
 
 
-class Schemas(BaseModel):
-    """JSON schemas."""
-
-    action: dict[str, Any]
-    observation: dict[str, Any]
-    state: dict[str, Any]
-
-
 _SCHEMAS = to_json(
-    Schemas(
-        action=SQLAction.model_json_schema(),
-        observation=SQLObservation.model_json_schema(),
-        state=SQLState.model_json_schema(),
-    )
+    {
+        "action": SQLAction.model_json_schema(),
+        "observation": SQLObservation.model_json_schema(),
+        "state": SQLState.model_json_schema(),
+    }
 )
 
 
-@server.get("/schema", response_model=Schemas)
+@server.get("/schema", response_model=dict[str, dict[str, Any]])
 async def schema() -> Response:
     """Return the JSON schemas of an action, an observation and a state."""
     return json_reply(_SCHEMAS)

@@ -77,9 +77,10 @@ TRAIN = [
     ),
     _question(
         "shop-5", "shop", "How many pieces of each product were ordered, the most ordered first?",
-        "SELECT p.title, sum(o.quantity) AS pieces FROM orders o JOIN products p USING (product_id) "
-        "GROUP BY p.title ORDER BY pieces DESC, p.title",
-        [["mug", 10], ["lamp", 2], ["chair", 1], ["desk", 1]], "table", "hard", "orders", "products",
+        "SELECT p.title, sum(o.quantity) AS pieces FROM orders o "
+        "JOIN products p USING (product_id) GROUP BY p.title ORDER BY pieces DESC, p.title",
+        [["mug", 10], ["lamp", 2], ["chair", 1], ["desk", 1]],
+        "table", "hard", "orders", "products",
     ),
     _question(
         "shop-6", "shop", "What is the average price?",

@@ -1,11 +1,11 @@
-"""An agent on a database of the user's own, without gold: `python -m trainer play`.
+"""`python -m trainer play`: an agent answers questions about a user's own database.
 
-    database.py   from the user's file to a data directory that a server can host
-    agent.py      who plays: a model of this machine or one behind an OpenAI-compatible server
+    database.py   a data directory of the user's file, for an environment server
+    agent.py      the player: a local model or one behind an OpenAI-compatible server
     session.py    one question: the episode, step by step
-    show.py       what the user sees of it
-    questions.py  one question after the other, on a server that hosts them
+    display.py    what the user sees of it
+    questions.py  one question after another, on a server that hosts them
     command.py    the command's options
 
-The user's file is only ever read.
+The user's file is only read.
 """

@@ -1,7 +1,6 @@
-"""Who plays: a model in this process, or one behind an OpenAI-compatible server.
+"""The player: a model in this process, or one behind an OpenAI-compatible server.
 
-A model plays as it was trained where a run's folder says how: the prompt, the lengths and the step
-budget of that run.
+A model of a run plays with that run's settings: its prompt, lengths and step budget.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,15 +19,14 @@ from trainer.run.folder import LATEST, read_json
 from trainer.runtime.models import load_model_and_tokenizer
 
 RUNS = Path("runs")
-# tokens: models with no more are of this project's size, which one line of a prompt serves best
-SMALL_WINDOW = 2048
-MOST_CONTEXT_TOKENS = 8192  # of a larger window: a KV cache for all of Qwen3's would take gigabytes
+SMALL_WINDOW = 2048  # tokens: models of this project's size, which do best with a one-line prompt
+MAX_CONTEXT_TOKENS = 8192  # of a larger window: a KV cache for all of Qwen3's would take gigabytes
 API_STEPS, API_NEW_TOKENS = 15, 512
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next action is drawn. `temperature` 0 is greedy."""
+    """How the next action is sampled; a `temperature` of 0 is greedy."""
 
     temperature: float = 0.0
     seed: int = 0
@@ -43,11 +41,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Agent:
-    """One player. Either `generator` makes what samples ids, with `codec` between them and text, or
-    `policy` writes.
+    """One player: `make_generator` with `codec` samples token ids, or `policy` writes texts.
 
-    `name` and `why` are for people. `config` holds prompt, budget and lengths; its servers are the
-    session's to set.
+    `name` and `why` are shown to the user. `config` holds prompt, budget and lengths.
     """
 
     name: str
@@ -58,38 +54,34 @@ class Agent:
     tokenizer: Any = None
     make_generator: Callable[[], Generator] | None = None
     policy: Policy | None = None
-    compute: Callable[[], Any] = nullcontext  # the context in which a model computes
+    compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
     @property
     def window(self) -> int | None:
-        """Tokens of a local model's context; a server's is not known."""
+        """Context window of a local model in tokens; None for a server's."""
         return getattr(self.make_generator(), "limit", None) if self.make_generator else None
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
-    """(the model to load, why it): the one that is named, the latest run's, or the shipped base."""
+    """Return the model to load and why: the given one, the latest run's, or the shipped base."""
     if model is not None:
-        return model, "as --model says"
+        return model, "given with --model"
     trained = RUNS / LATEST / "model"
     if (trained / "config.json").is_file():
         return str(trained), f"trained by {trained.parent.resolve().name}, the latest run"
-    return (
-        OFFLINE_MODEL,
-        f"the untrained base: there is no {trained}, which 'make train' would leave",
-    )
+    return OFFLINE_MODEL, f"the untrained base: there is no {trained} ('make train' makes one)"
 
 
 def run_settings(model: str) -> dict[str, Any] | None:
-    """The settings of the run whose folder a model lies in (model/, checkpoints/checkpoint-N/);
-    None: it is in none."""
-    here = Path(model).resolve()
-    for folder in here.parents[:2]:
+    """Return the settings of the run that a model is in (model/, checkpoints/checkpoint-N/); None
+    if it is in none."""
+    for folder in Path(model).resolve().parents[:2]:
         try:
             settings = read_json(folder / "config.json")["config"]
         except (RunError, KeyError, TypeError):
             continue
         if isinstance(settings, dict):
-            known = {one.name for one in fields(GRPOConfig)}
+            known = {field.name for field in fields(GRPOConfig)}
             return {name: value for name, value in settings.items() if name in known}
     return None
 
@@ -97,7 +89,7 @@ def run_settings(model: str) -> dict[str, Any] | None:
 def local_agent(
     model: str | None, sampling: Sampling, steps: int | None, server_wait_s: float
 ) -> Agent:
-    """A model of this machine. `ModelLoadError` names what is missing."""
+    """Return a model of this machine. Raise `ModelLoadError` if it can't be loaded."""
     from transformers.utils import logging
 
     from trainer.runtime.cpu_budget import limit_threads
@@ -105,11 +97,11 @@ def local_agent(
     logging.disable_progress_bar()
     limit_threads()
     name, why = choose_model(model)
-    found = run_settings(name)
-    config = _config({**(found or {}), "model_name": name}, sampling, steps, server_wait_s)
+    settings = run_settings(name)
+    config = _config({**(settings or {}), "model_name": name}, sampling, steps, server_wait_s)
     loaded, tokenizer = load_model_and_tokenizer(config)
     loaded.eval()
-    if found is None:
+    if settings is None:
         window = loaded.config.get_text_config().max_position_embeddings
         config = _config({**_preset(window), "model_name": name}, sampling, steps, server_wait_s)
     codec = codec_of(tokenizer)
@@ -129,8 +121,8 @@ def local_agent(
 def api_agent(
     base_url: str, model: str, sampling: Sampling, steps: int | None, server_wait_s: float
 ) -> Iterator[Agent]:
-    """A model behind an OpenAI-compatible server, which is asked for it first. `ModelServerError`
-    says what failed."""
+    """Yield a model of an OpenAI-compatible server. Raise `ModelServerError` if the server does not
+    serve it."""
     from trainer.rollout.generators.openai import OpenAIPolicy
 
     settings = {"max_new_tokens": API_NEW_TOKENS, "step_budget": API_STEPS, "model_name": model}
@@ -147,32 +139,34 @@ def api_agent(
 
 
 def _preset(window: int) -> dict[str, Any]:
-    """The settings for a model of no known run, by its context window in tokens."""
+    """Return the settings for a model of no known run, by its context window in tokens."""
     if window <= SMALL_WINDOW:
         return PRESETS["offline"]
-    settings = {"max_new_tokens": 256, "max_context_tokens": min(window, MOST_CONTEXT_TOKENS)}
+    settings = {"max_new_tokens": 256, "max_context_tokens": min(window, MAX_CONTEXT_TOKENS)}
     return {**PRESETS["colab"], **settings}
 
 
 def _config(
     settings: dict[str, Any], sampling: Sampling, steps: int | None, server_wait_s: float
 ) -> GRPOConfig:
-    given = {
+    settings = settings | {
         "temperature": sampling.temperature or 1.0,
         "seed": sampling.seed,
         "server_wait_s": server_wait_s,
+        # not the GPU of the machine that trained it
+        "device": "cpu" if settings.get("device") == "cpu" else "auto",
     }
-    budget = {} if steps is None else {"step_budget": steps}
-    device = "cpu" if settings.get("device") == "cpu" else "auto"  # not the GPU of another machine
+    if steps is not None:
+        settings["step_budget"] = steps
     try:
-        return GRPOConfig(**{**settings, **given, **budget, "device": device})
+        return GRPOConfig(**settings)
     except SQLEnvError as error:
-        raise PlayError(f"the settings to play by don't work: {error.message}") from error
+        raise PlayError(f"invalid settings for this model: {error.message}") from error
 
 
 @contextmanager
 def _computing(config: GRPOConfig) -> Iterator[None]:
-    """The number format that the model computes in."""
+    """Set the number format that the model computes in."""
     import torch
 
     from trainer.runtime.precision import precision

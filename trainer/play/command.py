@@ -1,5 +1,4 @@
-"""`python -m trainer play`: its options. What needs numpy, torch or a server is imported when it
-runs."""
+"""`python -m trainer play`. Modules that need torch or a server are imported when it runs."""
 
 import sys
 from contextlib import ExitStack
@@ -11,18 +10,16 @@ import typer
 from shared.models import MAX_STEP_BUDGET
 from trainer.cli import console, errors, guarded
 
-SERVER_WAIT_S = 60.0  # for a server that is lost in the middle
-NO_ANSWER = 3  # exit code where the agent left a question without an answer
+SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
+NO_ANSWER = 3  # exit code if a question got no answer
 
 
 def play(
-    db: Annotated[Path, typer.Option("--db", help="A SQLite file. It is only read.")],
+    db: Annotated[Path, typer.Option("--db", help="SQLite file. It is only read.")],
     question: Annotated[
         list[str] | None,
         typer.Option(
-            "--question",
-            "-q",
-            help="Ask this; may be repeated. Without it, a terminal asks for questions.",
+            "--question", "-q", help="Question; may be repeated.", show_default="prompt for them"
         ),
     ] = None,
     model: Annotated[
@@ -35,88 +32,93 @@ def play(
     base_url: Annotated[
         str | None,
         typer.Option(
-            help="Of an OpenAI-compatible server, ending in /v1. OPENAI_API_KEY holds its key."
+            help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
-    api_model: Annotated[str | None, typer.Option(help="The model's name on that server.")] = None,
+    api_model: Annotated[str | None, typer.Option(help="Name of the model on that server.")] = None,
     steps: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=MAX_STEP_BUDGET,
-            help="Actions a question, at most.",
-            show_default="as the model was trained",
+            help="Maximum number of actions per question.",
+            show_default="as in the model's training",
         ),
     ] = None,
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the likeliest words, as is the default.")
+        bool, typer.Option("--greedy", help="Decode greedily (the default).")
     ] = False,
     temperature: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Sample at this temperature instead.", show_default="greedy"),
+        float | None, typer.Option(min=0.0, help="Sampling temperature.", show_default="greedy")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of sampling.")] = 42,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a question, for scripts.")
-    ] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of sampling.")] = 42,
+    json_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="PATH", help="Write one JSON object per question here; - is stdout."
+        ),
+    ] = None,
     server: Annotated[
         list[str] | None,
         typer.Option(
-            "--server", help="URL of a server started on what --keep left; may be repeated."
+            "--server",
+            help="URL of a server started on a directory that --keep made; may be repeated.",
         ),
     ] = None,
     keep: Annotated[
-        Path | None,
-        typer.Option(help="Make the data directory that hosts the question there, and keep it."),
+        Path | None, typer.Option(help="Keep the data directory that hosts the questions here.")
     ] = None,
 ) -> None:
-    """An agent explores a database of your own to answer a question. You see each step and its
-    answer.
+    """Let an agent explore your own database to answer a question, and show each step.
 
-    Exits with 0 where every question got an answer, with 3 where one got none, with 1 on an error.
+    Exit codes: 0 if every question got an answer, 3 if one got none, 1 on an error.
     """
     if greedy and temperature:
-        raise typer.BadParameter(
-            "it contradicts --greedy: leave one out", param_hint="--temperature"
-        )
+        raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if (base_url is None) != (api_model is None):
-        raise typer.BadParameter(
-            "give --base-url and --api-model together", param_hint="--base-url"
-        )
+        raise typer.BadParameter("--base-url and --api-model go together", param_hint="--base-url")
     if base_url is not None and model is not None:
         raise typer.BadParameter(
-            "it names a local model, --api-model one on a server", param_hint="--model"
+            "is a local model; use either it or --base-url", param_hint="--model"
         )
     if not question and (server or keep):
-        raise typer.BadParameter(
-            "needs --question: such a server hosts fixed ones", param_hint="--server, --keep"
-        )
+        raise typer.BadParameter("needs --question", param_hint="--server, --keep")
     if not question and not sys.stdin.isatty():
         raise typer.BadParameter(
-            "is missing, and there is no terminal to ask on", param_hint="--question"
+            "is missing, and there is no terminal to prompt on", param_hint="--question"
         )
 
     def job() -> None:
+        from trainer.errors import PlayError
         from trainer.play.agent import Sampling, api_agent, local_agent
         from trainer.play.database import check_question, examine
-        from trainer.play.questions import converse, play_questions
-        from trainer.play.show import Display, JsonLines, Screen
+        from trainer.play.display import Display, JsonLines, Screen
+        from trainer.play.questions import ask_interactively, play_questions
 
         database = examine(db)
-        asked = [check_question(text) for text in question or ()]
+        questions = [check_question(text) for text in question or ()]
         sampling = Sampling(temperature or 0.0, seed)
-        display: Display = JsonLines(console, errors) if as_json else Screen(console)
         with ExitStack() as stack:
+            display: Display = Screen(console)
+            if json_path == Path("-"):
+                display = JsonLines(console.file, errors)
+            elif json_path is not None:
+                try:
+                    file = stack.enter_context(json_path.open("w", encoding="utf-8"))
+                except OSError as error:
+                    reason = f"can't write {json_path}: {error.strerror}"
+                    raise PlayError(f"{reason}; choose another --json") from error
+                display = JsonLines(file, errors)
             if base_url is not None and api_model is not None:
                 agent = stack.enter_context(
                     api_agent(base_url, api_model, sampling, steps, SERVER_WAIT_S)
                 )
             else:
-                with display.busy("the model is loaded"):
+                with display.busy("loading the model"):
                     agent = local_agent(model, sampling, steps, SERVER_WAIT_S)
-            if not asked:
-                return converse(db, agent, display, errors)
-            if not play_questions(database, asked, agent, display, server or (), keep):
+            if not questions:
+                return ask_interactively(db, agent, display, errors)
+            if not play_questions(database, questions, agent, display, server or (), keep):
                 raise typer.Exit(NO_ANSWER)
 
     guarded(job)

@@ -1,31 +1,30 @@
-"""Play one question: an episode of the training loop, with every step reported as it is answered."""
+"""One question: an episode played by the training loop's `play_episodes`, recorded step by step."""
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol
 
 from shared.actions import SQLAction
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, SQLObservation, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
-from trainer.rollout.batch import EpisodeClient, EpisodeObserver
+from trainer.rollout.batch import EpisodeObserver
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
-from trainer.rollout.loop import play_episodes
+from trainer.rollout.loop import EpisodeClient, play_episodes
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import format_observation, get_system_prompt
 
 
 @dataclass(frozen=True)
-class Step:
-    """One turn: what the agent wrote, how it was read and what the environment said. Times in
-    seconds.
+class PlayStep:
+    """One turn: the agent's text, the action parsed from it, and the environment's reply.
 
-    `fallback`: the text was no action and stood as a QUERY. `tokens` are those of the text, None
-    where nobody counts.
+    `fallback`: the text held no action and ran as a QUERY. `tokens` counts those of the text; None
+    if the model's server does not count.
     """
 
     number: int
@@ -39,17 +38,16 @@ class Step:
     env_s: float
 
     def as_json(self) -> dict[str, Any]:
-        seen = self.observation
         return {
             "step": self.number,
             "text": self.text,
             "action": str(self.action.action_type),
             "argument": self.action.argument,
             "parse_fallback": self.fallback,
-            "result": seen.result,
-            "error": seen.error,
+            "result": self.observation.result,
+            "error": self.observation.error,
             "error_code": self.error_code,
-            "steps_left": seen.budget_remaining,
+            "steps_left": self.observation.budget_remaining,
             "tokens": self.tokens,
             "agent_s": round(self.agent_s, 4),
             "env_s": round(self.env_s, 4),
@@ -57,23 +55,23 @@ class Step:
 
 
 @dataclass
-class Played:
-    """How one question was played. `answer` is None where the agent gave none; `outcome` says why."""
+class PlayedQuestion:
+    """How one question was played. `answer` is None if the agent gave none; see `outcome`."""
 
     question: str
     tables: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PlayStep] = field(default_factory=list)
     outcome: Outcome = Outcome.ABANDONED
     answer: str | None = None
     context_overflow: bool = False
-    context_truncations: int = 0  # times that old turns were dropped from the agent's context
+    context_truncations: int = 0  # how often old turns were dropped from the agent's context
     operational_reward: float | None = None
     wall_s: float = 0.0
 
     @property
     def tokens(self) -> int | None:
-        counts = [step.tokens for step in self.steps]
-        return None if None in counts else sum(cast("list[int]", counts))
+        counts = [step.tokens for step in self.steps if step.tokens is not None]
+        return sum(counts) if len(counts) == len(self.steps) else None
 
     @property
     def agent_s(self) -> float:
@@ -100,20 +98,27 @@ class Played:
         }
 
 
-OnStart = Callable[[SQLObservation], None]
-OnStep = Callable[[Step], None]
+class Listener(Protocol):
+    """Hears of an episode while it is played."""
+
+    def question(self, text: str, tables: Sequence[str]) -> None:
+        """The episode has started."""
+
+    def step(self, step: PlayStep) -> None:
+        """A step has been answered."""
 
 
 def check_fits(agent: Agent, question: str) -> None:
-    """`PlayError` where a local model's window can't hold the question, whatever the database."""
+    """Raise `PlayError` if a local model's context window can't hold the question."""
     if agent.codec is None:
         return
-    room = (agent.window or 0) - len(agent.codec.prompt(_messages(agent, "")))
+    room = max(0, (agent.window or 0) - len(agent.codec.prompt(_messages(agent, ""))))
     length = len(agent.codec.plain(question))
     if length >= room:
         raise PlayError(
-            f"the question is {length:,} tokens long, and {agent.name} has room for {max(0, room):,}, the database's "
-            "tables included: ask it in fewer words, or take a model with a larger window (--model, --base-url)"
+            f"the question is {length:,} tokens long, and {agent.name} has room for {room:,}, "
+            "including the database's tables: shorten it, or use a model with a larger window "
+            "(--model, --base-url)"
         )
 
 
@@ -122,20 +127,15 @@ def ask(
     client: EpisodeClient,
     question_id: str,
     question: str,
-    on_start: OnStart = lambda _: None,
-    on_step: OnStep = lambda _: None,
-) -> Played:
-    """Play one question that the client's server hosts. Errors of the database, the servers and the
-    model are raised.
-
-    `on_start` sees the first observation, `on_step` every step as soon as it is answered.
-    """
-    played = Played(question)
-    prompt = prompt_of(question_id, question, agent.config)
+    listener: Listener | None = None,
+) -> PlayedQuestion:
+    """Play one question that the client's server hosts. Raise the errors of database, servers and
+    model."""
+    played = PlayedQuestion(question)
     start = time.perf_counter()
     with agent.compute():
         (row,) = play_episodes(
-            [prompt],
+            [prompt_of(question_id, question, agent.config)],
             None,
             agent.tokenizer,
             agent.config,
@@ -145,7 +145,7 @@ def ask(
             greedy=agent.sampling.greedy,
             seed=agent.sampling.seed,
             check_lost=False,
-            observer=_Recorder(agent, played, on_start, on_step),
+            observer=_Recorder(agent, played, listener),
         )
     played.wall_s = time.perf_counter() - start
     played.outcome = row.outcome
@@ -160,50 +160,48 @@ def ask(
 class _Recorder(EpisodeObserver):
     """Records the steps of one episode in `played`, and raises the error that loses it."""
 
-    def __init__(self, agent: Agent, played: Played, on_start: OnStart, on_step: OnStep) -> None:
-        self._agent, self._played = agent, played
-        self._report_start, self._report_step = on_start, on_step
+    def __init__(self, agent: Agent, played: PlayedQuestion, listener: Listener | None) -> None:
+        self._agent, self._played, self._listener = agent, played, listener
         self._shown_s, self._tokens = 0.0, 0  # time of the last observation; tokens before it
 
     def on_start(self, view: EpisodeView) -> None:
-        """`DatabaseLoadError` if there is nothing to explore, `PlayError` if it does not fit the
-        agent's window."""
+        """Raise `DatabaseLoadError` for a database without tables, `PlayError` if the prompt does
+        not fit the context window."""
         first = view.observations[0]
-        listed = first.schema_info.removeprefix("Tables:").strip()
-        if not listed:
-            raise DatabaseLoadError(
-                "the database holds no table and no view, so there is nothing to explore"
-            )
-        self._played.tables = listed.split(", ")
+        self._played.tables = first.tables
+        if not first.tables:
+            raise DatabaseLoadError("the database holds no table or view to explore")
         codec, window = self._agent.codec, self._agent.window
         if codec is not None and window is not None:
             length = len(codec.prompt(_messages(self._agent, format_observation(first))))
             if length >= window:
                 raise PlayError(
-                    f"the question and the names of {len(self._played.tables):,} tables are "
-                    f"{length:,} tokens long, more than {self._agent.name} reads ({window:,}): use "
-                    "a model with a larger window (--model, --base-url), or a copy of the "
-                    "database with fewer tables"
+                    f"the question and the names of {len(first.tables):,} tables are {length:,} "
+                    f"tokens long, more than {self._agent.name} reads ({window:,}): use a model "
+                    "with a larger window (--model, --base-url), or a copy of the database with "
+                    "fewer tables"
                 )
-        self._report_start(first)
+        if self._listener:
+            self._listener.question(self._played.question, first.tables)
         self._shown_s = time.perf_counter()
 
     def on_step(
         self, view: EpisodeView, parsed: ParsedAction, reply: StepResult, env_s: float
     ) -> None:
-        step = Step(
+        step = PlayStep(
             number=reply.observation.step_count,
             text=view.actions[-1],
             action=parsed.action,
             fallback=parsed.fallback,
             observation=reply.observation,
             error_code=reply.info.error_code,
-            tokens=view.sampled_tokens - self._tokens or None,  # 0 if nobody counts
+            tokens=view.sampled_tokens - self._tokens or None,  # 0 if the server does not count
             agent_s=time.perf_counter() - self._shown_s - env_s,
             env_s=env_s,
         )
         self._played.steps.append(step)
-        self._report_step(step)
+        if self._listener:
+            self._listener.step(step)
         self._shown_s, self._tokens = time.perf_counter(), view.sampled_tokens
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
@@ -216,13 +214,13 @@ def _messages(agent: Agent, user: str) -> list[dict[str, str]]:
 
 
 def _explained(error: SQLEnvError) -> SQLEnvError:
-    """An error of the server's as the user can mend it, who alone has built the database."""
+    """Return the server's error about its data with a remedy for the user's own database."""
     if not isinstance(error, DataError):
         return error
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"database \S+ fails for question \S+: (.*); build or import the data again", error.message
     )
     return DatabaseLoadError(
-        f"{found[1] if found else error.message}. Check it with: sqlite3 FILE 'PRAGMA integrity_check'; save what is "
-        "left with: sqlite3 FILE .recover"
+        f"{match[1] if match else error.message}. Check it with: sqlite3 FILE 'PRAGMA "
+        "integrity_check'; save what is left with: sqlite3 FILE .recover"
     )

@@ -14,7 +14,7 @@ def test_which_model_plays_and_by_which_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(play_agent, "RUNS", tmp_path)
-    assert choose_model("mine") == ("mine", "as --model says")
+    assert choose_model("mine") == ("mine", "given with --model")
     assert choose_model(None)[0] == OFFLINE_MODEL
     assert "untrained base" in choose_model(None)[1]
     run = tmp_path / "20260101-000000-offline-seed1"

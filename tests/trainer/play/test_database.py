@@ -1,5 +1,4 @@
-"""From a file of the user's to a data directory: what is refused and why, and that the file stays
-as it is."""
+"""From a user's file to a data directory: what is refused and why; the file is unchanged."""
 
 import os
 import sqlite3
@@ -42,7 +41,8 @@ def still(folder: Path) -> Still:
 def killed_writer(path: Path, script: str) -> None:
     """A program that was killed in the middle: it runs `script` with `c`, a connection, and leaves
     no time to close."""
-    code = f"import os, sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None)\n{script}\nos._exit(0)"
+    connect = f"import os, sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None)"
+    code = f"{connect}\n{script}\nos._exit(0)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -64,7 +64,7 @@ def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     path = make(home / "my pets?#%.sqlite")
     before = still(home)
     made = host(examine(path), ["How many?", "Which?", "How many?"], tmp_path / "data")
-    assert made.how == "read where it is"
+    assert made.how == "read in place"
     (linked,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
     assert linked.is_symlink()
     assert linked.resolve() == path
@@ -79,19 +79,21 @@ def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     assert still(home) == before
 
 
-def test_a_write_ahead_log_is_folded_into_a_copy(home: Path, tmp_path: Path) -> None:
+def test_a_write_ahead_log_is_included_in_a_copy(home: Path, tmp_path: Path) -> None:
     path = make(home / "pets.sqlite", mode="wal")
     killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
     assert (home / "pets.sqlite-wal").stat().st_size > 0
     assert count(path) == 3  # what the file alone holds
-    before = still(home)
+    before = still(home)[0]
     made = host(examine(path), ["How many?"], tmp_path / "data")
-    assert "write-ahead log" in made.how
+    assert made.how == "read from a copy that includes pets.sqlite-wal"
     (copy,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
     assert not copy.is_symlink()
     assert count(copy) == 4
     assert [one.name for one in copy.parent.iterdir()] == [copy.name]
-    assert still(home) == before
+    after = still(home)[0]
+    for name in ("pets.sqlite", "pets.sqlite-wal"):
+        assert after[name] == before[name]
 
 
 def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> None:
@@ -108,60 +110,49 @@ def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> Non
     assert count(copy) == 4
 
 
-def test_an_unfinished_transaction_is_rolled_back_in_a_copy(home: Path, tmp_path: Path) -> None:
+def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path: Path) -> None:
     path = make(home / "pets.sqlite", rows=2000)
     killed_writer(
         path,
-        "c.execute('PRAGMA cache_size = 1'); c.execute('BEGIN'); c.execute(\"UPDATE pets SET name = 'no'\")",
+        "c.execute('PRAGMA cache_size = 1'); c.execute('BEGIN');"
+        " c.execute(\"UPDATE pets SET name = 'no'\")",
     )
     assert (home / "pets.sqlite-journal").stat().st_size > 0
     before = still(home)
-    made = host(examine(path), ["How many?"], tmp_path / "data")
-    assert "journal" in made.how
-    (copy,) = made.data_dir.glob("databases/*/*.sqlite")
-    with closing(sqlite3.connect(copy)) as connection:
-        assert connection.execute("SELECT count(*) FROM pets WHERE name = 'no'").fetchone() == (0,)
+    remedy = r"pets\.sqlite-journal holds an unfinished transaction; roll it back with: sqlite3 .*'"
+    with pytest.raises(DatabaseLoadError, match=remedy) as caught:
+        host(examine(path), ["How many?"], tmp_path / "data")
     assert still(home) == before
+    with closing(sqlite3.connect(path)) as connection:  # the remedy
+        connection.execute(str(caught.value).split("'")[-2]).fetchone()
+    made = host(examine(path), ["How many?"], tmp_path / "again")
+    assert made.how == "read in place"
+    assert count(path) == 2000
 
 
-def test_an_empty_log_and_a_finished_journal_change_nothing(home: Path) -> None:
+def test_an_empty_log_and_a_finished_journal_change_nothing(home: Path, tmp_path: Path) -> None:
     path = make(home / "pets.sqlite")
     (home / "pets.sqlite-wal").touch()
-    (home / "pets.sqlite-journal").write_bytes(bytes(512))
     assert examine(path).log is None
+    (home / "pets.sqlite-journal").write_bytes(bytes(512))
+    made = host(examine(path), ["How many?"], tmp_path / "data")
+    (copy,) = made.data_dir.glob("databases/*/*.sqlite")
+    assert count(copy) == 3
 
 
-def test_what_would_take_a_big_copy_is_refused(
+def test_a_locked_file_is_named(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = make(home / "pets.sqlite", mode="wal")
-    killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
-    monkeypatch.setattr(play_database, "MAX_COPY_BYTES", 1000)
-    with pytest.raises(
-        DatabaseLoadError, match=r"pets\.sqlite-wal holds changes .* too big .* wal_checkpoint"
-    ):
-        host(examine(path), ["How many?"], tmp_path / "data")
-    monkeypatch.undo()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(DatabaseLoadError, match="only 10 B free: set TMPDIR"):
-        host(examine(path), ["How many?"], tmp_path / "other")
-
-
-def test_a_file_that_is_written_all_the_time_is_refused(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = make(home / "pets.sqlite", mode="wal")
-    killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
-    found, copyfile = examine(path), play_database.shutil.copyfile
-
-    def copied_while_written(source: Path, target: Path) -> None:
-        copyfile(source, target)
-        with (home / "pets.sqlite-wal").open("ab") as log:
-            log.write(b"x")
-
-    monkeypatch.setattr(play_database.shutil, "copyfile", copied_while_written)
-    with pytest.raises(DatabaseLoadError, match=r"another program keeps writing .*\.backup"):
-        host(found, ["How many?"], tmp_path / "data")
+    path = make(home / "pets.sqlite")
+    monkeypatch.setattr(play_database, "BUSY_S", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("INSERT INTO pets (name) VALUES ('late')")
+        found = examine(path)
+        assert found.log is not None
+        with pytest.raises(DatabaseLoadError, match="locked; close the program that writes"):
+            host(found, ["How many?"], tmp_path / "data")
+        writer.execute("COMMIT")
     assert found.changed()
 
 
@@ -171,24 +162,21 @@ def _cut(path: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda path: make(path.with_name("pet.sqlite")), r"no file at .*did you mean pet\.sqlite\?"),
-    "a directory": (lambda path: (path.mkdir(), make(path / "a.db")), r"is a directory: name .* \(a\.db\)"),
-    "a pipe": (os.mkfifo, "no regular file"),
+    "missing": (lambda path: None, "no file at .*--db"),
+    "a directory": (Path.mkdir, "is not a regular file"),
+    "a pipe": (os.mkfifo, "is not a regular file"),
     "a loop": (lambda path: path.symlink_to(path), "symbolic link"),
-    "empty": (Path.touch, r"empty \(0 bytes\)"),
-    "text": (lambda path: path.write_text("id,name\n1,Rex\n"), r"not a SQLite database: it begins with b'id,.*import"),
-    "encrypted": (lambda path: path.write_bytes(os.urandom(8192)), "encrypted.*sqlcipher_export"),
-    "packed": (lambda path: path.write_bytes(b"\x1f\x8b" + os.urandom(8190)), "gzip file: unpack"),
-    "cut": (_cut, r"cut short: it has 5,000 bytes .*\.recover"),
-    "cut in its header": (lambda path: path.write_bytes(b"SQLite format 3\0"), "cut short"),
-}  # fmt: skip
+    "text": (lambda path: path.write_text("id,name\n1,Rex\n"), "not a database; .*import"),
+    "encrypted": (lambda path: path.write_bytes(os.urandom(8192)), "not a database; .*decrypt"),
+    "cut": (_cut, r"malformed; .*\.recover"),
+}
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
-    spoil, said = BAD[kind]
+    spoil, message = BAD[kind]
     spoil(home / "pets.sqlite")
-    with pytest.raises(DatabaseLoadError, match=said) as caught:
+    with pytest.raises(DatabaseLoadError, match=message) as caught:
         examine(home / "pets.sqlite")
     assert str(home / "pets.sqlite") in str(caught.value)
 
@@ -196,15 +184,13 @@ def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
 def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(home / "pets.sqlite")
     path.chmod(0o200)
-    if os.geteuid() == 0:  # whom nothing is forbidden
+    if os.geteuid() == 0:  # who may read everything
 
         def forbidden(self: Path, *_: object) -> None:
             raise PermissionError(13, "Permission denied", str(self))
 
         monkeypatch.setattr(Path, "open", forbidden)
-    with pytest.raises(
-        DatabaseLoadError, match=r"can't read .*pets\.sqlite: Permission denied; .*chmod u\+r"
-    ):
+    with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: Permission denied; "):
         examine(path)
 
 
@@ -212,9 +198,7 @@ def test_a_log_that_is_not_its_databases_is_named(home: Path, tmp_path: Path) ->
     path = make(home / "pets.sqlite", mode="wal")
     killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
     path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8000)
-    with pytest.raises(
-        DatabaseLoadError, match=r"can't read .*pets\.sqlite with pets\.sqlite-wal .*\.recover"
-    ):
+    with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: .*\.recover"):
         host(examine(path), ["How many?"], tmp_path / "data")
 
 
@@ -225,16 +209,16 @@ def test_a_directory_that_is_taken_is_named(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         (" \n\t", "is empty"),
-        ("x" * (MAX_QUESTION_CHARS + 1), "20,001 characters long"),
+        ("x" * (MAX_QUESTION_CHARS + 1), "20,001 characters"),
         ("caf\udce9", "UTF-8"),
     ],
 )
-def test_a_bad_question_is_explained(text: str, said: str) -> None:
-    with pytest.raises(PlayError, match=said):
+def test_a_bad_question_is_explained(text: str, message: str) -> None:
+    with pytest.raises(PlayError, match=message):
         check_question(text)
 
 
@@ -243,8 +227,8 @@ def test_a_good_question_loses_its_edges_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_600, "1.0 MB"), (3_200_000_000, "3.2 GB")],
 )
-def test_sizes_for_people(count: int, said: str) -> None:
-    assert size_text(count) == said
+def test_sizes_for_people(count: int, text: str) -> None:
+    assert size_text(count) == text

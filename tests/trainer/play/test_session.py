@@ -33,8 +33,8 @@ from trainer.config import OFFLINE_MODEL, GRPOConfig
 from trainer.errors import PlayError
 from trainer.play.agent import Agent, Sampling, local_agent
 from trainer.play.database import examine, host
-from trainer.play.session import Played, ask, check_fits
-from trainer.play.show import Screen, printable
+from trainer.play.display import Screen, printable
+from trainer.play.session import PlayedQuestion, ask, check_fits
 from trainer.rollout.generators.base import EpisodeView
 
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ def one_line(text: str) -> str:
 
 
 def scripted(*texts: str) -> Callable[[Messages], str]:
-    """A model that writes these, one a turn; it counts the turns that it sees in the conversation."""
+    """A model that writes these, one per turn; it counts the turns of the conversation."""
     return lambda messages: texts[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -94,23 +94,25 @@ def text_agent(*texts: str, steps: int = 8) -> Agent:
 
 
 @contextmanager
-def in_this_process(db: Path, question: str, folder: Path) -> Iterator[Callable[..., Played]]:
+def in_this_process(
+    db: Path, question: str, folder: Path
+) -> Iterator[Callable[..., PlayedQuestion]]:
     """`ask` for one question on a server that is an object: call it with an agent."""
     made = host(examine(db), [question], folder)
     with in_process(create_app(Settings(data_dir=made.data_dir, sql_workers=1))).sync() as client:
-        yield lambda agent, *heard: ask(agent, client, made.question_ids[0], question, *heard)
+        yield lambda agent, *more: ask(agent, client, made.question_ids[0], question, *more)
 
 
 # -- through the command, with a server process
-# ----------------------------------------------------------------------
 
 
 def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> None:
     killed_writer(
         shop,
-        "c.execute('PRAGMA journal_mode = wal'); c.execute(\"INSERT INTO orders VALUES (9, 'Di', 1)\")",
+        "c.execute('PRAGMA journal_mode = wal');"
+        " c.execute(\"INSERT INTO orders VALUES (9, 'Di', 1)\")",
     )
-    before = still(shop.parent)
+    before = still(shop.parent)[0]
     texts = (
         "DESCRIBE: orders",
         "I will count them.\nQUERY: SELECT count(*)\nFROM orders",
@@ -123,27 +125,31 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
         )
     shown = result.output
     assert result.exit_code == 0
-    assert "write-ahead log" in shown
+    assert "includes shop.db-wal" in shown
     assert f"tester, served by {chat.url}" in shown
-    assert "greedy, 15 steps at most" in shown
+    assert "greedy, at most 15 steps" in shown
     assert "question  How many orders?" in shown
     assert "tables    orders" in shown
     assert re.search(
         r" 1 DESCRIBE orders   \(2 tokens, .* s\)\n   orders: 4 rows\n   order_id INTEGER primary",
         shown,
     )
-    assert "read out of: I will count them." in shown
+    assert "parsed from: I will count them." in shown
     assert re.search(r"\n   SELECT count\(\*\)\n   FROM orders\n   count\(\*\)\n   4\n", shown)
     assert re.search(
-        r'3 QUERY how about this .*\n   no action, so it .*\n   how about this\n   error: near "how"',
+        r"3 QUERY how about this .*\n   no action in the text, .*\n   how about this\n"
+        r'   error: near "how"',
         shown,
     )
     assert re.search(r"╭─ answer, unchecked ─+╮\n│ 4 +│", shown)
-    assert re.search(r"4 steps, 16 tokens, .* parse fall-backs: 1", shown)
+    assert re.search(r"4 steps, 16 tokens, .* parse fallbacks: 1", shown)
     assert [one["temperature"] for one in chat.requests] == [0.0] * 4
     assert "How many orders?" in chat.requests[0]["messages"][1]["content"]
     assert "reward" not in json.dumps(chat.requests)
-    assert still(shop.parent) == before
+    after = still(shop.parent)[0]
+    assert [after[name] for name in ("shop.db", "shop.db-wal")] == [
+        before[name] for name in ("shop.db", "shop.db-wal")
+    ]
 
 
 def test_the_shipped_model_answers_two_questions_as_json(
@@ -155,7 +161,7 @@ def test_the_shipped_model_answers_two_questions_as_json(
     result = play(
         "--db",
         shop,
-        "--json",
+        *("--json", "-"),
         "--model",
         OFFLINE_MODEL,
         *(word for one in questions for word in ("-q", one)),
@@ -164,7 +170,7 @@ def test_the_shipped_model_answers_two_questions_as_json(
     assert [line["question"] for line in lines] == list(questions)
     for line in lines:
         assert (line["database"], line["agent"], line["greedy"]) == (str(shop), OFFLINE_MODEL, True)
-        assert line["database_read"] == "read where it is"
+        assert line["database_read"] == "read in place"
         assert line["tables"] == ["orders"]
         assert line["outcome"] in ("answered", "budget")
         assert (line["answer"] is not None) == (line["outcome"] == "answered")
@@ -178,7 +184,7 @@ def test_the_shipped_model_answers_two_questions_as_json(
 
 
 def test_a_server_of_ones_own_hosts_what_keep_left(shop: Path, tmp_path: Path) -> None:
-    common = ("--db", shop, "--json", "--api-model", "fake")
+    common = ("--db", shop, "--json", "-", "--api-model", "fake")
     with ExitStack() as stack:
         chat = stack.enter_context(served(ChatServer(scripted("ANSWER: 3"))))
         asked = (*common, "--base-url", chat.url, "-q", "How many?")
@@ -198,7 +204,7 @@ def test_a_server_of_ones_own_hosts_what_keep_left(shop: Path, tmp_path: Path) -
         assert "does not host this question on this database" in one_line(other.output)
         taken = play(*asked, "--keep", tmp_path / "kept")
         assert taken.exit_code == 1
-        assert "name an empty place" in one_line(taken.output)
+        assert "name an empty folder" in one_line(taken.output)
 
 
 @pytest.mark.slow
@@ -257,7 +263,6 @@ def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
 
 
 # -- what is refused, each in one line
-# --------------------------------------------------------------------------------
 
 # nothing of these gets as far as to ask it
 NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--api-model", "fake")
@@ -267,10 +272,10 @@ NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--api-model", "fake")
     ("arguments", "said"),
     [
         (("--db", "gone.db", "-q", "How many?"), "no file at gone.db"),
-        (("--db", "README.md", "-q", "How many?"), "README.md is not a SQLite database"),
-        (("--db", "data", "-q", "How many?"), "data is a directory"),
+        (("--db", "README.md", "-q", "How many?"), "can't read README.md: file is not a database"),
+        (("--db", "data", "-q", "How many?"), "data is not a regular file"),
         (("--db", "{shop}", "-q", " "), "the question is empty"),
-        (("--db", "{shop}", "-q", "x" * 30_000), "the question is 30,000 characters long"),
+        (("--db", "{shop}", "-q", "x" * 30_000), "the question has 30,000 characters"),
         (
             ("--db", "{shop}", "-q", "How many?", "--model", "./gone"),
             "no model directory at ./gone",
@@ -304,10 +309,16 @@ def test_it_has_help() -> None:
     ("arguments", "said"),
     [
         ((), "Missing option '--db'"),
-        (("--db", "x"), "there is no terminal to ask on"),
-        (("--db", "x", "-q", "y", "--base-url", "http://127.0.0.1:9/v1"), "--api-model together"),
-        (("--db", "x", "-q", "y", *NO_SERVER, "--model", "z"), "--api-model one on a server"),
-        (("--db", "x", "-q", "y", "--greedy", "--temperature", "1"), "contradicts --greedy"),
+        (("--db", "x"), "there is no terminal to prompt on"),
+        (
+            ("--db", "x", "-q", "y", "--base-url", "http://127.0.0.1:9/v1"),
+            "--api-model go together",
+        ),
+        (("--db", "x", "-q", "y", *NO_SERVER, "--model", "z"), "is a local model"),
+        (
+            ("--db", "x", "-q", "y", "--greedy", "--temperature", "1"),
+            "can't be combined with --greedy",
+        ),
         (
             ("--db", "x", "-q", "y", "--temperature", "-1"),
             "--temperature': Input should be greater",
@@ -332,17 +343,18 @@ def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
 
 
 # -- in this process: what the server finds, and how episodes end
-# ------------------------------------------------------
 
 
 def test_damage_is_named_whenever_it_is_met(tmp_path: Path) -> None:
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
-    script = f"CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT); {numbers} INSERT INTO t SELECT i, hex(i) FROM n"
+    table = "CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT)"
+    script = f"{table}; {numbers} INSERT INTO t SELECT i, hex(i) FROM n"
     path = make(tmp_path / "worn.db", script)
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 8] = b"\xff" * (4096 * 5)
     path.write_bytes(content)
-    heard: list[int] = []
+    console = Console(file=StringIO(), width=80)
+    screen = Screen(console)
     with (
         in_this_process(path, "How many?", tmp_path / "data") as asked,
         pytest.raises(
@@ -350,12 +362,10 @@ def test_damage_is_named_whenever_it_is_met(tmp_path: Path) -> None:
             match=r"^the database can't be read: CorruptError.*integrity_check.*\.recover",
         ),
     ):
-        asked(
-            text_agent("QUERY: SELECT 1", "QUERY: SELECT sum(length(x)) FROM t"),
-            lambda _: None,
-            lambda step: heard.append(step.number),
-        )
-    assert heard == [1]
+        asked(text_agent("QUERY: SELECT 1", "QUERY: SELECT sum(length(x)) FROM t"), screen)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert " 1 QUERY SELECT 1" in shown
+    assert " 2 QUERY" not in shown
 
 
 @pytest.mark.parametrize(
@@ -391,11 +401,7 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     console = Console(file=StringIO(), width=80, force_terminal=True)
     screen = Screen(console)
     with in_this_process(path, "What [red]is[/red] there?", tmp_path / "data") as asked:
-        played = asked(
-            text_agent("SAMPLE: t", f"ANSWER: {nasty}"),
-            lambda first: screen.question("What [red]is[/red] there?", first),
-            screen.step,
-        )
+        played = asked(text_agent("SAMPLE: t", f"ANSWER: {nasty}"), screen)
     screen.end(played)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown.count("\\x1b[2J[bold]red[/bold]\\x07\\u202e") == 2
@@ -406,7 +412,6 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 
 
 # -- a local model
-# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -94,11 +94,12 @@ def play_in_process(bank: QuestionBank, scripts: list[Script], seconds: float) -
     return timing
 
 
+@dataclass
 class Connection:
     """A keep-alive connection with one request in flight."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def post(self, path: str, body: bytes) -> None:
         """Send a request and read its reply; `RuntimeError` if it is or contains an error."""
@@ -192,12 +193,9 @@ async def play_batches(connections: list[Connection], scripts: list[Script], nam
     await asyncio.gather(*(share(first) for first in range(len(connections))))
 
 
-async def measure_http(
-    server: ServerProcess, scripts: list[Script], seconds: float
-) -> list[Timing]:
+async def measure(server: ServerProcess, scripts: list[Script], seconds: float) -> list[Timing]:
     """Measure all ways over HTTP."""
-    connections = await connect(server.port, 64)
-    timings = []
+    connections, timings = await connect(server.port, 64), []
     for way, in_flight, played, play in (
         ("one per request, 1 in flight", 1, scripts, play_singles),
         ("one per request, 64 in flight", 64, scripts, play_singles),
@@ -206,8 +204,6 @@ async def measure_http(
     ):
         used = connections[:in_flight]
         timings.append(await play_over_http(way, server.cpu_s, used, played, seconds, play))
-    for connection in connections:
-        connection.writer.close()
     return timings
 
 
@@ -215,9 +211,7 @@ def main(
     data: Annotated[Path, typer.Option(help="Data directory.")] = ROOT / "data",
     seconds: Annotated[float, typer.Option(help="Seconds to measure each way.")] = 3.0,
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 1,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
-    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write JSON here.")] = None,
 ) -> None:
     """Measure steps per second over HTTP, alone and in batches, against steps in process."""
     bank = QuestionBank.load(data)
@@ -225,7 +219,7 @@ def main(
     bare = play_in_process(bank, scripts, seconds)
     options = ("--workers", str(workers), "--capacity", "100000")
     with running_server(data, *options, finished_capacity=1_000) as server:
-        timings = [bare, *asyncio.run(measure_http(server, scripts, seconds))]
+        timings = [bare, *asyncio.run(measure(server, scripts, seconds))]
     table = Table("way", "steps/s", "relative", "CPU us/step", "relative", title="Steps over HTTP")
     lines = []
     for timing in timings:

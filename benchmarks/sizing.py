@@ -36,6 +36,7 @@ from env_server.questions import QuestionBank
 from shared.server_process import ServerProcess, running_server, session_cpu_s, session_pids
 
 ROOT = Path(__file__).resolve().parents[1]
+LOADS = [64, 1024, 4096, 16384]
 BATCH = 250  # episodes played at a time while memory is measured
 STEPS_TAKEN = 4  # by an unfinished episode when its memory is measured
 
@@ -196,31 +197,20 @@ def show(inputs: Inputs, plans: list[Plan], console: Console) -> None:
 
 
 def main(
-    episodes: Annotated[
-        list[int] | None, typer.Option(help="Episodes in flight; repeatable.")
-    ] = None,
-    turn_s: Annotated[
-        float, typer.Option(min=0.001, help="Seconds in which all of them get their next action.")
-    ] = 2.0,
-    waiting: Annotated[
-        float, typer.Option(min=0.001, help="Share of a turn that may be spent waiting.")
-    ] = 0.1,
-    steps: Annotated[
-        int, typer.Option(help="Steps that an episode has taken when its server is lost.")
-    ] = 5,
+    episodes: Annotated[list[int], typer.Option(help="In flight; repeatable.")] = LOADS,
+    turn_s: Annotated[float, typer.Option(min=0.001, help="Seconds per turn.")] = 2.0,
+    waiting: Annotated[float, typer.Option(min=0.001, help="Share of a turn to wait.")] = 0.1,
+    steps: Annotated[int, typer.Option(help="Steps taken when a server is lost.")] = 5,
     finished_capacity: Annotated[int, typer.Option(help="SQLENV_FINISHED_CAPACITY.")] = 10_000,
     data: Annotated[Path, typer.Option(help="Data directory.")] = ROOT / "data",
     workers: Annotated[int, typer.Option(help="SQL worker processes of the server.")] = 2,
     seconds: Annotated[float, typer.Option(help="Seconds to measure each CPU time.")] = 4.0,
     held: Annotated[int, typer.Option(help="Episodes whose memory is measured.")] = 5_000,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
-    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write JSON here.")] = None,
 ) -> None:
     """Measure what a server costs here, and compute how many of them a load needs."""
     inputs = measure(data, workers, seconds, held)
-    loads = episodes or [64, 1024, 4096, 16384]
-    plans = [plan(inputs, load, turn_s, waiting, steps, finished_capacity) for load in loads]
+    plans = [plan(inputs, load, turn_s, waiting, steps, finished_capacity) for load in episodes]
     show(inputs, plans, Console())
     if json_path is not None:
         report = {

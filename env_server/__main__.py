@@ -153,9 +153,8 @@ def settings_error(error: ValidationError) -> str:
 def option(name: str, *flags: str) -> Any:
     """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
-    return typer.Option(
-        *flags, help=f"{field.description} [{ENV_PREFIX}{name.upper()}, default {field.default}]"
-    )
+    source = f"[{ENV_PREFIX}{name.upper()}, default {field.default}]"
+    return typer.Option(*flags, help=f"{field.description} {source}")
 
 
 def show_settings(wanted: bool) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from env_server.drive import Jobs, drive
-from env_server.questions import QuestionBank
+from env_server.questions import AnyQuestion, QuestionBank
 from env_server.render import render_columns, render_rows, render_schema, render_table
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
@@ -79,7 +79,7 @@ class EpisodeState:
     """The state of one episode between two steps."""
 
     episode_id: str
-    question: Question | OpenQuestion
+    question: AnyQuestion
     db_path: str
     gold: Gold | None  # None of an open question
     gold_rows: list[Row]
@@ -148,9 +148,7 @@ class SQLEnvironment:
 
     def _drive(self, jobs: Jobs[T]) -> T:
         if self.executor is None:
-            raise RuntimeError(
-                "this SQLEnvironment has no executor: pass one, or drive reset_jobs and step_jobs"
-            )
+            raise RuntimeError("no executor: pass one, or drive reset_jobs and step_jobs")
         return drive(jobs, self.executor.run)
 
     # -- without input or output
@@ -172,9 +170,7 @@ class SQLEnvironment:
         question = self.bank.question_for(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         if isinstance(question, OpenQuestion) and request.answer_form != "text":
-            raise InvalidRequest(
-                f"answer_form: question {question.question_id!r} is open, so it takes a text answer"
-            )
+            raise InvalidRequest(f"answer_form: {question.question_id!r} is open and takes text")
         db_path = self.bank.database(question.database_name)
         tables = yield from self.bank.trusted_jobs(question, SqlJob(JobKind.TABLES, db_path))
         gold, rows = None, list[Row]()
@@ -354,7 +350,7 @@ class Progress(Protocol):
     outcome: Outcome | None
 
 
-def wire_state(question: Question | OpenQuestion, episode: Progress) -> SQLState:
+def wire_state(question: AnyQuestion, episode: Progress) -> SQLState:
     """Return what `GET /state` shows of an episode."""
     return SQLState(
         episode_id=episode.episode_id,

@@ -61,13 +61,10 @@ class AnswerCounts:
 
     def totals(self) -> VerdictTotals:
         """Return the counts by form and by the standards that call answers right."""
-        forms = {
-            form: FormTotals(
-                answered=self.answered[form],
-                right={name: self.right[form, name] for name in STANDARDS},
-            )
-            for form in get_args(AnswerForm)
-        }
+        forms = {}
+        for form in get_args(AnswerForm):
+            right = {name: self.right[form, name] for name in STANDARDS}
+            forms[form] = FormTotals(answered=self.answered[form], right=right)
         return VerdictTotals(training_standard=TRAINING_STANDARD, forms=forms)
 
 

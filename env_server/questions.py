@@ -27,6 +27,8 @@ from shared.models import Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
+AnyQuestion = Question | OpenQuestion
+Splits = dict[str, list[Question]]
 Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id
 
 
@@ -41,7 +43,7 @@ class QuestionBank:
     def __init__(
         self,
         data_dir: Path,
-        splits: dict[str, list[Question]],
+        splits: Splits,
         limits: SqlLimits | None = None,
         open_questions: Sequence[OpenQuestion] = (),
     ) -> None:
@@ -52,16 +54,14 @@ class QuestionBank:
         self.limits = limits or SqlLimits()
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
-        self._by_id: dict[str, Question | OpenQuestion] = {}
+        self._by_id: dict[str, AnyQuestion] = {}
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._trusted: dict[SqlJob, SqlResult] = {}
         self._matches: dict[Filters, list[Question]] = {}
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
-                raise QuestionLoadError(
-                    f"two questions of {data_dir} have the id {question.question_id!r}"
-                )
+                raise QuestionLoadError(f"{data_dir} has two questions {question.question_id!r}")
 
     @classmethod
     def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
@@ -102,7 +102,7 @@ class QuestionBank:
 
     # -- questions
 
-    def get(self, question_id: str) -> Question | OpenQuestion:
+    def get(self, question_id: str) -> AnyQuestion:
         """Return the question with an id, or raise `UnknownQuestion`."""
         question = self._by_id.get(question_id)
         if question is None:
@@ -140,7 +140,7 @@ class QuestionBank:
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return matches[int.from_bytes(drawn[:8], "big") % len(matches)]
 
-    def question_for(self, request: ResetRequest, episode_id: str) -> Question | OpenQuestion:
+    def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
         """Return the question that a reset asks for.
 
         Without a seed the episode's id is the seed, so that a repeated reset draws the same.
@@ -177,17 +177,11 @@ class QuestionBank:
         """
         gold = self._golds.get(question.question_id)
         if gold is None:
+            answer, kind, asked = question.gold_answer, question.answer_type, question.question_id
             try:
-                gold = Gold.of(
-                    question.gold_answer,
-                    question.answer_type,
-                    question.gold_sql,
-                    question.question_text,
-                )
+                gold = Gold.of(answer, kind, question.gold_sql, question.question_text)
             except (ValueError, TypeError) as error:
-                raise QuestionLoadError(
-                    f"the gold answer of question {question.question_id!r} is {error}"
-                ) from error
+                raise QuestionLoadError(f"the gold answer of {asked!r} is {error}") from error
             self._golds[question.question_id] = gold
         return gold
 
@@ -205,7 +199,7 @@ class QuestionBank:
             gold = self._golds[question.question_id] = gold.with_ties(result.rows)
         return gold, rows
 
-    def trusted_jobs(self, question: Question | OpenQuestion, job: SqlJob) -> Jobs[SqlResult]:
+    def trusted_jobs(self, question: AnyQuestion, job: SqlJob) -> Jobs[SqlResult]:
         """Return the result of a job that no agent wrote, run once for all episodes.
 
         Raises `DatabaseLoadError` if the data is broken. A table beyond the SQL limits can't be
@@ -221,7 +215,7 @@ class QuestionBank:
                 self._trusted[job] = result
         return result
 
-    def unreadable(self, question: Question | OpenQuestion, result: SqlResult) -> DatabaseLoadError:
+    def unreadable(self, question: AnyQuestion, result: SqlResult) -> DatabaseLoadError:
         """Log the path of a database that fails, and return the error for the wire, without it."""
         name, asked = question.database_name, question.question_id
         log.error("database %s, question %s: %s", self.database(name), asked, result.error)
@@ -231,9 +225,7 @@ class QuestionBank:
         )
 
 
-def _every(
-    splits: dict[str, list[Question]], open_questions: Sequence[OpenQuestion]
-) -> list[Question | OpenQuestion]:
+def _every(splits: Splits, open_questions: Sequence[OpenQuestion]) -> list[AnyQuestion]:
     return [*(question for split in splits.values() for question in split), *open_questions]
 
 

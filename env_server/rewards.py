@@ -159,12 +159,8 @@ def _range(rows: Sequence[Row], gold: Sequence[Row]) -> float | None:
 
 
 def _numbers(rows: Sequence[Row]) -> list[float]:
-    return [
-        float(cell)
-        for row in rows
-        for cell in row
-        if isinstance(cell, int | float) and math.isfinite(cell)
-    ]
+    cells = (cell for row in rows for cell in row)
+    return [float(cell) for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
 
 
 def _nearness(value: float, gold: float) -> float:

@@ -79,10 +79,7 @@ class Settings(BaseSettings):
         for name in ("api_key", "operator_key"):
             key: SecretStr | None = getattr(self, name)
             if key is not None and not all("!" <= char <= "~" for char in key.get_secret_value()):
-                raise ValueError(
-                    f"{name} holds a character that HTTP headers can't carry; use visible ASCII "
-                    "without spaces"
-                )
+                raise ValueError(f"{name} may hold only visible ASCII, without spaces")
         return self
 
 

@@ -56,9 +56,7 @@ class KeyRing:
         if scheme.lower() != b"bearer" or not any(matches):
             needed = f"{ENV_PREFIX}OPERATOR_KEY" if operators else f"{ENV_PREFIX}API_KEY"
             problem = "wrong key" if given else "a key is needed"
-            raise Unauthorized(
-                f"{path}: {problem}; send 'Authorization: Bearer KEY' with the server's {needed}"
-            )
+            raise Unauthorized(f"{path}: {problem}; send 'Authorization: Bearer <{needed}>'")
 
 
 class Keys:

@@ -1,7 +1,7 @@
 """Play recorded actions again as the server did: same state machine, same SQL workers, no HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,7 @@ from shared.run_files import EpisodeLine, LineError, check_seal, numbered_lines,
 
 IN_FLIGHT = 128  # episodes played concurrently
 
+Progress = Callable[[int, int], None]  # (episodes done, in all)
 NumberedLine = tuple[int, EpisodeLine]  # lines count from 1
 
 

@@ -4,12 +4,12 @@ The actions are replayed, so each step's facts are the environment's own; only r
 change. What a policy would have done under other rewards cannot be inferred from its episodes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from env_server.audit.replay import NumberedLine, read_lines, replay
+from env_server.audit.replay import NumberedLine, Progress, read_lines, replay
 from env_server.audit.run_folder import RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import (
@@ -145,7 +145,7 @@ async def rescore(
     rewards: str = REWARD_VERSION,
     standard: str = TRAINING_STANDARD,
     workers: int = 2,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Rescored:
     """Score all episodes of a file by one of `VERSIONS` and one of `STANDARDS`."""
     rules = _named(VERSIONS, rewards, "reward version")

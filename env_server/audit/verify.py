@@ -9,14 +9,14 @@ how an invalid text became an action (only that this action was sent to the envi
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import NumberedLine, Sql, read_lines, replay
+from env_server.audit.replay import NumberedLine, Progress, Sql, read_lines, replay
 from env_server.audit.run_folder import RunFolder, read_metrics, read_summary
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
@@ -33,8 +33,6 @@ from shared.run_files import (
     observation_digest,
     read_checksums,
 )
-
-Progress = Callable[[int, int], None]  # (episodes done, in all)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A check: a named coroutine over a `Wire` that raises `Failed` or `Skipped`."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +12,7 @@ from shared.errors import ServerUnreachable
 
 Status = Literal["ok", "FAIL", "skip"]
 Body = Callable[[Wire], Awaitable[str | None]]
+Progress = Callable[[int, int], None]  # (done, total)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Registry:
 
 
 async def run(
-    wire: Wire, checks: Iterable[Check], on_result: Callable[[CheckResult], None] = lambda _: None
+    wire: Wire, checks: Sequence[Check], progress: Progress = lambda done, total: None
 ) -> list[CheckResult]:
     """Run the checks in order. A server that stops answering fails one check and skips the rest."""
     results: list[CheckResult] = []
@@ -76,9 +77,9 @@ async def run(
             detail = f"invalid field {field} of a {error.title}: {first['msg']}, got {value}"
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             status, detail = "FAIL", f"malformed reply: {type(error).__name__} {error}"
-        result = CheckResult(check.group, check.name, status, detail, time.monotonic() - start)
-        results.append(result)
-        on_result(result)
+        seconds = time.monotonic() - start
+        results.append(CheckResult(check.group, check.name, status, detail, seconds))
+        progress(len(results), len(checks))
     return results
 
 

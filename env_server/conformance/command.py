@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from env_server.conformance import corpus
-from env_server.conformance.check import Check, CheckResult, run
+from env_server.conformance.check import Check, CheckResult, Progress, run
 from env_server.conformance.determinism import determinism
 from env_server.conformance.episodes import plays, replays, steps
 from env_server.conformance.errors import errors
@@ -85,7 +85,8 @@ def conformance(
     except httpx.InvalidURL as error:
         example = "expected one like http://127.0.0.1:8000"
         raise failure(f"{url!r} is no URL ({error}); {example}") from None
-    ok = passed(results)
+    statuses = {result.status for result in results}
+    ok = "ok" in statuses and "FAIL" not in statuses
     _print_results(results, ok)
     rows = [asdict(result) for result in results]
     write_json(report, {"url": url, "ok": ok, "findings": rows})
@@ -94,11 +95,7 @@ def conformance(
 
 
 async def _run(
-    url: str,
-    checks: Sequence[Check],
-    timeout_s: float,
-    headers: dict[str, str],
-    progress: Callable[[int, int], None],
+    url: str, checks: Sequence[Check], timeout_s: float, headers: dict[str, str], progress: Progress
 ) -> list[CheckResult]:
     async with httpx.AsyncClient(
         base_url=url.rstrip("/"), timeout=timeout_s, headers=headers
@@ -112,20 +109,7 @@ async def _run(
             )
         if metadata.status == Unauthorized.status:
             raise from_wire(metadata.body, metadata.status, url)
-        done = 0
-
-        def count(_: CheckResult) -> None:
-            nonlocal done
-            done += 1
-            progress(done, len(checks))
-
-        return await run(wire, checks, count)
-
-
-def passed(results: Sequence[CheckResult]) -> bool:
-    """Return whether something was checked and nothing failed."""
-    statuses = {result.status for result in results}
-    return "ok" in statuses and "FAIL" not in statuses
+        return await run(wire, checks, progress)
 
 
 def _print_results(results: Sequence[CheckResult], ok: bool) -> None:

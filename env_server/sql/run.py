@@ -29,9 +29,8 @@ _DATA_ERRORS = (
     apsw.PermissionsError,
 )
 _ALL_ROWS = 10_000  # more than a table can have columns
-_COLUMNS = (  # hidden 1: of a virtual table
-    "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
-)
+# hidden 1: of a virtual table
+_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
 # A foreign key that names no column refers to the other table's primary key.
 _REFERENCES = """
     SELECT k."from", k."table", coalesce(k."to", (
@@ -219,9 +218,8 @@ def _take_broken_text(
     connection.sql = (
         f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
     )
-    rows, truncated = _take(
-        cursor.execute(connection.sql), max_rows, connection.limits.max_result_bytes
-    )
+    max_bytes = connection.limits.max_result_bytes
+    rows, truncated = _take(cursor.execute(connection.sql), max_rows, max_bytes)
     connection.columns = columns
     return [tuple(_untag_bytes(cell) for cell in row) for row in rows], truncated
 

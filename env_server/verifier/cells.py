@@ -64,9 +64,7 @@ _ISO = re.compile(
 )
 
 
-def same_row(
-    row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str] = frozenset()
-) -> bool:
+def same_row(row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str]) -> bool:
     """Return `same_cell` of all cells by position, as many as the shorter row has."""
     return all(same_cell(text, value, words) for text, value in zip(row, gold, strict=False))
 

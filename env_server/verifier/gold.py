@@ -22,6 +22,8 @@ from env_server.verifier.cells import Scalar, unit_words
 from shared.models import AnswerType
 from shared.order_by import Row, TieQuery, Unresolved, parse_query, tie_query
 
+Rows = tuple[tuple[Scalar, ...], ...]
+
 _ORDER = re.compile(r"\border\b", re.IGNORECASE)
 _ORDER_BY = re.compile(r"\border(?:\s|/\*.*?\*/|--[^\n]*\n)+by\b", re.IGNORECASE | re.DOTALL)
 _ORDER_OR_LIMIT = re.compile(r"\border\b|\blimit\b", re.IGNORECASE)
@@ -46,7 +48,7 @@ class Gold:
     """
 
     answer_type: AnswerType
-    rows: tuple[tuple[Scalar, ...], ...]
+    rows: Rows
     blocks: tuple[Block, ...]
     ties: TieQuery | None = None
     sql: str = ""
@@ -100,12 +102,7 @@ class Gold:
 
     @classmethod
     def _with_order(
-        cls,
-        answer_type: AnswerType,
-        rows: tuple[tuple[Scalar, ...], ...],
-        sql: str,
-        words: frozenset[str],
-        with_ties: bool = True,
+        cls, kind: AnswerType, rows: Rows, sql: str, words: frozenset[str], with_ties: bool = True
     ) -> "Gold":
         ties = find_ties(sql) if rows and with_ties else None
         if ties is not None and len(rows) == 1 and ties.is_original:
@@ -114,7 +111,7 @@ class Gold:
             blocks = tuple(Block(1, (row,)) for row in rows)
         else:
             blocks = (Block(len(rows), rows),)
-        gold = cls(answer_type, rows, blocks, ties, sql, words)
+        gold = cls(kind, rows, blocks, ties, sql, words)
         return gold.with_ties(rows) if ties is not None and ties.is_original else gold
 
 

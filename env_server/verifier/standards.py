@@ -40,6 +40,7 @@ from env_server.verifier.reading import readings
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
 Typed = tuple[Scalar, ...]
+RowKey = Callable[[Any], Hashable]
 
 TRAINING_STANDARD = "strict"
 RESULT_TOLERANCE = 1e-6  # relative: between numbers that two queries compute
@@ -101,11 +102,7 @@ def _strict_result(rows: Rows, gold: Gold) -> bool:
 
 
 def _same_blocks(
-    rows: Rows,
-    gold: Gold,
-    same: Callable[[Any, Any], bool],
-    key: Callable[[Any], Hashable],
-    gold_key: Callable[[Any], Hashable],
+    rows: Rows, gold: Gold, same: Callable[[Any, Any], bool], key: RowKey, gold_key: RowKey
 ) -> bool:
     if len(rows) != len(gold.rows) or any(
         len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)

@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 30.0  # between the signal and SIGKILL
 POLL_S = 0.05
 LOG_TAIL_LINES = 15
 ENV_PREFIX = "SQLENV_"
-_PACKAGES = str(Path(__file__).resolve().parents[1])  # the folder that holds env_server
+_ROOT = Path(__file__).resolve().parents[1]  # the folder that holds env_server
 _ANNOUNCEMENT = re.compile(r"SQLEnv serves (http://[^\s\"]+)")
 
 
@@ -59,8 +59,9 @@ class ServerProcess:
             self._environment = {
                 name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)
             } | {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in settings.items()}
-        path = os.environ.get("PYTHONPATH")
-        self._environment["PYTHONPATH"] = f"{_PACKAGES}{os.pathsep}{path}" if path else _PACKAGES
+        if not _ROOT.name.endswith("-packages"):  # a source tree, which may not be installed
+            path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            self._environment["PYTHONPATH"] = os.pathsep.join(path)
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0  # bytes of the log that earlier starts wrote
 
@@ -96,7 +97,9 @@ class ServerProcess:
             while time.monotonic() < deadline:
                 if died := self.died():
                     raise ServerStartError(died)
-                written = self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
+                with self.log_path.open("rb") as log:
+                    log.seek(self._log_start)
+                    written = log.read().decode(errors="replace")
                 if match := _ANNOUNCEMENT.search(written):
                     self.url, self.port = match[1], int(match[1].rpartition(":")[2])
                     with contextlib.suppress(httpx.HTTPError):

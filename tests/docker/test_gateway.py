@@ -161,8 +161,8 @@ def test_the_affinity_header_takes_precedence(http: httpx.Client) -> None:
         ]
     }
     assert len(where) == 1
-    lanes = {asked(http, "GET", "/metadata", affinity=f"lane {n}")["server"] for n in range(32)}
-    assert len(lanes) == SERVERS
+    servers = {asked(http, "GET", "/metadata", affinity=f"shard {n}")["server"] for n in range(32)}
+    assert len(servers) == SERVERS
 
 
 def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
 from shared.run_stats import MODES, RateSummary
-from trainer.report.tables import POLICIES
+from trainer.report.tables import POLICIES, change
 
 LABELS = {**POLICIES, "grpo": f"**{POLICIES['after']}**"}
 BEHAVIOUR = {  # key -> (heading, scale, format)
@@ -67,20 +67,11 @@ def table(lines: Sequence[Line]) -> str:
     return markdown_table(["policy", *successes, *behaviours, "seconds"], rows)
 
 
-def compared(one: RateSummary | None, other: RateSummary | None) -> str:
-    """Return the difference, as "+12.3 points, intervals apart"; empty if a rate is missing."""
-    if not one or not other or one["rate"] is None or other["rate"] is None:
-        return ""
-    points = 100 * (one["rate"] - other["rate"])
-    apart = one["ci95"][0] > other["ci95"][1] or one["ci95"][1] < other["ci95"][0]
-    return f"{points:+.1f} points, intervals {'apart' if apart else 'overlapping'}"
-
-
 def against(controls: Controls, key: str, other: str, part: str = "unseen") -> str:
     """Compare two policies in each mode that both have."""
     one, two = controls.modes(key), controls.modes(other)
     texts = {
-        mode: compared(one.get(mode, {}).get(part), two.get(mode, {}).get(part)) for mode in MODES
+        mode: change(two.get(mode, {}).get(part), one.get(mode, {}).get(part)) for mode in MODES
     }
     return "; ".join(f"{mode} {text}" for mode, text in texts.items() if text)
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from benchmarks.learning.bench import Finished
-from benchmarks.learning.report import NO_NUMBER, compared, markdown_table, percent, wrapped
+from benchmarks.learning.report import NO_NUMBER, markdown_table, percent, wrapped
 from shared.run_files import Cost
 from shared.run_stats import MODES, RateSummary
 from trainer.errors import RunError
+from trainer.report.tables import change
 from trainer.run.console import number
 
 COLUMNS = [(part, mode) for part in ("unseen", "seen") for mode in MODES]
@@ -72,7 +73,7 @@ def success_table(lines: Sequence[SeedLine]) -> str:
         for part, mode in COLUMNS:
             before, after = (line["success"][part][mode][phase] for phase in ("before", "after"))
             n = str(after["n"]) if after else NO_NUMBER
-            gain = compared(after, before) or NO_NUMBER
+            gain = change(before, after) or NO_NUMBER
             rows.append([str(line["seed"]), part, mode, n, percent(before), percent(after), gain])
     return markdown_table(["seed", "databases", "mode", "n", "before", "after", "gain"], rows)
 

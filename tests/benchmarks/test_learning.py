@@ -25,7 +25,7 @@ from benchmarks.learning.bench import (
 )
 from benchmarks.learning.controls import CONTROLS, Controls, Line, run_controls, same_questions
 from benchmarks.learning.figures import bars, mean_curve, seed_curves
-from benchmarks.learning.report import as_json, compared, page, reading
+from benchmarks.learning.report import as_json, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_gain, seed_line
 from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
@@ -38,6 +38,7 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import Row
+from trainer.report.tables import change
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.charts import Point
 from trainer.run.folder import Run, append_lines, write_json
@@ -325,18 +326,18 @@ def test_the_sentences_match_the_numbers() -> None:
         "GRPO against its start: greedy +59.0 points, intervals apart; "
         "sampled +59.0 points, intervals apart." in text
     )
-    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlapping", text)
+    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlap", text)
     assert "gold SQL" in text
     few = Controls(finished(), [Line("before", both(52)), Line("grpo", both(170))], {})
     assert len(reading(few)) == 2
 
 
-def test_compared_reports_disjoint_intervals_both_ways() -> None:
+def test_change_reports_disjoint_intervals_both_ways() -> None:
     low, high = Rate(20, 200).as_dict(), Rate(150, 200).as_dict()
-    assert compared(high, low) == "+65.0 points, intervals apart"
-    assert compared(low, high) == "-65.0 points, intervals apart"
-    assert compared(low, Rate(22, 200).as_dict()) == "-1.0 points, intervals overlapping"
-    assert compared(low, None) == ""
+    assert change(low, high) == "+65.0 points, intervals apart"
+    assert change(high, low) == "−65.0 points, intervals apart"
+    assert change(Rate(22, 200).as_dict(), low) == "−1.0 points, intervals overlap"
+    assert change(None, low) == ""
 
 
 def test_figures_are_drawn_without_some_measurements() -> None:

@@ -17,11 +17,12 @@ from trainer.evaluation.evaluate import choose, evaluate
 from trainer.evaluation.measure import batch_of, model_play
 from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.resume import drop_after
 from trainer.grpo.train import build_trainer, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
 from trainer.run.console import bar, number
-from trainer.run.folder import Run, append_lines, checkpoint_step, keep_lines
+from trainer.run.folder import Run, append_lines, checkpoint_step
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.ranks import Ranks
 
@@ -70,9 +71,7 @@ def control(bench: Bench, folder: Run) -> Result:
     client, inputs = bench.connection.client, bench.inputs
     model, tokenizer = load_model_and_tokenizer(config)
     checkpoint = folder.last_checkpoint()
-    done = checkpoint_step(checkpoint) if checkpoint else 0
-    keep_lines(folder.metrics, lambda row: _known(row, done))
-    keep_lines(folder.episodes, lambda line: int(line["step"]) <= done)
+    drop_after(folder, checkpoint_step(checkpoint) if checkpoint else 0)
     prompts = choose(inputs.evaluation, bench.finished.options.eval_points)
     stats = RolloutStats()
 
@@ -113,9 +112,3 @@ def control(bench: Bench, folder: Run) -> Result:
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}
     return Result({"shuffled": modes}, training_seconds(folder), notes)
-
-
-def _known(row: Mapping[str, Any], done: int) -> bool:
-    """Return whether a checkpoint after `done` steps has seen a row; the others are repeated."""
-    step = int(row["step"])
-    return step < done if "eval_n" in row else step <= done and "train_runtime" not in row

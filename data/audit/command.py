@@ -8,6 +8,7 @@ import typer
 
 from data.audit.report import audit
 from data.cli import fail, output, reporting_errors, say
+from shared.dataset import data_directory
 
 MIN_WIDTH = 120  # columns; a narrower table breaks its cells
 
@@ -25,7 +26,7 @@ def audit_command(
     everything: Annotated[bool, typer.Option("--all", help="Show every finding.")] = False,
 ) -> None:
     """Execute every gold and flag questions that cannot be trusted; exit with 1 on errors."""
-    data_dir = Path(__file__).parents[1] if directory is None else directory
+    data_dir = Path(__file__).parents[1] if directory is None else data_directory(directory)
     if not (data_dir / "questions").is_dir():
         if (data_dir / "dev.json").is_file():
             fail(f"{data_dir} has Spider's own layout: run 'python -m data import spider' first")

@@ -207,10 +207,8 @@ class WorkerProcess(asyncio.Protocol):
             )
         self._heard = time.monotonic()
         ours.setblocking(False)
-        transport, _ = await asyncio.get_running_loop().create_unix_connection(
-            lambda: self, sock=ours
-        )
-        self._transport = transport
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_unix_connection(lambda: self, sock=ours)
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -65,9 +65,8 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
                 try:
                     result = runner.run(job)
                 except Exception as error:  # a fault of this package, not of the agent
-                    result = SqlResult(
-                        error=f"{type(error).__name__}: {error}", error_code="internal"
-                    )
+                    message = f"{type(error).__name__}: {error}"
+                    result = SqlResult(error=message, error_code="internal")
                 results.append((number, result))
             MARKER.pack_into(marker, 0, 0, 0.0, 0.0)
             channel.sendall(encode_results(results))

@@ -230,10 +230,8 @@ class AnswerReader:
             truth = BOOLEANS.get(unquoted.casefold())
             return MISSING if truth is None or truth not in self._numbers else truth
         at = bisect_left(self._numbers, given)
-        near = sorted(
-            self._numbers[max(at - 1, 0) : at + 1],
-            key=lambda number: abs(float(number) - float(given)),
-        )
+        near = self._numbers[max(at - 1, 0) : at + 1]
+        near.sort(key=lambda number: abs(float(number) - float(given)))
         return next((number for number in near if is_value(given, number)), MISSING)
 
     def _text(self, text: str, unquoted: str) -> Scalar | _Missing:

@@ -16,6 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shared.actions import ActionType, render_action
+from shared.console import print_line
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
@@ -165,7 +166,7 @@ class JsonLines:
         self._file.flush()
 
     def note(self, text: str) -> None:
-        self._errors.print(f"note: {printable(text)}", markup=False, soft_wrap=True)
+        print_line(self._errors, f"note: {printable(text)}")
 
 
 def no_answer(played: PlayedQuestion) -> str:

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from shared.client import SQLEnvClient
+from shared.console import failure, print_line
 from shared.dataset import data_digest
 from shared.errors import DatabaseLoadError, DigestMismatch, SQLEnvError
 from trainer.play.agent import Agent
@@ -91,7 +92,7 @@ def play_questions(
 def ask_interactively(path: Path, agent: Agent, display: Display, errors: Console) -> None:
     """Prompt for questions until the user leaves. An error ends only its own question; each
     question is played on the current state of the file."""
-    errors.print("One question per line; Ctrl-D or 'exit' to leave.", style="dim", highlight=False)
+    print_line(errors, "One question per line; Ctrl-D or 'exit' to leave.", "dim")
     while True:
         try:
             text = errors.input("question> ").strip()
@@ -103,4 +104,4 @@ def ask_interactively(path: Path, agent: Agent, display: Display, errors: Consol
         try:
             play_questions(examine(path), [check_question(text)], agent, display)
         except SQLEnvError as error:
-            errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            failure(error)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from shared.console import print_line
 from trainer.cli import console, guarded
 
 
@@ -36,8 +37,8 @@ def report(
         page = render(loaded)
         write_text(path, page)
         for gap in loaded.gaps:
-            console.print(f"missing: {gap.what}", style="yellow", markup=False, soft_wrap=True)
+            print_line(console, f"missing: {gap.what}", "yellow")
         size = len(page.encode()) / 1e6
-        console.print(f"{path}  {size:.1f} MB", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"{path}  {size:.1f} MB")
 
     guarded(job)

@@ -40,7 +40,7 @@ GROUP_KINDS: tuple[tuple[str, str, Condition], ...] = (
 def curves(run: LoadedRun) -> list[Chart]:
     """Return the run's charts in the page's order; one without values is empty, and says why."""
     charts = [
-        success_chart(run.metrics, run.summaries, run.last_step, run.curve_rates),
+        success_chart(run.metrics, run.summaries, run.last_step),
         reward_chart(run.metrics, run.summaries),
         reward_layers(run),
         _logged(run, "loss", "Policy loss", "loss", "policy gradient loss"),

@@ -9,12 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from shared.dataset import Question, data_digest, load_questions
 from shared.errors import SQLEnvError
 from shared.models import Outcome
-from shared.run_stats import MODES, PHASES, Rate
+from shared.run_files import RunSummary
+from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.console import counted
@@ -66,18 +67,16 @@ class LoadedRun:
     """The contents of one run's folder. `summary` is empty until the run ends.
 
     `evaluations` and `summaries` map phase -> mode -> a measurement on the whole eval set, with and
-    without its episodes. `curve_rates` maps (step, mode) to the success on the questions of the
-    eval curve, `steps` each training step to its episodes, `counts` phase -> name -> number,
-    `questions` id -> question, as far as they are available.
+    without its episodes; `steps` each training step to its episodes; `counts` phase -> name ->
+    number; `questions` id -> question, as far as they are available.
     """
 
     folder: Run
     settings: Mapping[str, Any]
-    summary: Mapping[str, Any]
+    summary: RunSummary
     metrics: Sequence[Row]
     evaluations: Mapping[str, Mapping[str, EvalResult]]
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    curve_rates: Mapping[tuple[int, str], Rate]
     steps: Mapping[int, GenerationStep]
     counts: Mapping[str, Mapping[str, int]]
     controls: Mapping[str, Mapping[str, Any]]
@@ -88,10 +87,6 @@ class LoadedRun:
     def config(self) -> Mapping[str, Any]:
         """The run's `GRPOConfig`, by field name."""
         return self.settings["config"]  # type: ignore[no-any-return]
-
-    @property
-    def reward_version(self) -> str:
-        return str(self.settings.get("reward_version", ""))
 
     @property
     def finished(self) -> bool:
@@ -124,7 +119,7 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
     reader = _Reader()
-    summary = reader.attempt(folder.summary, _read_object) or {}
+    summary = cast(RunSummary, reader.attempt(folder.summary, _read_object) or {})
     evaluations = _evaluations(folder, reader)
     summaries = {
         phase: dict(modes)
@@ -134,7 +129,7 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
     for phase, results in evaluations.items():
         for mode, result in results.items():
             summaries.setdefault(phase, {}).setdefault(mode, result.summary())
-    curve_rates, steps, counts = _episodes(folder, reader)
+    steps, counts = _episodes(folder, reader)
     run = LoadedRun(
         folder=folder,
         settings=settings,
@@ -142,7 +137,6 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         metrics=list(reader.lines(folder.metrics)),
         evaluations=evaluations,
         summaries=summaries,
-        curve_rates=curve_rates,
         steps=steps,
         counts=counts,
         controls=_controls(folder, summary, reader),
@@ -218,27 +212,20 @@ def _evaluations(folder: Run, reader: _Reader) -> dict[str, dict[str, EvalResult
 
 def _episodes(
     folder: Run, reader: _Reader
-) -> tuple[dict[tuple[int, str], Rate], dict[int, GenerationStep], dict[str, dict[str, int]]]:
-    """Read episodes.jsonl into the eval curve's rates, the training steps, and counts by phase."""
-    correct: Counter[tuple[int, str]] = Counter()
-    played: Counter[tuple[int, str]] = Counter()
+) -> tuple[dict[int, GenerationStep], dict[str, Counter[str]]]:
+    """Read episodes.jsonl into the training steps and counts by phase."""
     steps: dict[int, GenerationStep] = defaultdict(GenerationStep)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in reader.lines(folder.episodes):
-        phase, outcome = str(row.get("phase")), row.get("outcome")
+        phase = str(row.get("phase"))
         counts[phase]["episodes"] += 1
-        counts[phase]["episodes_lost"] += outcome == Outcome.INFRA_FAILED
+        counts[phase]["episodes_lost"] += row.get("outcome") == Outcome.INFRA_FAILED
         for name, value in row.items():
             if isinstance(value, int) and name not in MEASURES:
                 counts[phase][COUNT_NAMES.get(name, name)] += value
         if phase == "train":
             steps[int(row["step"])].add(row)
-        elif phase == "eval" and outcome != Outcome.INFRA_FAILED:
-            point = (int(row["step"]), str(row.get("mode")))
-            played[point] += 1
-            correct[point] += outcome == Outcome.CORRECT
-    rates = {point: Rate(correct[point], n) for point, n in played.items()}
-    return rates, dict(steps), {phase: dict(counter) for phase, counter in counts.items()}
+    return dict(steps), dict(counts)
 
 
 def _controls(folder: Run, summary: Mapping[str, Any], reader: _Reader) -> dict[str, Row]:

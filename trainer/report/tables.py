@@ -186,10 +186,11 @@ def counts(run: LoadedRun) -> dict[str, Any]:
     phases = [phase for phase in dict.fromkeys(order) if phase in run.counts]
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
     totals = {name: sum(phase.get(name, 0) for phase in run.counts.values()) for name in names}
+    recorded = dict(run.summary)
     differ = {
-        name: (run.summary[name], total)
+        name: (recorded[name], total)
         for name, total in totals.items()
-        if name in run.summary and run.summary[name] != total
+        if recorded.get(name, total) != total
     }
     return {"names": names, "rows": rows, "total": list(totals.values()), "differ": differ}
 

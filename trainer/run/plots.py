@@ -60,21 +60,15 @@ def logged_and_mean(
     return [logged, Series(label, smoothed(values), colour)]
 
 
-def success_chart(
-    rows: Sequence[Row],
-    summaries: Summaries,
-    last_step: int,
-    curve_rates: Mapping[tuple[int, str], Rate] | None = None,
-) -> Chart:
+def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> Chart:
     """Success on training episodes, the eval curve's questions and, as diamonds, the eval set.
 
-    `curve_rates` are the rates of the eval curve by step and mode, as far as known; the logged ones
-    are used for the others. `after` is drawn at `last_step`.
+    `after` is drawn at `last_step`.
     """
     lines = logged_and_mean(rows, "success", EPISODES, COLOURS["train"])
     size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
     for mode in MODES:
-        if values := _curve_points(rows, mode, curve_rates or {}):
+        if values := _curve_points(rows, mode):
             label = f"{size} eval questions, {mode}"
             lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
     for mode in MODES:
@@ -127,16 +121,13 @@ def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
     return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
 
 
-def _curve_points(
-    rows: Sequence[Row], mode: str, rates: Mapping[tuple[int, str], Rate]
-) -> list[Point]:
-    """Return the eval curve's points with intervals, from the episodes or else the logged rate."""
+def _curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
+    """Return the eval curve's points with their intervals."""
     found = []
     for row in rows:
-        rate, n, step = row.get(f"eval_{mode}_success"), row.get("eval_n"), row["step"]
+        rate, n = row.get(f"eval_{mode}_success"), row.get("eval_n")
         if rate is not None and n:
-            counted = rates.get((step, mode)) or Rate(round(rate * n), n)
-            found.append(Point(step, rate, *counted.ci95))
+            found.append(Point(row["step"], rate, *Rate(round(rate * n), n).ci95))
     return sorted(found, key=lambda point: point.x)
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from shared.client import SQLEnvClient
-from shared.console import failure, print_line
+from shared.console import print_line
 from shared.dataset import data_digest
 from shared.errors import DatabaseLoadError, DigestMismatch, SQLEnvError
 from trainer.play.agent import Agent
@@ -104,4 +104,4 @@ def ask_interactively(path: Path, agent: Agent, display: Display, errors: Consol
         try:
             play_questions(examine(path), [check_question(text)], agent, display)
         except SQLEnvError as error:
-            failure(error)
+            print_line(errors, f"error: {error}", "red")

@@ -164,7 +164,7 @@ def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     same = env.step("QUERY: select  NAME from keepers where keeper_id=1;")
     assert set(same.info.ledger.step) == {"exec_ok", "repeat", "step_cost"}
     other_words = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id < 2")
-    # shows what was shown before
+    # the same result text
     assert set(other_words.info.ledger.step) == {"exec_ok", "step_cost"}
     env.step("DESCRIBE: keepers")
     assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step

@@ -72,7 +72,7 @@ def test_a_line_in_a_block_about_an_episode_names_it(
         'a "query"\nof 2 lines',
     )
     assert line["time"].endswith("+00:00")
-    assert len(as_json.text) == 3, "one object a line, whatever is in it"
+    assert len(as_json.text) == 3, "one object per line"
     assert as_text.text[0].endswith("INFO env_server: before")
     assert as_text.text[-1].endswith("INFO env_server: after [ep-2]")
 
@@ -84,7 +84,7 @@ def test_exceptions_carry_the_episode_of_their_block(log: logging.Logger, as_jso
     except ZeroDivisionError as error:
         log.exception("a step failed", extra=episode_of(error))
     (line,) = as_json.fields
-    assert line["episode_id"] == "ep-2", "the innermost"
+    assert line["episode_id"] == "ep-2", "the innermost block counts"
     assert "ZeroDivisionError: a bug" in line["traceback"]
 
 

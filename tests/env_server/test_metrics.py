@@ -44,14 +44,14 @@ async def test_counts_after_a_known_history(
     for step, action in enumerate(
         [f"DESCRIBE: {table}", f"QUERY: {question.gold_sql}", "ANSWER: no"]
     ):
-        for _ in range(2):  # each is repeated
+        for _ in range(2):  # the second is a repeat
             body = {"episode_id": "a", "action": action, "step": step}
             assert (await http.post("/step", json=body)).status_code == 200
     await http.post(
         "/reset",
         json=reset | {"episode_id": "b", "actions": [f"SAMPLE: {table}", "QUERY: SELECT 1"]},
     )
-    # the last of its budget
+    # the last step of its budget
     await http.post("/step", json={"episode_id": "b", "action": "QUERY: SELECT 2"})
     await http.post("/reset", json=reset | {"episode_id": "c"})
     await http.delete("/episodes/c")
@@ -98,7 +98,7 @@ async def test_counts_after_a_known_history(
 
 
 async def test_errors_are_counted_by_code_including_batch_items(http: httpx.AsyncClient) -> None:
-    for name in "abcd":  # the fourth finds no place
+    for name in "abcd":  # the fourth is over the capacity
         await http.post("/reset", json={"episode_id": name})
     await http.post(
         "/step_batch", json={"steps": [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]}

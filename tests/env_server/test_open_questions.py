@@ -53,7 +53,10 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
     assert queried.observation.result == "title\ndesk"
     last = env.step("ANSWER: the mug")
     assert (last.done, last.info.outcome) == (True, Outcome.ANSWERED)
-    assert last.info.ledger.step == {"exec_ok": 0.02, "step_cost": -0.02}  # an answer shows nothing
+    assert last.info.ledger.step == {
+        "exec_ok": 0.02,
+        "step_cost": -0.02,
+    }  # an answer is never new_info
     for reply in (first, described, queried, last):
         ledger = reply.info.ledger
         assert (ledger.correctness, ledger.progress, ledger.potential) == (0.0, 0.0, 0.0)

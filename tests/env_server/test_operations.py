@@ -70,7 +70,7 @@ def test_the_text_follows_prometheus_conventions(text: str, families: list[Metri
         for family in families
         for one in family.samples
     ]
-    assert len(samples) == len(set(samples)), "a sample twice is an error to Prometheus"
+    assert len(samples) == len(set(samples)), "Prometheus refuses duplicate samples"
     for family in families:
         assert re.fullmatch(r"(sqlenv|process)_[a-z_]*[a-z]", family.name)
         assert family.documentation

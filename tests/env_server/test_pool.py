@@ -99,7 +99,7 @@ async def test_a_repeated_step_gets_the_same_reply_and_is_not_charged(driver: Dr
     jobs = driver.sql.jobs
     assert await driver.step(driver.query, 1) == second
     assert driver.sql.jobs == jobs, "the last reply is stored"
-    assert await driver.step(driver.describe, 0) == first, "an older one is as good"
+    assert await driver.step(driver.describe, 0) == first, "older replies are played again"
     assert (await driver.state()).step_count == 2
 
 

@@ -26,9 +26,9 @@ async def test_a_pooled_id_with_the_same_history_is_kept(driver: Driver) -> None
     start = await driver.reset()
     await driver.step(driver.describe, 0)
     await driver.step(driver.query, 1)
-    assert await driver.reset() == start, "the reply is that to the actions that the request names"
+    assert await driver.reset() == start, "the reply to the actions of the request"
     assert read(await driver.reset(actions=[driver.describe])).observation.step_count == 1
-    assert (await driver.state()).step_count == 2, "and nothing is taken back"
+    assert (await driver.state()).step_count == 2, "the episode keeps its later steps"
 
 
 async def test_a_pooled_id_is_fast_forwarded(driver: Driver) -> None:

@@ -107,7 +107,7 @@ def test_progress_depends_on_the_best_query_only(
     best = max((step.potential for step in steps), default=0.0)
     assert ledger.progress == shuffled.progress == round(rules.progress_weight * best, 6)
     assert round(sum(paid), 6) == round(sum(again), 6) == ledger.progress
-    assert all(amount >= 0 for amount in paid)  # a worse query later takes nothing back
+    assert all(amount >= 0 for amount in paid)  # a worse query later costs nothing
 
 
 @versions

@@ -112,7 +112,7 @@ def test_the_gold_has_the_full_potential() -> None:
     assert potential(list(reversed(GOLD)), False, GOLD, True) == 1.0
     assert potential([("Oslo",)], False, [("Oslo",)], True) == 1.0
     assert potential([(5.0,)], False, [(5,)], True) == 1.0
-    assert potential([(3, "Oslo"), (1, "Bergen")], False, GOLD, True) == 1.0  # columns' order aside
+    assert potential([(3, "Oslo"), (1, "Bergen")], False, GOLD, True) == 1.0  # in any column order
 
 
 def test_nothing_is_paid_without_a_table_or_a_row() -> None:
@@ -145,7 +145,7 @@ def test_numbers_near_the_gold_earn_potential() -> None:
     scores = [potential([(value,)], False, gold, True) for value in (100, 99, 80, 0, -500, "many")]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] == 1.0
-    assert scores[-1] == 0.25  # as many rows as the gold, no more
+    assert scores[-1] == 0.25  # only the cardinality counts
     assert potential([(float("inf"),)], False, gold, True) == 0.25
 
 

@@ -70,7 +70,7 @@ def test_a_changed_output_names_the_version_to_raise(
     module: Any, name: str, change: Callable[[Any], Any], area: str, version: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(module, name, wrapped(getattr(module, name), change))
-    bank = QuestionBank(shipped.data_dir, shipped.splits)  # whose memo is empty
+    bank = QuestionBank(shipped.data_dir, shipped.splits)  # without remembered results
     [message] = behaviour.changes(recorded, behaviour.record(bank, [area]))
     assert f"raise {version} in " in message
 

@@ -144,7 +144,7 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
 
 
 def test_closing_finishes_requests_in_flight_and_refuses_others(tiny_data: Path) -> None:
-    # over the limit on VM steps, which is a reply like any other
+    # exceeds the limit on VM steps, which is an ordinary reply
     longer = SLOW.replace("1500000", "9000000")
     with (
         running_server(tiny_data, "--workers", "1") as server,
@@ -184,7 +184,9 @@ def test_json_log(tiny_data: Path) -> None:
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
         server.stop()
         lines = [json.loads(line) for line in server.log().splitlines()]
-    assert lines[0]["message"].startswith(f"SQLEnv serves {server.url} "), "where it is, too"
+    assert lines[0]["message"].startswith(f"SQLEnv serves {server.url} "), (
+        "the announcement is JSON too"
+    )
     assert {
         "episode_id": "one",
         "message": "rebuilt from 1 actions",
@@ -205,7 +207,7 @@ def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
         server.send_signal(signal.SIGKILL)
         deadline = time.monotonic() + 10
         while any(map(alive, workers)):
-            assert time.monotonic() < deadline, "orphans"
+            assert time.monotonic() < deadline, "workers outlive the server"
             time.sleep(0.05)
 
 

@@ -30,7 +30,7 @@ def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLENV_CAPACITY", "5")
     monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")
     assert (Settings().capacity, Settings().data_dir) == (5, Path("/some/where"))
-    assert Settings(capacity=6).capacity == 6, "what is given in code wins"
+    assert Settings(capacity=6).capacity == 6, "arguments override the environment"
 
 
 def test_defaults_of_the_specification() -> None:

@@ -439,7 +439,7 @@ async def test_draining_is_not_ready(http: httpx.AsyncClient, app: FastAPI, epis
             assert (reply.status_code, error_of(reply)["code"]) == (503, "not_ready")
             assert reply.headers["retry-after"]
         reply = await http.post("/step", json={"episode_id": episode, "action": "ANSWER: x"})
-        assert reply.status_code == 200, "what is held goes on"
+        assert reply.status_code == 200, "pooled episodes continue"
     finally:
         app.state.service.pool.draining = False
 
@@ -460,4 +460,4 @@ async def test_openapi_describes_every_endpoint(http: httpx.AsyncClient) -> None
     schemas = document["components"]["schemas"]
     for reference in set(text.split('"#/components/schemas/')[1:]):
         assert reference.split('"')[0] in schemas
-    assert "HTTPValidationError" not in text, "FastAPI's own error shape is never sent"
+    assert "HTTPValidationError" not in text, "FastAPI's own error shape is not sent"

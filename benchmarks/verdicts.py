@@ -7,7 +7,9 @@ DIR/verdict_pairs.jsonl) has one pair per line: gold and predicted SQL, `pred_st
 prediction ran) and `official_ex_keep_distinct`, the official verdict. Both statements run in the
 SQL jail and are judged by each standard of `env_server.verifier.STANDARDS`; only pairs that the
 official evaluator ran are compared. The standards accept the gold's own rows only; 'strict, ties'
-is strict as in episodes, where equal sort keys allow other answers.
+is strict as in episodes, where equal sort keys allow other answers. It fails if Spider's standard
+agrees on fewer than 99 % of the pairs, strict differs by more than column order, or 'strict, ties'
+by more than that and ties.
 """
 
 import os
@@ -216,8 +218,7 @@ def main(
 ) -> None:
     """Judge pairs of gold and predicted SQL by every standard and compare with official verdicts.
 
-    Exit status: 1 if Spider's standard agrees on fewer than 99 % of the pairs, strict differs by
-    more than column order, or 'strict, ties' by more than that and ties; 2 for missing input.
+    Exit status: 1 for differences beyond the documented ones, 2 for missing input.
     """
     folder = spider or (Path(os.environ["SPIDER_DIR"]) if os.environ.get("SPIDER_DIR") else None)
     try:

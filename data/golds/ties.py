@@ -30,7 +30,7 @@ _POSITIONAL = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
 
 
 def find_tie(sql: str, run: Run) -> str | None:
-    """Return one line that locates a tie or says why it can't be checked; None without ties."""
+    """Return one line that locates a tie or explains why it can't be checked; None without ties."""
     try:
         query = parse_query(sql)
         if (tie := _tie_of(query, run, order_matters=True)) is not None:

@@ -113,12 +113,12 @@ async def _run(
 
 
 def _print_results(results: Sequence[CheckResult], ok: bool) -> None:
-    table = Table(title="Checks", title_justify="left")
-    table.add_column("")
-    table.add_column("group")
-    table.add_column("check", max_width=64, no_wrap=True)
-    table.add_column("ms", justify="right")
-    table.add_column("remark", overflow="fold")
+    table = Table(title="Checks", title_justify="left", expand=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("group", no_wrap=True)
+    table.add_column("check", ratio=3, no_wrap=True)
+    table.add_column("ms", justify="right", no_wrap=True)
+    table.add_column("remark", ratio=2)
     for result in results:
         remark = "see below" if result.status == "FAIL" else result.detail
         milliseconds = f"{1000 * result.seconds:,.0f}"

@@ -1,15 +1,13 @@
-"""Coverage-guided fuzzing with atheris: a program, since libFuzzer ends the process that it runs
-in.
+"""Coverage-guided fuzzing with atheris: a program, since libFuzzer ends its process.
 
     python -m tests.fuzz.coverage_guided WORK_DIR -runs=2000 -seed=1   # options are libFuzzer's
     python -m tests.fuzz.coverage_guided WORK_DIR -max_total_time=600
     python -m tests.fuzz.coverage_guided WORK_DIR WORK_DIR/crash-...          # replay an input
 
-An input is a list of actions' texts, separated by null characters; the first byte's lowest bit says
-whether they are an episode or statements. The corpus begins with every hostile query. Coverage is
-that of this project's Python: the authorizer, the checks of a statement, errors, rendering,
-actions, rewards, the verifier. SQLite itself is a library that is not instrumented; its own project
-fuzzes it.
+An input is a list of actions' texts, separated by null characters; the lowest bit of the first byte
+selects an episode or statements. The corpus starts with every hostile query. Coverage is that of
+this project's Python: the authorizer, the checks of a statement, errors, rendering, actions,
+rewards, the verifier. SQLite itself is not instrumented; its own project fuzzes it.
 """
 
 import sys
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["env_server", "shared"]):  # what these import is watched
+with atheris.instrument_imports(include=["env_server", "shared"]):
     from tests.fuzz.properties import World, check_episode, check_statement
     from tests.fuzz.strategies import COLUMNS, FORBIDDEN, STATEMENTS, TABLES, WORDS
 

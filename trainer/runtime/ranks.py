@@ -134,14 +134,16 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     """Connect with the processes that a launcher started, if any, for the block.
 
     Where the job ends early, only process 0 raises the error, which all have; the others exit with
-    its exit code. Raises `ConfigError` where the settings don't allow several processes.
+    its exit code. Raises `ConfigError` where the settings don't fit the number of processes.
     """
-    if not launched():
-        yield Ranks(interrupts)
-        return
     import torch
     from accelerate import PartialState
     from torch import distributed
+
+    if not launched():
+        check_one_gpu(config, torch.cuda.device_count())
+        yield Ranks(interrupts)
+        return
 
     count, local_count = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     try:

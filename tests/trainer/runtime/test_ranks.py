@@ -277,6 +277,11 @@ def test_settings_that_do_not_allow_several_processes(
             ConfigError, match=f"add --processes 8, or set CUDA_VISIBLE_DEVICES={visible}"
         ):
             check_one_gpu(config.override(device=device), gpus=8)
+    with (
+        pytest.raises(ConfigError, match="add --processes 8"),
+        joined(config.override(device="cuda"), Ranks().interrupts),
+    ):
+        pytest.fail("a job must not start")
     check_one_gpu(config.override(device="cuda"), gpus=1)
     check_one_gpu(config.override(device="cpu"), gpus=8)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -159,26 +159,25 @@ def write_settings(
         point_latest(folder)
 
 
+@dataclass
 class Job:
     """One run over an open client: its phases in `run`, their results in `folder`."""
 
-    def __init__(
-        self,
-        folder: Run,
-        connection: Connection,
-        options: JobOptions,
-        inputs: Inputs,
-        console: Console,
-        ranks: Ranks,
-    ) -> None:
-        self.folder, self._options, self._inputs = folder, options, inputs
-        self._config, self._client, self._server = connection.config, connection.client, connection
-        self._console, self._ranks = console, ranks
-        self._curve_questions = choose(inputs.evaluation, options.eval_points)
+    folder: Run
+    connection: Connection
+    options: JobOptions
+    inputs: Inputs
+    console: Console
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        self._config, self._client = self.connection.config, self.connection.client
+        self._curve_questions = choose(self.inputs.evaluation, self.options.eval_points)
         self._results: dict[str, dict[str, EvalResult]] = {}  # phase -> mode
-        own = connection.own
-        self._elapsed = ElapsedTime(folder.path / "wall.json", lambda: own.restarts if own else 0)
-        self._checkpoint = shared_checkpoint(folder, ranks)
+        own = self.connection.own
+        restarts = (lambda: own.restarts) if own else (lambda: 0)
+        self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
+        self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
         self._spent = spent_at(self._checkpoint)
         self._git = git_state()  # now: the files may change while the run is under way
@@ -188,12 +187,13 @@ class Job:
 
         All processes call this; the first one writes the files.
         """
-        base = self._inputs.model
-        with self._elapsed if self._ranks.main else nullcontext():
-            self._check_same_weights(self._inputs.model_digest)
-            if self._ranks.main:
+        base = self.inputs.model
+        with self._elapsed if self.ranks.main else nullcontext():
+            self._check_same_weights(self.inputs.model_digest)
+            if self.ranks.main:
                 drop_after(self.folder, self._done)
-            self._measure("random", "sampled", random_play(self._config, self._client))
+            chance = shared_play(random_play(self._config, self._client), self.ranks)
+            self._measure("random", "sampled", chance)
             for mode in MODES:
                 self._measure("before", mode, self._play(base, mode))
             self._add_curve_point(0, self._curve_part("before"))
@@ -203,34 +203,32 @@ class Job:
             for mode in MODES:
                 self._measure("after", mode, self._play(trained, mode), steps)
             self._add_curve_point(steps, self._curve_part("after"))
-            return self._ranks.first(lambda: self._write_results(steps, digest))
+            return self.ranks.first(lambda: self._write_results(steps, digest))
 
     def _check_same_weights(self, digest: str) -> None:
         """Raise `RunError` if another process has other weights than this one."""
-        if len(set(self._ranks.gather(digest))) > 1:
+        if len(set(self.ranks.gather(digest))) > 1:
             raise RunError(
                 "the processes hold different weights: is the model the same on every machine?"
             )
 
     def _play(self, model: Any, mode: Mode) -> Play:
-        return model_play(model, self._inputs.tokenizer, self._config, self._client, mode)
+        play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
+        return shared_play(play, self.ranks)
+
+    def _limits(self) -> dict[str, Any]:
+        """Return the options that all measurements share."""
+        batch = batch_of(self.inputs.model, self._config, self.ranks)
+        return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
 
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:
         """Measure the whole eval set, or read what an earlier session of this run measured."""
         path = self.folder.evaluation(phase, mode)
-        result = self._ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
+        result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
-            result = measure(
-                self._console,
-                f"{phase} ({mode})",
-                mode,
-                shared_play(play, self._ranks),
-                self._inputs.evaluation,
-                self._inputs.book,
-                batch=batch_of(self._inputs.model, self._config, self._ranks),
-                max_lost_fraction=self._config.max_lost_fraction,
-            )
-            if self._ranks.main:
+            title, questions, book = f"{phase} ({mode})", self.inputs.evaluation, self.inputs.book
+            result = measure(self.console, title, mode, play, questions, book, **self._limits())
+            if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
                 append_lines(episodes, (one.as_line(phase, mode, step) for one in result.episodes))
@@ -239,8 +237,8 @@ class Job:
 
     def _train(self, model: Any) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
-        stats, server = RolloutStats(), self._server.own
-        with bar(self._console, "GRPO") as progress:
+        stats, server = RolloutStats(), self.connection.own
+        with bar(self.console, "GRPO") as progress:
 
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
                 if "success" in row:
@@ -252,23 +250,23 @@ class Job:
 
             metrics = MetricsCallback(
                 self.folder,
-                self._inputs.book,
+                self.inputs.book,
                 stats,
                 on_progress,
                 spent=self._spent,
                 server_cpu=server.cpu_s if server else lambda: math.nan,
-                ranks=self._ranks,
+                ranks=self.ranks,
             )
-            curve = EvalCallback(self._options.eval_every, self._ranks, self._measure_curve_point)
+            curve = EvalCallback(self.options.eval_every, self.ranks, self._measure_curve_point)
             trainer = build_trainer(
                 model,
-                self._inputs.tokenizer,
+                self.inputs.tokenizer,
                 self._config,
-                self._inputs.train,
+                self.inputs.train,
                 client=self._client,
                 stats=stats,
                 on_rows=metrics.rows,
-                ranks=self._ranks,
+                ranks=self.ranks,
                 callbacks=[curve, self._live_view(progress), metrics],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
@@ -279,29 +277,23 @@ class Job:
     def _live_view(self, progress: Bar) -> LiveVisualizationCallback:
         return LiveVisualizationCallback(
             self._config,
-            self._inputs,
-            shared_play(self._play(self._inputs.model, "greedy"), self._ranks),
+            self.inputs,
+            self._play(self.inputs.model, "greedy"),
             baselines=self._results,
             bar=progress,
             folder=self.folder.live,
             rows=lambda: list(read_lines(self.folder.metrics)),
-            ranks=self._ranks,
+            ranks=self.ranks,
         )
 
     def _measure_curve_point(self, step: int) -> None:
         """Measure one point of the eval curve in the middle of training."""
         start, results = time.monotonic(), dict[str, EvalResult]()
-        batch = batch_of(self._inputs.model, self._config, self._ranks)
+        limits, questions, book = self._limits(), self._curve_questions, self.inputs.book
         for mode in MODES:
-            results[mode] = evaluate(
-                shared_play(self._play(self._inputs.model, mode), self._ranks),
-                self._curve_questions,
-                self._inputs.book,
-                mode=mode,
-                batch=batch,
-                max_lost_fraction=self._config.max_lost_fraction,
-            )
-            if self._ranks.main:
+            play = self._play(self.inputs.model, mode)
+            results[mode] = evaluate(play, questions, book, mode=mode, **limits)
+            if self.ranks.main:
                 lines = (one.as_line("eval", mode, step) for one in results[mode].episodes)
                 append_lines(self.folder.episodes, lines)
         self._add_curve_point(step, results, seconds=time.monotonic() - start)
@@ -315,7 +307,7 @@ class Job:
         self, step: int, results: Mapping[str, EvalResult], *, seconds: float = 0.0
     ) -> None:
         """Write one point of the eval curve, which took `seconds`, and redraw the curve."""
-        if not self._ranks.main:
+        if not self.ranks.main:
             return
         row: dict[str, Any] = {
             "step": step,
@@ -343,9 +335,9 @@ class Job:
 
     def _write_results(self, steps: int, trained_digest: str) -> RunSummary:
         """Write transcripts.md, summary.json and report.html, and print the result."""
-        folder, book, results = self.folder, self._inputs.book, self._results
-        metadata, phases = self._server.metadata, self._summaries()
-        ids = [str(row["question_id"]) for row in self._inputs.evaluation]
+        folder, book, results = self.folder, self.inputs.book, self._results
+        metadata, phases = self.connection.metadata, self._summaries()
+        ids = [str(row["question_id"]) for row in self.inputs.evaluation]
         page = transcripts(
             {question_id: book.text(question_id) for question_id in ids},
             results["random"]["sampled"].by_question(),
@@ -365,16 +357,16 @@ class Job:
             git=self._git,
             versions=versions(metadata.sqlite_version),
             digests={
-                "data": self._inputs.data_digest,
+                "data": self.inputs.data_digest,
                 "server": metadata.digest,
-                "model": self._inputs.model_digest,
+                "model": self.inputs.model_digest,
                 "trained_model": trained_digest,
             },
             sessions=self._elapsed.sessions,
             server_restarts=self._elapsed.restarts(),
-            processes=self._ranks.count,
+            processes=self.ranks.count,
             live_failures=recorded_failures(folder.live),
-            **({RANK_WAIT: waited_s(folder)} if self._ranks.count > 1 else {}),
+            **({RANK_WAIT: waited_s(folder)} if self.ranks.count > 1 else {}),
         )
         write_json(folder.summary, summary)
         folder.seal()
@@ -387,15 +379,15 @@ class Job:
         return summary
 
     def _print_result(self, phases: Mapping[str, Any], summary: RunSummary) -> None:
-        questions = len(self._inputs.evaluation)
+        questions = len(self.inputs.evaluation)
         title = f"Success in % on {questions} eval questions, with 95 % intervals"
         trained = {phase: phases[phase] for phase in ("before", "after")}
-        self._console.print(success_table(title, phases))
-        self._console.print(behaviour_table("What changed in behaviour", trained))
+        self.console.print(success_table(title, phases))
+        self.console.print(behaviour_table("What changed in behaviour", trained))
         for line in (*cost_lines(summary["cost"]), truncation_line(summary)):
             if line:
-                print_line(self._console, line)
+                print_line(self.console, line)
         for name in ("summary", "curve", "transcripts", "report", "model"):
             path = getattr(self.folder, name)
             if path.exists():
-                print_line(self._console, f"{name:12} {short_path(path)}")
+                print_line(self.console, f"{name:12} {short_path(path)}")

@@ -11,7 +11,7 @@ import apsw
 from env_server.drive import Jobs
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import Row
-from env_server.verifier import Gold, is_ordered
+from env_server.verifier import Gold
 from shared.dataset import (
     OpenQuestion,
     Question,
@@ -75,8 +75,6 @@ class QuestionBank:
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
-        if splits:
-            is_ordered("SELECT 1 ORDER BY 1")  # imports the parser before the first reset needs it
         return cls(data_dir, splits, limits, open_questions)
 
     def __len__(self) -> int:

@@ -99,13 +99,13 @@ class PlayedQuestion:
 
 
 class Listener(Protocol):
-    """Hears of an episode while it is played."""
+    """Receives the events of an episode while it is played."""
 
     def question(self, text: str, tables: Sequence[str]) -> None:
-        """The episode has started."""
+        """Show the question when its episode has started."""
 
     def step(self, step: PlayStep) -> None:
-        """A step has been answered."""
+        """Show a step when it has been answered."""
 
 
 def check_fits(agent: Agent, question: str) -> None:

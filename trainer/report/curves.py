@@ -29,11 +29,15 @@ TIME_PARTS = (
     ("other_s", "rest of the rollout", "ochre"),
     ("update_s", "update", "green"),
 )
-Condition = Callable[[float, float, int, int], bool]
+Condition = Callable[[list[tuple[float, bool]]], bool]
 GROUP_KINDS: tuple[tuple[str, str, Condition], ...] = (
-    ("all correct", "green", lambda low, high, correct, n: correct == n),
-    ("none correct", "orange", lambda low, high, correct, n: correct == 0),
-    ("all rewards equal: nothing to learn", "violet", lambda low, high, correct, n: low == high),
+    ("all correct", "green", lambda group: all(correct for _, correct in group)),
+    ("none correct", "orange", lambda group: not any(correct for _, correct in group)),
+    (
+        "all rewards equal: nothing to learn",
+        "violet",
+        lambda group: len({r for r, _ in group}) == 1,
+    ),
 )
 
 
@@ -70,7 +74,7 @@ def _logged(
 
 
 def reward_layers(run: LoadedRun) -> Chart:
-    """The three layers of the training reward, as weighted in it."""
+    """Return the three layers of the training reward, as weighted in it."""
     lines = []
     colours = ("blue", "orange", "green")
     for name, weight, colour in zip(LAYERS, REWARD_WEIGHTS, colours, strict=True):
@@ -97,7 +101,7 @@ def learning_rate(run: LoadedRun) -> Chart:
 
 
 def lengths(run: LoadedRun) -> Chart:
-    """Mean completion lengths, within the range of the shortest and the longest."""
+    """Return mean completion lengths, with the range of the shortest and the longest."""
     lows, highs = (
         dict(zip(*series(run.metrics, f"completions/{end}_length"), strict=True))
         for end in ("min", "max")
@@ -129,7 +133,7 @@ def actions(run: LoadedRun) -> Chart:
 
 
 def errors(run: LoadedRun) -> Chart:
-    """What went wrong per episode: environment errors, texts without an action, lost episodes."""
+    """Return what went wrong per episode: environment errors, no action in a text, losses."""
     lines = []
     for name, label, colour in (
         ("env_errors", "environment errors", "orange"),
@@ -147,25 +151,21 @@ def errors(run: LoadedRun) -> Chart:
 
 
 def uniform_groups(run: LoadedRun) -> Chart:
-    """How many groups can't teach: where all rewards are equal there is no advantage."""
-    steps = [(number, step) for number, step in sorted(run.steps.items()) if step.questions]
-    lines = [
-        Series(label, smoothed([Point(x, step.share(condition)) for x, step in steps]), colour)
-        for label, colour, condition in GROUP_KINDS
-    ]
-    note = f"Share of the step's questions. {MEAN.capitalize()}."
-    return Chart(
-        "uniform-groups",
-        "Groups without contrast",
-        lines,
-        bounds=(0.0, 1.0),
-        form=percent,
-        note=note,
-    )
+    """Return the share of groups that can't teach: equal rewards give no advantage."""
+    lines = []
+    for label, colour, condition in GROUP_KINDS:
+        shares = [
+            Point(number, sum(map(condition, step.questions.values())) / len(step.questions))
+            for number, step in sorted(run.steps.items())
+            if step.questions
+        ]
+        lines.append(Series(label, smoothed(shares), colour))
+    note, title = f"Share of the step's questions. {MEAN.capitalize()}.", "Groups without contrast"
+    return Chart("uniform-groups", title, lines, bounds=(0.0, 1.0), form=percent, note=note)
 
 
 def time_split(run: LoadedRun) -> tuple[Chart, list[tuple[str, float]]]:
-    """Where training's seconds went, per step as a chart and in total as (label, seconds).
+    """Return the seconds of training by activity: a chart per step, and totals (label, seconds).
 
     The parts add up to rollout and update.
     """

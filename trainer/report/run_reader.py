@@ -40,26 +40,16 @@ class Gap:
 
 @dataclass
 class GenerationStep:
-    """What one training step learned from: its episodes, and for each question (lowest reward,
-    highest reward, correct episodes, finished episodes)."""
+    """The episodes that one training step learned from: question -> (reward, correct) of each that
+    was not lost."""
 
-    episodes: int = 0
-    questions: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
+    questions: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
-        """Count one line of episodes.jsonl; a lost episode does not count for its question."""
-        self.episodes += 1
-        reward, key = row.get("reward"), str(row.get("question_id"))
-        if reward is None:
-            return
-        low, high, correct, n = self.questions.get(key, (reward, reward, 0, 0))
-        correct += row.get("outcome") == Outcome.CORRECT
-        self.questions[key] = (min(low, reward), max(high, reward), correct, n + 1)
-
-    def share(self, condition: Callable[[float, float, int, int], bool]) -> float:
-        """Return the share of the questions that meet the condition."""
-        met = sum(condition(*question) for question in self.questions.values())
-        return met / len(self.questions) if self.questions else 0.0
+        """Add one line of episodes.jsonl."""
+        if (reward := row.get("reward")) is not None:
+            group = self.questions.setdefault(str(row.get("question_id")), [])
+            group.append((reward, row.get("outcome") == Outcome.CORRECT))
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,15 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def value_text(
+    form: Callable[[float], str], value: float, low: float | None = None, high: float | None = None
+) -> str:
+    """Format a value, and its interval if it has one: `0.5 [0.3, 0.7]`."""
+    if low is None or high is None:
+        return form(value)
+    return f"{form(value)} [{form(low)}, {form(high)}]"
+
+
 @dataclass(frozen=True)
 class Chart:
     """One picture over the training steps. `note` says what was smoothed or left out."""
@@ -95,10 +104,7 @@ class Chart:
         return not any(series.points for series in self.series)
 
     def text(self, point: Point) -> str:
-        """Return the point's value, and its interval if it has one: `0.5 [0.3, 0.7]`."""
-        if point.low is None or point.high is None:
-            return self.form(point.y)
-        return f"{self.form(point.y)} [{self.form(point.low)}, {self.form(point.high)}]"
+        return value_text(self.form, point.y, point.low, point.high)
 
 
 def plot(axes: Axes, chart: Chart) -> None:

@@ -6,13 +6,13 @@ baselines  random actions and the untrained model on the whole eval set
 trace      one whole episode of the current model
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
-from trainer.run.charts import Baseline, Chart, Point, Series
+from trainer.run.charts import Baseline, Chart, Point, Series, value_text
 from trainer.run.console import counted
 from trainer.run.plots import SMOOTHING_STEPS, Row, running_mean, series
 from trainer.run.records import EpisodeRecord
@@ -74,7 +74,7 @@ TWO_DECIMALS, PERCENT, TENTHS = "{:.2f}".format, "{:.0%}".format, "{:.1%}".forma
 
 
 def reward_chart(snapshot: LiveSnapshot) -> Chart:
-    """The reward of every log event, and its running mean with the band."""
+    """Return the reward of every log event, and its running mean with the band."""
     steps, values = series(snapshot.rows, "reward")
     half = SMOOTHING_STEPS // 2
     means = []
@@ -89,9 +89,9 @@ def reward_chart(snapshot: LiveSnapshot) -> Chart:
         if result is not None and result.mean_reward is not None:
             rewards = [one.reward for one in result.finished if one.reward is not None]
             interval = mean_interval(rewards)
-            text = _label(name, result.mean_reward, interval, TWO_DECIMALS)
-            line = Baseline(f"{text}, eval set, sampled", result.mean_reward, colour, interval)
-            baselines.append(line)
+            text = value_text(TWO_DECIMALS, result.mean_reward, *(interval or ()))
+            label = f"{name} {text}, eval set, sampled"
+            baselines.append(Baseline(label, result.mean_reward, colour, interval))
     # The bands don't count for the y axis: the first ones are far wider than any value.
     shown = [*values, *(line.y for line in baselines)] or [0.0, 1.0]
     mean_label = f"running mean of {SMOOTHING_STEPS} log events"
@@ -111,7 +111,7 @@ def reward_chart(snapshot: LiveSnapshot) -> Chart:
 
 
 def success_chart(snapshot: LiveSnapshot) -> Chart:
-    """Success on a few questions of train and eval, and on the job's own eval curve.
+    """Return success on a few questions of train and eval, and the job's own eval curve.
 
     A point at which every episode was lost is left out.
     """
@@ -132,8 +132,8 @@ def success_chart(snapshot: LiveSnapshot) -> Chart:
         result = modes.get("greedy") or modes.get("sampled")  # random actions are sampled only
         rate = result.rate() if result is not None else Rate(0, 0)
         if rate.rate is not None:
-            text = _label(name, rate.rate, rate.ci95, TENTHS)
-            baselines.append(Baseline(f"{text}, eval set", rate.rate, colour, rate.ci95))
+            label = f"{name} {value_text(TENTHS, rate.rate, *rate.ci95)}, eval set"
+            baselines.append(Baseline(label, rate.rate, colour, rate.ci95))
     return Chart(
         "success",
         "Success on train and eval (95 % Wilson intervals)",
@@ -156,14 +156,6 @@ def _job_curve(rows: Sequence[Row]) -> Series | None:
         for step, value in zip(steps, values, strict=True)
     ]
     return Series(f"eval, greedy, {counted(n, 'question')}", points, "violet", "dashed", band=True)
-
-
-def _label(
-    name: str, value: float, interval: tuple[float, float] | None, form: Callable[[float], str]
-) -> str:
-    """Return a baseline's name, value and interval: `untrained 39.1% [34.4%, 43.9%]`."""
-    text = f"{name} {form(value)}"
-    return text if interval is None else f"{text} [{form(interval[0])}, {form(interval[1])}]"
 
 
 def trace_heading(trace: Trace) -> str:

@@ -12,7 +12,6 @@ agrees on fewer than 99 % of the pairs, strict differs by more than column order
 by more than that and ties.
 """
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -206,9 +205,7 @@ def show(comparison: Comparison, console: Console) -> None:
 
 
 def main(
-    spider: Annotated[
-        Path | None, typer.Option(help="A copy of Spider.", show_default="SPIDER_DIR")
-    ] = None,
+    spider: Annotated[Path, typer.Option(help="A copy of Spider.", envvar="SPIDER_DIR")],
     pairs: Annotated[
         Path | None, typer.Option(help="The pairs.", show_default="SPIDER/verdict_pairs.jsonl")
     ] = None,
@@ -220,11 +217,8 @@ def main(
 
     Exit status: 1 for differences beyond the documented ones, 2 for missing input.
     """
-    folder = spider or (Path(os.environ["SPIDER_DIR"]) if os.environ.get("SPIDER_DIR") else None)
     try:
-        if folder is None:
-            raise ValueError("no copy of Spider: pass one with --spider DIR, or set SPIDER_DIR")
-        comparison = compare(folder, load_pairs(pairs or folder / "verdict_pairs.jsonl"))
+        comparison = compare(spider, load_pairs(pairs or spider / "verdict_pairs.jsonl"))
     except ValueError as error:
         raise failure(error, 2) from None
     console = Console()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from shared.console import print_line
 from trainer.cli import (
@@ -42,7 +43,7 @@ def main() -> None:
 
 @app.callback()
 def configure(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -58,17 +59,13 @@ def configure(
 
 @app.command()
 def pretrain(
-    out: Annotated[Path, typer.Option(help="Folder for the model.")] = Path(
-        "data/models/sqlenv-tiny"
-    ),
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    out: Annotated[Path, Option(help="Folder for the model.")] = Path("data/models/sqlenv-tiny"),
+    seed: Annotated[int, Option(help="Random seed.")] = 0,
     workspace: Annotated[
-        Path | None,
-        typer.Option(help="Keep the generated databases here, to reuse with the same seed."),
+        Path | None, Option(help="Keep the generated databases here, to reuse with the same seed.")
     ] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes that train.", show_default="one per CPU core"),
+        int | None, Option(min=1, help="Processes that train.", show_default="one per CPU core")
     ] = None,
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
@@ -109,49 +106,46 @@ def train(
     context: typer.Context,
     preset: Annotated[
         str,
-        typer.Option(
+        Option(
             help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU."
         ),
     ] = "offline",
-    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="42")] = None,
+    seed: Annotated[int | None, Option(help="Random seed.", show_default="42")] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="GRPO steps.", show_default="the preset's")
+        int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
     data: Annotated[Path | None, DATA] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
+        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
     server: ServerOption = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for the run's folder; OUT/latest links to it.")
+        Path, Option(help="Folder for the run's folder; OUT/latest links to it.")
     ] = Path("runs"),
     resume: Annotated[
         Path | None,
-        typer.Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
+        Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
     ] = None,
     processes: Annotated[
-        int,
-        typer.Option(min=1, help="Training processes on this machine: one per GPU or CPU core."),
+        int, Option(min=1, help="Training processes on this machine: one per GPU or CPU core.")
     ] = 1,
     set_: SetOption = None,
     eval_limit: Annotated[
-        int, typer.Option(min=0, help="Number of eval questions to measure on; 0: all.")
+        int, Option(min=0, help="Number of eval questions to measure on; 0: all.")
     ] = 0,
     eval_every: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0,
             help="Steps between points of the eval curve; 0: no curve.",
             show_default="about 8 points, at least 5 steps apart",
         ),
     ] = None,
-    eval_points: Annotated[
-        int, typer.Option(min=1, help="Questions per point of the eval curve.")
-    ] = 32,
+    eval_points: Annotated[int, Option(min=1, help="Questions per point of the eval curve.")] = 32,
     allow_dev_questions: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--allow-dev-questions",
             help="Allow training on questions of a published development split.",
         ),
@@ -213,10 +207,10 @@ for command in (evaluate, report, play):
 @app.command()
 def doctor(
     data: DataOption = Path("data"),
-    model: Annotated[str, typer.Option(help="Base model.")] = "data/models/sqlenv-tiny",
+    model: Annotated[str, Option(help="Base model.")] = "data/models/sqlenv-tiny",
     server: Annotated[
         list[str] | None,
-        typer.Option("--server", help="URL of an environment server to check; repeatable."),
+        Option("--server", help="URL of an environment server to check; repeatable."),
     ] = None,
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
@@ -233,12 +227,8 @@ def doctor(
         if diagnosis.remedy:
             print_line(console, f"{'':24} -> {diagnosis.remedy}")
     runs = can_run(diagnoses)
-    print_line(
-        console,
-        "the offline job can run: python -m trainer train"
-        if runs
-        else "the offline job can't run yet",
-    )
+    verdict = "can run: python -m trainer train" if runs else "can't run yet"
+    print_line(console, f"the offline job {verdict}")
     raise typer.Exit(0 if runs else 1)
 
 

@@ -48,16 +48,16 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Opened:
-    """The page in a window of its own, with what it said on the console and what it asked for."""
+    """The page in a window of its own, with its console messages and its requests."""
 
     def __init__(self, browser: Any, path: Path, **options: Any) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
 
     def overflow(self) -> int:
@@ -85,12 +85,12 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"]
 )
-def test_it_opens_without_a_word_and_without_a_request(
+def test_it_opens_without_messages_and_requests(
     opened: Any, page_file: Path, scheme: str, size: Any
 ) -> None:
     window = opened(color_scheme=scheme, viewport=size)
-    assert window.said == []
-    assert [url for url in window.asked if not url.startswith("data:")] == [page_file.as_uri()]
+    assert window.messages == []
+    assert [url for url in window.requests if not url.startswith("data:")] == [page_file.as_uri()]
     assert window.overflow() <= 0
     assert window.page.title() != "taken"
     body = window.page.evaluate("getComputedStyle(document.body).backgroundColor")

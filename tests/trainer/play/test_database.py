@@ -222,7 +222,7 @@ def test_a_bad_question_is_explained(text: str, message: str) -> None:
         check_question(text)
 
 
-def test_a_good_question_loses_its_edges_alone() -> None:
+def test_a_question_is_stripped() -> None:
     assert check_question("  How\nmany?\n") == "How\nmany?"
 
 

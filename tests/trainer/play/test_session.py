@@ -183,7 +183,19 @@ def test_the_shipped_model_answers_two_questions_as_json(
     assert still(shop.parent) == before
 
 
-def test_a_server_of_ones_own_hosts_what_keep_left(shop: Path, tmp_path: Path) -> None:
+def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with served(ChatServer(scripted("ANSWER: 3"))) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--api-model", "fake")
+        result = play(*asked, "--json", path)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert json.loads(path.read_text())["answer"] == "3"
+        refused = play(*asked, "--json", tmp_path / "no" / "a.jsonl")
+    assert refused.exit_code == 1
+    assert "choose another --json" in one_line(refused.output)
+
+
+def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> None:
     common = ("--db", shop, "--json", "-", "--api-model", "fake")
     with ExitStack() as stack:
         chat = stack.enter_context(served(ChatServer(scripted("ANSWER: 3"))))
@@ -269,7 +281,7 @@ NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--api-model", "fake")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("--db", "gone.db", "-q", "How many?"), "no file at gone.db"),
         (("--db", "README.md", "-q", "How many?"), "can't read README.md: file is not a database"),
@@ -287,13 +299,13 @@ NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--api-model", "fake")
     ],
 )
 def test_bad_input_is_one_line(
-    shop: Path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    shop: Path, arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     bare = make(shop.parent / "bare.db", "PRAGMA user_version = 7")
     result = play(*(one.format(shop=shop, bare=bare) for one in arguments))
     assert result.exit_code == 1
-    assert said in one_line(result.output)
+    assert expected in one_line(result.output)
     assert "Traceback" not in result.output
 
 
@@ -306,7 +318,7 @@ def test_it_has_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ((), "Missing option '--db'"),
         (("--db", "x"), "there is no terminal to prompt on"),
@@ -327,10 +339,10 @@ def test_it_has_help() -> None:
         (("--db", "x", "--keep", "z"), "needs --question"),
     ],
 )
-def test_contradictions_are_usage_errors(arguments: tuple[str, ...], said: str) -> None:
+def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:
     result = play(*arguments)
     assert result.exit_code == 2
-    assert said in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))
+    assert expected in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))
 
 
 def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
@@ -345,7 +357,7 @@ def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
 # -- in this process: what the server finds, and how episodes end
 
 
-def test_damage_is_named_whenever_it_is_met(tmp_path: Path) -> None:
+def test_damage_found_during_play_is_named(tmp_path: Path) -> None:
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
     table = "CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT)"
     script = f"{table}; {numbers} INSERT INTO t SELECT i, hex(i) FROM n"

@@ -141,7 +141,7 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     assert "has other numbers" not in page.text("counts")
 
 
-def test_the_page_stands_alone(whole: str) -> None:
+def test_the_page_is_self_contained(whole: str) -> None:
     page = Page(whole)
     for tag, found in page.elements:
         assert tag not in ("iframe", "object", "embed", "base", "form", "img")
@@ -169,7 +169,7 @@ def test_markup_in_questions_queries_and_answers_stays_text(whole: str) -> None:
     assert page.count("script") == 1
 
 
-def test_everything_has_a_name_for_those_who_cannot_see_it(whole: str) -> None:
+def test_everything_has_an_accessible_name(whole: str) -> None:
     page = Page(whole)
     ids = [found["id"] for _, found in page.elements if "id" in found]
     assert len(ids) == len(set(ids))
@@ -188,7 +188,7 @@ def test_everything_has_a_name_for_those_who_cannot_see_it(whole: str) -> None:
     assert all(later <= earlier + 1 or later == 4 for earlier, later in pairwise(levels))
 
 
-def test_groups_hold_their_rollouts_with_advantages_that_sum_to_nothing(finished: Path) -> None:
+def test_groups_hold_their_rollouts_with_advantages(finished: Path) -> None:
     page = Page(report(finished))
     assert page.count("table", class_="group") == STEPS * 4
     assert page.text("groups").count("rewards agree with the step's log") == STEPS * 4
@@ -196,7 +196,7 @@ def test_groups_hold_their_rollouts_with_advantages_that_sum_to_nothing(finished
     assert str(GROUP) in page.text("groups")
 
 
-def test_a_changed_reward_is_told(own: Path) -> None:
+def test_a_changed_reward_is_reported(own: Path) -> None:
     run = Run(own)
     lines = list(read_lines(run.episodes))
     next(line for line in lines if line["phase"] == "train" and line["step"] == 2)["reward"] += 0.5
@@ -221,7 +221,7 @@ def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
     assert "Versions are recorded when the run ends." in page.text("settings")
 
 
-def test_a_run_that_only_began_gives_a_page(tmp_path: Path) -> None:
+def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
     began = record_run(tmp_path, until="before", steps=2)
     shutil.rmtree(Run(began).path / "evaluations")
     Run(began).episodes.unlink()
@@ -244,7 +244,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(own: Path, name: str) -> 
     assert page.text("groups")
 
 
-def test_questions_that_are_gone_are_shown_by_their_ids(
+def test_missing_questions_are_shown_by_their_ids(
     own: Path, tmp_path: Path, finished: Path
 ) -> None:
     config = read_json(own / "config.json")
@@ -260,14 +260,14 @@ def test_questions_that_are_gone_are_shown_by_their_ids(
     assert "How many orders cost more than" in again.text("groups")
 
 
-def test_other_data_than_the_run_played_is_told(own: Path) -> None:
+def test_changed_data_is_reported(own: Path) -> None:
     config = read_json(own / "config.json")
     config["data_digest"] = "cc" * 32
     write_json(own / "config.json", config)
     assert "no longer the data that the run used" in Page(report(own)).text("gaps")
 
 
-def test_controls_are_shown_where_they_are_of_this_run(own: Path) -> None:
+def test_only_controls_of_this_run_are_shown(own: Path) -> None:
     summary = read_json(own / "summary.json")
     modes = summary["evaluations"]["before"]
     kept = {
@@ -285,7 +285,7 @@ def test_controls_are_shown_where_they_are_of_this_run(own: Path) -> None:
     assert "the control shuffled was measured with other weights or data" in page.text("gaps")
 
 
-def test_groups_are_shown_as_far_as_their_bytes_go(
+def test_groups_are_shown_within_their_byte_limit(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_page, "GROUP_BYTES", 20_000)
@@ -367,17 +367,19 @@ def test_the_record_has_what_other_versions_add(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (None, "it has no config.json"),
         ("[]", "does not hold a run's settings"),
         ("{", "is not JSON"),
     ],
 )
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
+def test_a_folder_that_is_no_run_is_refused(
+    tmp_path: Path, content: str | None, expected: str
+) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=expected):
         read_run(tmp_path)
 
 
@@ -396,7 +398,7 @@ def test_the_command_writes_the_page_and_says_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["nowhere"], "no run at nowhere"),
         (["."], "is not a run"),
@@ -404,13 +406,13 @@ def test_the_command_writes_the_page_and_says_what_is_missing(
     ],
 )
 def test_bad_input_is_one_line(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     result = CliRunner().invoke(app, ["report", *(one.format(run=own) for one in arguments)])
     assert result.exit_code == 1
-    assert said in " ".join(result.output.split())
+    assert expected in " ".join(result.output.split())
     assert "Traceback" not in result.output
 
 
@@ -421,7 +423,7 @@ def test_a_finished_run_with_its_page_still_passes_its_audit(own: Path, finished
     assert read_checksums((own / "SHA256SUMS").read_bytes()) == checksums(own)
 
 
-def test_measurements_without_a_summary_are_summed_up_here(own: Path) -> None:
+def test_measurements_without_a_summary_are_computed_from_episodes(own: Path) -> None:
     (own / "summary.json").unlink()
     record = read_run(own)
     summary: dict[str, Any] = dict(record.summaries["after"]["greedy"])

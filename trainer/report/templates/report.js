@@ -1,5 +1,5 @@
 "use strict";
-// Choosers: of the items in a box only the chosen one is shown. Without this script all are there, to be opened.
+// Choosers show one item of a box at a time. Without this script all items can be opened.
 for (const box of document.querySelectorAll(".chooser-box")) {
   const items = [...box.querySelectorAll(":scope > .item")];
   const groups = [...new Set(items.map((item) => item.dataset.group))];
@@ -51,7 +51,7 @@ for (const box of document.querySelectorAll(".chooser-box")) {
   linked();
   addEventListener("hashchange", linked);
 }
-// Charts: the values under the pointer, or under a line that the arrow keys move, are said below the picture.
+// Charts: show the values under the pointer, or under a line moved by the arrow keys, below the picture.
 for (const plot of document.querySelectorAll(".plot")) {
   const svg = plot.querySelector("svg");
   const hits = [...svg.querySelectorAll(".hit")];
@@ -67,17 +67,17 @@ for (const plot of document.querySelectorAll(".plot")) {
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
     svg.insertBefore(cursor, hits[0]);
-    readout.textContent = hits[at].dataset.said;
+    readout.textContent = hits[at].dataset.values;
   };
   for (const [index, hit] of hits.entries()) {
-    hit.dataset.said = hit.querySelector("title").textContent;
+    hit.dataset.values = hit.querySelector("title").textContent;
     hit.querySelector("title").remove();
     hit.addEventListener("pointerenter", () => point(index));
     hit.addEventListener("pointerdown", () => point(index));
   }
   plot.tabIndex = 0;
   plot.setAttribute("role", "group");
-  plot.setAttribute("aria-label", svg.querySelector("title").textContent + ": left and right arrow keys read its values");
+  plot.setAttribute("aria-label", svg.querySelector("title").textContent + ": left and right arrow keys show its values");
   plot.addEventListener("keydown", (event) => {
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: hits.length - 1 }[event.key];
     if (to === undefined) return;

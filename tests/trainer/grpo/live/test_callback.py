@@ -93,7 +93,7 @@ def test_a_watched_run_trains_and_measures_what_an_unwatched_one_does(
         )
 
 
-def test_a_view_that_fails_ends_nothing_is_told_once_and_counted(
+def test_a_failing_display_is_logged_once_and_counted_and_training_continues(
     small: GRPOConfig,
     live: GRPOConfig,
     tmp_path: Path,
@@ -117,7 +117,7 @@ def test_a_view_that_fails_ends_nothing_is_told_once_and_counted(
     assert read_json(run.summary)["live_failures"] == 4
 
 
-def test_a_measurement_that_fails_ends_nothing(
+def test_training_continues_after_a_failing_measurement(
     small: GRPOConfig,
     live: GRPOConfig,
     tmp_path: Path,
@@ -147,7 +147,7 @@ def test_lost_episodes_are_in_no_rate(live: GRPOConfig, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "at", [6, *(pytest.param(other, marks=pytest.mark.slow) for other in (4, 5, 7, 8, 9, 10))]
 )
-def test_a_stopped_run_goes_on_with_the_same_view(
+def test_a_resumed_run_keeps_its_measurements(
     small: GRPOConfig, live: GRPOConfig, tmp_path: Path, kept: dict[str, Any], at: int
 ) -> None:
     with pytest.raises(Interrupted):
@@ -161,7 +161,7 @@ def test_a_stopped_run_goes_on_with_the_same_view(
     assert (run.live / "traces.md").read_text().count("\n## After ") == 4
 
 
-def test_a_record_that_can_not_be_read_ends_nothing(live: GRPOConfig, tmp_path: Path) -> None:
+def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         begin(live, tmp_path, StoppingClient(9, Interrupted())).run()
     run = latest(tmp_path)

@@ -77,7 +77,7 @@ def test_every_part_of_the_picture_is_drawn(snapshot: LiveSnapshot) -> None:
         assert before.shape != after.shape or not np.array_equal(before, after)
 
 
-def test_a_trace_shows_all_letter_by_letter() -> None:
+def test_a_trace_as_markdown_shows_texts_literally() -> None:
     nasty = "ANSWER: <script>alert(1)</script> `|` [red]\n```\n# heading"
     trace = Trace(3, "<b>?", episode(1, action=nasty, shown="x" * 5000))
     text = trace_markdown(trace)

@@ -19,7 +19,7 @@ def play(
     question: Annotated[
         list[str] | None,
         typer.Option(
-            "--question", "-q", help="Question; may be repeated.", show_default="prompt for them"
+            "--question", "-q", help="Question; repeatable.", show_default="prompt for them"
         ),
     ] = None,
     model: Annotated[
@@ -61,8 +61,7 @@ def play(
     server: Annotated[
         list[str] | None,
         typer.Option(
-            "--server",
-            help="URL of a server started on a directory that --keep made; may be repeated.",
+            "--server", help="URL of a server started on a directory that --keep made; repeatable."
         ),
     ] = None,
     keep: Annotated[

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from shared.errors import first_problem
-from shared.models import Outcome, SQLObservation
-from shared.run_stats import Measurement, RateSummary
+from shared.models import SQLObservation
+from shared.run_stats import Measurement, PlayedEpisode, RateSummary
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
@@ -64,49 +64,21 @@ class RunFiles:
     checksums = InFolder(CHECKSUMS)
 
 
-class EpisodeLine(BaseModel):
-    """One line of episodes.jsonl. The four rewards are None if infrastructure lost the episode."""
+class EpisodeLine(PlayedEpisode):
+    """One line of episodes.jsonl."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(strict=True)
 
     phase: str  # train, random, before, eval, after; or the split that `trainer evaluate` measured
     mode: str  # greedy or sampled
     step: int  # the optimiser step that it trained, or after which it was measured
-    question_id: str
-    database: str
-    difficulty: str
-    part: str  # seen or unseen: whether a training question touches the database
-    outcome: Outcome
-    steps: int
-    correctness: float | None
-    progress: float | None  # the final potential
-    operational: float | None
-    reward: float | None  # the weighted sum of the three
-    parse_failures: int
-    env_errors: int  # actions that the environment answered with an error
-    context_overflow: bool  # it ended because the context window was full
-    # how often its context was shortened; None in runs that did not count it
-    context_truncations: int | None = None
-    actions: list[str]  # canonical texts of the answered steps
     # As the model wrote them, None where equal to the canonical text; one more than `actions` if
     # the last step was lost.
     texts: list[str | None]
-    rewards: list[float]  # per answered step
-    observations: list[str]  # `observation_digest` of the reset and of each step
-    # per answered step, the named parts of its reward; None in runs that did not record them
-    parts: list[dict[str, float]] | None = None
 
     @property
     def lost(self) -> bool:
-        return self.outcome == Outcome.INFRA_FAILED
-
-    @property
-    def finished(self) -> bool:
-        return not self.lost
-
-    @property
-    def correct(self) -> bool:
-        return self.outcome == Outcome.CORRECT
+        return not self.finished
 
 
 class MetricsRow(TypedDict, total=False):

@@ -8,7 +8,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypedDict
+from typing import Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict
 
 from shared.actions import ActionType
 from shared.models import Outcome
@@ -22,33 +24,39 @@ ANSWERED = frozenset({Outcome.CORRECT, Outcome.WRONG})  # the outcomes of an ANS
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
 
-class PlayedEpisode(Protocol):
-    """The fields of an episode that the statistics read."""
+class PlayedEpisode(BaseModel):
+    """A played episode. The four rewards are None if the infrastructure lost it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    question_id: str
+    database: str
+    difficulty: str
+    part: str  # seen or unseen: whether a training question touches the database
+    outcome: Outcome
+    steps: int
+    correctness: float | None
+    progress: float | None  # the final potential
+    operational: float | None
+    reward: float | None  # the weighted sum of the three
+    parse_failures: int
+    env_errors: int  # actions that the environment answered with an error
+    context_overflow: bool  # it ended because the context window was full
+    # how often its context was shortened; None in runs that did not count it
+    context_truncations: int | None = None
+    actions: list[str]  # canonical texts of the answered steps
+    rewards: list[float]  # per answered step
+    observations: list[str]  # `run_files.observation_digest` of the reset and of each step
+    # per answered step, the named parts of its reward; None in runs that did not record them
+    parts: list[dict[str, float]] | None = None
 
     @property
-    def part(self) -> str: ...
+    def finished(self) -> bool:
+        return self.outcome != Outcome.INFRA_FAILED
+
     @property
-    def difficulty(self) -> str: ...
-    @property
-    def outcome(self) -> str: ...
-    @property
-    def finished(self) -> bool: ...
-    @property
-    def correct(self) -> bool: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def reward(self) -> float | None: ...
-    @property
-    def actions(self) -> Sequence[str]: ...
-    @property
-    def env_errors(self) -> int: ...
-    @property
-    def parse_failures(self) -> int: ...
-    @property
-    def context_overflow(self) -> bool: ...
-    @property
-    def context_truncations(self) -> int | None: ...
+    def correct(self) -> bool:
+        return self.outcome == Outcome.CORRECT
 
 
 class RateSummary(TypedDict):

@@ -103,8 +103,11 @@ def episode(
         Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""),
     )
     return EpisodeRecord(
-        question, "farm", "easy", part, outcome, 2, float(right), 0.0, 0.0, 0.0, 0, 0, False, turns,
-        actions=tuple(turn.action for turn in turns),
+        question_id=question, database="farm", difficulty="easy", part=part, outcome=outcome,
+        steps=2,
+        correctness=float(right), progress=0.0, operational=0.0, reward=0.0, parse_failures=0,
+        env_errors=0, context_overflow=False, turns=turns,
+        actions=[turn.action for turn in turns],
     )  # fmt: skip
 
 

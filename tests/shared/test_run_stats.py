@@ -1,7 +1,7 @@
 """Statistics of episodes: rates with intervals, behaviour, the exact numbers of summary.json."""
 
 import json
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +17,10 @@ from shared.run_stats import (
     wilson_interval,
 )
 from trainer.run.records import EpisodeRecord
+
+
+def replace(record: EpisodeRecord, **fields: Any) -> EpisodeRecord:
+    return record.model_copy(update=fields)
 
 
 def episode(*actions: str, outcome: str = "correct", errors: int = 0) -> EpisodeRecord:

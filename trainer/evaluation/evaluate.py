@@ -4,7 +4,7 @@ databases."""
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,7 +66,7 @@ class EvalResult:
 
     def write(self, path: Path) -> None:
         """Write everything, turns included, for resuming the run."""
-        episodes = [asdict(episode) for episode in self.episodes]
+        episodes = [episode.model_dump() for episode in self.episodes]
         write_json(path, {"mode": self.mode, "wall_s": self.wall_s, "episodes": episodes})
 
     @classmethod

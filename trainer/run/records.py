@@ -1,16 +1,17 @@
 """The record of a played episode, kept for files, tables and transcripts after training on it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
 
+from pydantic import Field
+
 from shared.actions import render_action
 from shared.dataset import Question
-from shared.models import Outcome
 from shared.run_files import sealed
-from shared.run_stats import SEEN, UNSEEN
+from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
 from trainer.rollout.parsing import parse_model_output
 from trainer.rollout.row import RolloutRow
 
@@ -23,40 +24,14 @@ class Turn:
     observation: str
 
 
-@dataclass(frozen=True)
-class EpisodeRecord:
-    """A played episode; `shared.run_files.EpisodeLine` documents the fields.
+class EpisodeRecord(PlayedEpisode):
+    """A played episode with its texts. Only turns before the first truncation are trained."""
 
-    The four rewards are None if the infrastructure lost the episode.
-    """
-
-    question_id: str
-    database: str
-    difficulty: str
-    part: str
-    outcome: str
-    steps: int
-    correctness: float | None
-    progress: float | None
-    operational: float | None
-    reward: float | None
-    parse_failures: int
-    env_errors: int
-    context_overflow: bool
     turns: tuple[Turn, ...]
-    context_truncations: int = 0  # only turns before the first truncation are trained
-    actions: tuple[str, ...] = ()
-    rewards: tuple[float, ...] = ()
-    observations: tuple[str, ...] = ()  # digests; replaying the actions gives the texts
-    parts: tuple[Mapping[str, float], ...] = ()
-
-    @property
-    def finished(self) -> bool:
-        return self.outcome != Outcome.INFRA_FAILED
-
-    @property
-    def correct(self) -> bool:
-        return self.outcome == Outcome.CORRECT
+    actions: list[str] = Field(default_factory=list)
+    rewards: list[float] = Field(default_factory=list)
+    observations: list[str] = Field(default_factory=list)
+    parts: list[dict[str, float]] = Field(default_factory=list)
 
     def as_line(self, phase: str, mode: str, step: int, **more: Any) -> dict[str, Any]:
         """Return the sealed row of episodes.jsonl (`shared.run_files`), with the fields `more`."""
@@ -65,21 +40,16 @@ class EpisodeRecord:
             None if turn.action == action else turn.action
             for turn, action in zip(self.turns, (*self.actions, *unanswered), strict=True)
         ]
-        line: dict[str, Any] = {"phase": phase, "mode": mode, "step": step}
-        for name, value in asdict(self).items():
-            if name != "turns":
-                line[name] = list(value) if isinstance(value, tuple) else value
-            if name == "actions":
-                line["texts"] = texts
-        return sealed({**line, **more})
+        place = {"phase": phase, "mode": mode, "step": step}
+        return sealed({**place, **self.model_dump(exclude={"turns"}), "texts": texts, **more})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "EpisodeRecord":
-        """Return the record that `dataclasses.asdict` made. Older runs lack the later fields."""
-        turns = tuple(Turn(**turn) for turn in fields["turns"])
-        lists = {name: tuple(fields.get(name, ())) for name in ("rewards", "observations", "parts")}
-        actions = fields["actions"] if "actions" in fields else map(canonical_action, turns)
-        return cls(**{**fields, "turns": turns, "actions": tuple(actions), **lists})
+        """Return the record of `model_dump`. Older runs lack the later fields."""
+        record = cls.model_validate(fields)
+        if "actions" in fields:
+            return record
+        return record.model_copy(update={"actions": list(map(canonical_action, record.turns))})
 
 
 def canonical_action(turn: Turn) -> str:
@@ -133,7 +103,7 @@ class Book:
             database=question.database_name,
             difficulty=question.difficulty,
             part=self.part(question.database_name),
-            outcome=str(row.outcome),
+            outcome=row.outcome,
             steps=row.steps,
             correctness=row.correctness,
             progress=row.progress,
@@ -144,8 +114,8 @@ class Book:
             context_overflow=row.context_overflow,
             turns=turns_of(row.transcript),
             context_truncations=row.context_truncations,
-            actions=tuple(row.actions),
-            rewards=tuple(row.rewards),
-            observations=tuple(row.observations),
-            parts=tuple(row.parts),
+            actions=row.actions,
+            rewards=row.rewards,
+            observations=row.observations,
+            parts=row.parts,
         )

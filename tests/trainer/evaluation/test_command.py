@@ -4,14 +4,13 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from shared.models import ServerMetadata
+from shared.models import Outcome, ServerMetadata
 from shared.run_stats import wilson_interval
 from tests.trainer.chat_server import ChatServer, Fault, served
 from tests.trainer.conftest import FakeClient
@@ -346,7 +345,9 @@ def test_a_run_is_compared_by_its_measurement_before_training(
         random_play(small, client), inputs.evaluation, inputs.book, mode="greedy"
     ).episodes
     kept = [
-        replace(one, outcome="correct" if phase == "before" else "wrong").as_line(phase, mode, 0)
+        one.model_copy(
+            update={"outcome": Outcome.CORRECT if phase == "before" else Outcome.WRONG}
+        ).as_line(phase, mode, 0)
         for phase, mode in [("before", "greedy"), ("before", "sampled"), ("after", "greedy")]
         for one in measured
     ]

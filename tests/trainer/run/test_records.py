@@ -1,7 +1,6 @@
 """Records of played episodes: as lines of episodes.jsonl, and read back from older runs."""
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from shared.run_files import check_seal, read_episode
@@ -36,13 +35,13 @@ def test_a_line_has_what_an_audit_compares() -> None:
     episode = read_episode(line)
     assert (episode.phase, episode.mode, episode.step) == ("train", "sampled", 3)
     assert episode.texts == ["describe orders", None]  # only where it is not the canonical text
-    assert episode.parts == list(RECORD.parts)
+    assert episode.parts == RECORD.parts
     assert [round(sum(parts.values()), 6) for parts in RECORD.parts] == episode.rewards
     assert (episode.correct, episode.finished) == (True, True)
 
 
 def without(*names: str) -> dict[str, Any]:
-    fields = json.loads(to_json(asdict(RECORD)))
+    fields = json.loads(to_json(RECORD.model_dump()))
     return {name: value for name, value in fields.items() if name not in names}
 
 
@@ -54,4 +53,4 @@ def test_records_of_older_runs_lack_the_later_fields() -> None:
     later = ("parts", "rewards", "observations", "actions", "context_truncations")
     old = EpisodeRecord.from_dict(without(*later))
     assert old.actions == RECORD.actions  # canonical, although the model wrote another text
-    assert (old.parts, old.rewards, old.observations) == ((), (), ())
+    assert (old.parts, old.rewards, old.observations) == ([], [], [])

@@ -7,7 +7,7 @@ trace      one whole episode of the current model
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.run_stats import Rate
@@ -38,7 +38,7 @@ class Trace:
 
     def as_row(self) -> dict[str, Any]:
         """Return the trace as a line of measured.jsonl."""
-        return {"step": self.step, "question": self.question, "trace": asdict(self.episode)}
+        return {"step": self.step, "question": self.question, "trace": self.episode.model_dump()}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Trace":

@@ -8,75 +8,42 @@ POST /step per step.
 """
 
 import asyncio
-import tempfile
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Annotated, Any
 
 import httpx
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.measuring import DATA, DataDir, JsonPath, Script, Timing, make_scripts, print_table
+from env_server.questions import QuestionBank
 from shared.client import SQLEnvClient
 from shared.console import write_json
-from shared.errors import SQLEnvError
-from trainer.runtime.server import SupervisedServer
+from shared.server_process import running_server
 
 Play = Callable[[str, str, int], Awaitable[Any]]  # (episode_id, action, step)
-ACTIONS = (
-    "DESCRIBE: {}",
-    "QUERY: SELECT count(*) FROM {}",
-    "SAMPLE: {}",
-    "QUERY: SELECT * FROM {} LIMIT 3",
-)
 
 
-@dataclass
-class Round:
-    """The steps of one round, with their wall seconds and CPU-seconds (of this process)."""
+async def play_round(
+    way: str, client: SQLEnvClient, play: Play, scripts: Sequence[Script]
+) -> Timing:
+    """Play fresh episodes; only their steps are timed, with the CPU time of this process."""
+    turns = len(scripts[0].actions)
+    started = await asyncio.gather(
+        *(client.reset(question_id=script.question_id, step_budget=turns) for script in scripts)
+    )
 
-    steps: int
-    wall_s: float
-    cpu_s: float
-
-    @property
-    def steps_per_s(self) -> float:
-        return self.steps / self.wall_s
-
-
-def actions_of(tables: list[str], turns: int) -> list[str]:
-    """Return cheap and varied actions."""
-    return [ACTIONS[i % len(ACTIONS)].format(tables[i % len(tables)]) for i in range(turns)]
-
-
-async def play_round(client: SQLEnvClient, play: Play, episodes: int, turns: int) -> Round:
-    """Play fresh episodes; only their steps are timed."""
-    started = []
-    for reset in await client.reset_many(
-        [{"split": "train", "seed": seed, "step_budget": 100} for seed in range(episodes)]
-    ):
-        if isinstance(reset, SQLEnvError):
-            raise reset
-        started.append(reset)
-
-    async def episode(episode_id: str, actions: list[str]) -> None:
+    async def episode(episode_id: str, actions: Sequence[str]) -> None:
         for step, action in enumerate(actions):
             await play(episode_id, action, step)
 
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    await asyncio.gather(
-        *(episode(r.episode_id, actions_of(r.observation.tables, turns)) for r in started)
-    )
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    await asyncio.gather(*(client.close_episode(reset.episode_id) for reset in started))
-    return Round(episodes * turns, wall_s, cpu_s)
+    timing, pairs = Timing(way), zip(started, scripts, strict=True)
+    with timing.adding(turns * len(scripts)):
+        await asyncio.gather(*(episode(reset.episode_id, one.actions) for reset, one in pairs))
+    return timing
 
 
-async def compare(url: str, episodes: int, turns: int, rounds: int) -> dict[str, list[Round]]:
+async def compare(url: str, scripts: Sequence[Script], rounds: int) -> dict[str, list[Timing]]:
     """Return way -> its rounds."""
     async with SQLEnvClient(url) as client, httpx.AsyncClient(base_url=url, timeout=60.0) as http:
 
@@ -87,41 +54,38 @@ async def compare(url: str, episodes: int, turns: int, rounds: int) -> dict[str,
         async def batched(episode_id: str, action: str, step: int) -> None:
             await client.step(episode_id, action)
 
-        await play_round(client, batched, episodes, turns)  # warms the server's workers
-        measured: dict[str, list[Round]] = {"plain": [], "batched": []}
+        await play_round("warm-up", client, batched, scripts)
+        ways: dict[str, Play] = {"plain": plain, "batched": batched}
+        measured: dict[str, list[Timing]] = {way: [] for way in ways}
         for _ in range(rounds):
-            measured["plain"].append(await play_round(client, plain, episodes, turns))
-            measured["batched"].append(await play_round(client, batched, episodes, turns))
+            for way, play in ways.items():
+                measured[way].append(await play_round(way, client, play, scripts))
     return measured
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory of the server.")] = Path("data"),
+    data: DataDir = DATA,
     episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
-    turns: Annotated[int, typer.Option(help="Steps per episode, up to 100.")] = 20,
+    turns: Annotated[int, typer.Option(min=3, max=100, help="Steps per episode.")] = 20,
     rounds: Annotated[int, typer.Option(help="Rounds per way.")] = 5,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Compare steps per second with and without batching."""
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        SupervisedServer(data, Path(scratch) / "server.log") as server,
-    ):
-        measured = asyncio.run(compare(server.url, episodes, turns, rounds))
-    title = f"{episodes} episodes at once, median of {rounds} rounds"
-    table = Table("way", "steps/s", "client CPU, ms/step", title=title)
+    scripts = make_scripts(QuestionBank.load(data), episodes, turns)
+    with running_server(data) as server:
+        measured = asyncio.run(compare(server.url, scripts, rounds))
     summary: dict[str, Any] = {"episodes": episodes, "turns": turns, "rounds": rounds}
+    rows = []
     for way, played in measured.items():
         rate = median(one.steps_per_s for one in played)
-        cpu_ms = median(1000 * one.cpu_s / one.steps for one in played)
+        cpu_ms = median(one.cpu_us / 1000 for one in played)
         summary[way] = {"steps_per_s": round(rate, 1), "client_cpu_ms_per_step": round(cpu_ms, 4)}
-        table.add_row(way, f"{rate:,.0f}", f"{cpu_ms:.3f}")
+        rows.append((way, f"{rate:,.0f}", f"{cpu_ms:.3f}"))
     pairs = zip(measured["batched"], measured["plain"], strict=True)
     summary["ratio"] = round(median(b.steps_per_s / p.steps_per_s for b, p in pairs), 2)
-    table.add_row("ratio", f"{summary['ratio']} x", "")
-    Console().print(table)
+    title = f"{episodes} episodes at once, median of {rounds} rounds"
+    headings = ("way", "steps/s", "client CPU, ms/step")
+    print_table(title, headings, [*rows, ("ratio", f"{summary['ratio']} x", "")])
     write_json(json_path, summary)
 
 

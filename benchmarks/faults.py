@@ -10,6 +10,7 @@ twice or different.
 """
 
 import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -17,47 +18,44 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import plan
 from benchmarks.chaos.measure import FaultOutcome, soak, training
+from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import print_line, write_json
 
 WAYS = ("direct", "gateway", "training", "gateway training")
 TRAINING_OPTIONS = ("--eval-limit", "48", "--eval-every", "0", "--set", "server_wait_s=300")
-console = Console()
 
 
-def lines(counts: dict[str, int]) -> str:
-    return "\n".join(f"{count} {name}" for name, count in counts.items())
+def show(outcomes: list[FaultOutcome]) -> None:
+    """Print a table with one column per measurement."""
 
+    def counts(of: dict[str, int]) -> str:
+        return "\n".join(f"{count} {name}" for name, count in of.items())
 
-def table(results: list[FaultOutcome]) -> Table:
-    """Return a table with one column per measurement."""
-    rows = {
-        "episodes": [f"{one.episodes:,}" for one in results],
-        "steps": [f"{one.steps:,}" for one in results],
-        "outcomes": [lines(one.outcomes) for one in results],
-        "faults": [str(sum(one.faults.values())) for one in results],
-        "  of which": [lines(one.faults) for one in results],
-        "episodes lost": [str(one.lost) for one in results],
-        "counted twice": [str(one.counted_twice) for one in results],
-        "other digests": [str(one.different) for one in results],
-        "rebuilt by replay": [str(one.rebuilds) for one in results],
-        "seconds": [f"{one.seconds:.1f}" for one in results],
-        "  undisturbed": [f"{one.undisturbed_s:.1f}" for one in results],
-        "  per fault": [f"{one.mean_fault_s:.1f}" for one in results],
+    rows: dict[str, Callable[[FaultOutcome], str]] = {
+        "episodes": lambda one: f"{one.episodes:,}",
+        "steps": lambda one: f"{one.steps:,}",
+        "outcomes": lambda one: counts(one.outcomes),
+        "faults": lambda one: str(sum(one.faults.values())),
+        "  of which": lambda one: counts(one.faults),
+        "episodes lost": lambda one: str(one.lost),
+        "counted twice": lambda one: str(one.counted_twice),
+        "other digests": lambda one: str(one.different),
+        "rebuilt by replay": lambda one: str(one.rebuilds),
+        "seconds": lambda one: f"{one.seconds:.1f}",
+        "  undisturbed": lambda one: f"{one.undisturbed_s:.1f}",
+        "  per fault": lambda one: f"{one.mean_fault_s:.1f}",
     }
-    made = Table("", *(one.way for one in results), title="The same episodes under faults")
-    for name, cells in rows.items():
-        made.add_row(name, *cells)
-    return made
+    cells = [(name, *map(cell, outcomes)) for name, cell in rows.items()]
+    print_table("The same episodes under faults", ("", *(one.way for one in outcomes)), cells)
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory of the servers.")] = Path("data"),
+    data: DataDir = DATA,
     episodes: Annotated[int, typer.Option(help="Episodes per soak.")] = 500,
     faults: Annotated[int, typer.Option(help="Faults per soak; per training, at most.")] = 140,
     servers: Annotated[int, typer.Option(min=2, help="Environment servers.")] = 3,
@@ -66,42 +64,38 @@ def main(
     way: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; may be repeated.")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers here as JSON.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Play the same episodes undisturbed and under faults, and compare them."""
-    results, skipped = [], {}
-    for name in way or WAYS:
-        if name not in WAYS:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(WAYS)}", param_hint="way")
+    outcomes, skipped = [], {}
+    ways = way or WAYS
+    if unknown := set(ways) - set(WAYS):
+        raise typer.BadParameter(
+            f"{min(unknown)!r} is not one of {', '.join(WAYS)}", param_hint="way"
+        )
     planned = plan(faults, servers, seed)
     with (
         tempfile.TemporaryDirectory(prefix="sqlenv-faults-") as scratch,
         running_cluster(data, servers) as cluster,
     ):
-        for name in way or WAYS:
+        for name in ways:
             gated = "gateway" in name
             if gated and (reason := gateway.missing()):
                 skipped[name] = reason
-                print_line(console, f"skipped: {name}: {reason}")
+                print_line(Console(), f"skipped: {name}: {reason}")
                 continue
             with gateway.running_gateway(cluster.urls) if gated else nullcontext() as front:
                 urls = cluster.urls if front is None else [front.url]
                 if "training" in name:
-                    options = ("--steps", str(steps), *TRAINING_OPTIONS)
-                    folder = Path(scratch, name.replace(" ", "-"))
-                    folder.mkdir()
-                    result = training(
-                        name, data.resolve(), cluster, urls, folder, planned, *options
-                    )
+                    options = ("--data", str(data), "--steps", str(steps), *TRAINING_OPTIONS)
+                    folder = Path(scratch, name)
+                    outcomes.append(training(name, cluster, urls, folder, planned, options))
                 else:
-                    result = soak(name, data, cluster, urls, episodes, planned)
-            results.append(result)
-            console.print(table(results))
-    findings = [asdict(one) for one in results]
+                    outcomes.append(soak(name, data, cluster, urls, episodes, planned))
+            show(outcomes)
+    findings = [asdict(one) for one in outcomes]
     write_json(json_path, {"servers": servers, "findings": findings, "skipped": skipped})
-    if not results or not all(one.clean for one in results):
+    if not outcomes or not all(one.clean for one in outcomes):
         raise typer.Exit(1)
 
 

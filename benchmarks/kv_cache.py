@@ -6,17 +6,17 @@ Both play the same questions greedily against one in-process environment server;
 be equal.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
+from benchmarks.measuring import JsonPath, print_table
 from env_server.app import create_app
 from shared.client import in_process
+from shared.console import write_json
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import Sample
@@ -63,24 +63,17 @@ def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> li
         for way in ("kept", "rebuilt"):
             generator = local_generator(model, codec_of(tokenizer), config, greedy=True)
             assert isinstance(generator, LocalGenerator)
-            stats = RolloutStats()
-            began = time.process_time()
-            rows = play_episodes(
-                prompts,
-                model,
-                tokenizer,
-                config,
-                client=client,
-                stats=stats,
-                generator=generator if way == "kept" else Rebuilding(generator),
-            )
+            used = generator if way == "kept" else Rebuilding(generator)
+            stats, started = RolloutStats(), time.process_time()
+            options: dict[str, Any] = {"client": client, "stats": stats, "generator": used}
+            rows = play_episodes(prompts, model, tokenizer, config, **options)
             played = [row.actions for row in rows]
             actions = actions or played
             lines.append(
                 {
                     "cache": way,
                     "generate_s": stats.generate_s,
-                    "cpu_s": time.process_time() - began,
+                    "cpu_s": time.process_time() - started,
                     "turns": stats.steps,
                     "same_actions": sum(a == b for a, b in zip(actions, played, strict=True)),
                     "episodes": len(rows),
@@ -94,9 +87,7 @@ def main(
         str | None, typer.Option(help="Model directory.", show_default="the offline model")
     ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes in the batch.")] = 64,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers to this file.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Time both ways and print a table."""
     config = GRPOConfig.preset("offline", **({"model_name": model} if model else {}))
@@ -104,17 +95,22 @@ def main(
     loaded.eval()
     measure(loaded, tokenizer, config, 8)  # warm-up
     lines = measure(loaded, tokenizer, config, episodes)
-    print(f"{'cache':>8} {'generate s':>11} {'CPU s':>7} {'turns':>6} {'same actions':>13}")
-    for line in lines:
-        same = f"{line['same_actions']}/{line['episodes']}"
-        times = f"{line['generate_s']:>11.2f} {line['cpu_s']:>7.2f}"
-        print(f"{line['cache']:>8} {times} {line['turns']:>6} {same:>13}")
     ratio = lines[1]["generate_s"] / lines[0]["generate_s"]
-    print(
-        f"rebuilding takes {ratio:.2f} x the generation time, on {torch.get_num_threads()} threads"
+    print_table(
+        f"Rebuilding takes {ratio:.2f} x the generation time, on {torch.get_num_threads()} threads",
+        ("cache", "generate s", "CPU s", "turns", "same actions"),
+        (
+            (
+                line["cache"],
+                f"{line['generate_s']:.2f}",
+                f"{line['cpu_s']:.2f}",
+                str(line["turns"]),
+                f"{line['same_actions']}/{line['episodes']}",
+            )
+            for line in lines
+        ),
     )
-    if json_path:
-        json_path.write_text(json.dumps({"lines": lines, "ratio": ratio}, indent=2) + "\n")
+    write_json(json_path, {"lines": lines, "ratio": ratio})
 
 
 if __name__ == "__main__":

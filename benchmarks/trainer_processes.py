@@ -8,10 +8,8 @@ out the first step of a run, which warms up. The runs are then compared: with th
 same number of processes, and with the first of --counts.
 """
 
-import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,17 +18,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from safetensors.torch import load_file
 
+from benchmarks.measuring import DATA, DataDir, memory_mib, print_table, train
 from shared.run_files import RunFiles
 from trainer.run.console import number
 from trainer.run.cost import known
-from trainer.run.folder import open_run, read_json, read_lines, write_json
+from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.runtime.cpu_budget import usable_cores
 
 SECONDS = ("generate_s", "env_wait_s", "rank_wait_s", "rollout_s", "update_s", "step_s", "cpu_s")
@@ -41,7 +37,6 @@ COLUMNS = (
 )  # fmt: skip
 # metrics with these endings are times, which always differ
 TIMED = ("_s", "step_time", "train_runtime", "per_second", "flos")
-POLL_S = 2.0
 PRESSURE = Path("/proc/pressure/cpu")
 Lines = Sequence[Mapping[str, Any]]
 
@@ -77,15 +72,16 @@ def same_episodes(a: Lines, b: Lines) -> dict[str, str]:
 
 
 def metric_differences(a: Lines, b: Lines) -> dict[str, dict[str, float]]:
-    """Return metric -> step -> |a - b| / max(|a|, |b|), for every metric and step that differs."""
+    """Return metric -> step -> |a - b| / max(|a|, |b|), without the steps in which it is equal."""
     differences: dict[str, dict[str, float]] = {}
     for one, other in zip(a, b, strict=True):
         for name in sorted(one.keys() & other.keys()):
             x, y = one[name], other[name]
             numbers = isinstance(x, int | float) and isinstance(y, int | float)
-            if numbers and x != y and not name.endswith(TIMED):
-                difference = abs(x - y) / max(abs(x), abs(y))
-                differences.setdefault(name, {})[str(one["step"])] = difference
+            if numbers and not name.endswith(TIMED):
+                steps = differences.setdefault(name, {})
+                if x != y:
+                    steps[str(one["step"])] = abs(x - y) / max(abs(x), abs(y))
     return differences
 
 
@@ -94,28 +90,15 @@ def compared(a: RunFiles, b: RunFiles) -> dict[str, Any]:
     steps = [[row for row in read_lines(run.metrics) if "success" in row] for run in (a, b)]
     weights, others = (load_file(run.path / "model" / "model.safetensors") for run in (a, b))
     differences = metric_differences(*steps)
-    numeric = {name for row in steps[0] for name in row if isinstance(row[name], int | float)}
-    equal = {name for name in numeric - differences.keys() if not name.endswith(TIMED)}
     return {
         "episodes": same_episodes(*(list(read_lines(run.episodes)) for run in (a, b))),
-        "metrics_equal": sorted(equal),
-        "metrics_that_differ": differences,
+        "metrics_equal": sorted(name for name, by_step in differences.items() if not by_step),
+        "metrics_that_differ": {name: by_step for name, by_step in differences.items() if by_step},
         "weights_max_difference": max(
             float((value.double() - others[name].double()).abs().max())
             for name, value in weights.items()
         ),
     }
-
-
-def memory_mb(process: psutil.Process) -> float:
-    """Return the proportional memory of a process and all its descendants, the server included."""
-    total = 0
-    for member in (process, *process.children(recursive=True)):
-        try:
-            total += member.memory_full_info().pss
-        except psutil.Error:  # it has ended
-            continue
-    return total / 2**20
 
 
 def pressed_s() -> float:
@@ -126,55 +109,46 @@ def pressed_s() -> float:
         return math.nan
 
 
-def train(count: int, folder: Path, options: Sequence[str]) -> tuple[RunFiles, dict[str, Any]]:
-    """Train with `count` processes; return the run with its seconds and memory.
+def timed_train(count: int, out: Path, options: Sequence[str]) -> tuple[Run, dict[str, Any]]:
+    """Train with `count` processes; return the run with its seconds and memory, server included.
 
     `pressed` is the share of the time in which some task waited for a core: small on an idle
     machine.
     """
-    command = [sys.executable, "-m", "trainer", "train", "--processes", str(count)]
-    command += ["--out", str(folder), *options]
-    start, pressed, peak = time.monotonic(), pressed_s(), 0.0
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        while True:
-            try:
-                output, _ = process.communicate(timeout=POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                peak = max(peak, memory_mb(psutil.Process(process.pid)))
-    if process.returncode:
-        code = process.returncode
-        raise SystemExit(f"{' '.join(command)} ended with exit code {code}:\n{output}")
-    run = open_run(folder / "latest")
+    start, pressed, memory = time.monotonic(), pressed_s(), [0.0]
+    options = ["--processes", str(count), *options]
+    run = train(out, options, lambda pid: memory.append(memory_mib(pid)))
     return run, {
         **timing(read_lines(run.metrics)),
         "wall_s": read_json(run.summary)["wall_s"],
-        "memory_mb": round(peak),
+        "memory_mb": round(max(memory)),
         "pressed": known((pressed_s() - pressed) / (time.monotonic() - start), 2),
     }
 
 
-def report(console: Console, result: Mapping[str, Any]) -> None:
+def report(result: Mapping[str, Any]) -> None:
     """Print the seconds of all runs, the ratios and the comparisons."""
-    title = f"seconds per step, mean of {result['steps'] - 1} steps"
-    table = Table("processes", "round", *COLUMNS, title=title)
+
+    def listed(values: Mapping[str, Any], form: str = "") -> str:
+        return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
+
+    forms = dict.fromkeys(COLUMNS, ".2f") | {"memory_mb": ",.0f"}
+    rows = []
     for run in result["runs"]:
-        cells = (number(run[name], ",.0f" if name == "memory_mb" else ".2f") for name in COLUMNS)
-        table.add_row(str(run["processes"]), str(run["round"]), *cells)
-    console.print(table)
+        cells = (number(run[name], form) for name, form in forms.items())
+        rows.append((str(run["processes"]), str(run["round"]), *cells))
+    title = f"seconds per step, mean of {result['steps'] - 1} steps"
+    print_table(title, ("processes", "round", *COLUMNS), rows)
     for count, ratios in result["ratios"].items():
-        text = ", ".join(f"{name} {value:.2f}" for name, value in ratios.items())
-        console.print(f"speed of {count} / {result['runs'][0]['processes']} processes: {text}")
+        baseline = result["runs"][0]["processes"]
+        print(f"speed of {count} / {baseline} processes: {listed(ratios, '.2f')}")
     for pair in result["comparisons"]:
-        console.print(f"\n{pair['runs']}: weights differ by {pair['weights_max_difference']:.1e}")
-        episodes = ", ".join(f"{name} {value}" for name, value in pair["episodes"].items())
-        console.print(f"equal episodes: {episodes}")
+        print(f"\n{pair['runs']}: weights differ by {pair['weights_max_difference']:.1e}")
+        print(f"equal episodes: {listed(pair['episodes'])}")
         for name, steps in pair["metrics_that_differ"].items():
-            text = ", ".join(f"step {step} {value:.1e}" for step, value in steps.items())
-            console.print(f"  {name}: {text}")
-        console.print(f"  {len(pair['metrics_equal'])} other metrics are equal")
+            by_step = {f"step {step}": difference for step, difference in steps.items()}
+            print(f"  {name}: {listed(by_step, '.1e')}")
+        print(f"  {len(pair['metrics_equal'])} other metrics are equal")
 
 
 def main(
@@ -185,7 +159,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Runs per number of processes.")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of all runs.")] = 1,
     eval_limit: Annotated[int, typer.Option(min=1, help="Questions per evaluation.")] = 32,
-    data: Annotated[Path, typer.Option(help="Data directory.")] = Path("data"),
+    data: DataDir = DATA,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Passed to 'trainer train'.")
     ] = None,
@@ -201,7 +175,7 @@ def main(
     first = numbers[0]
     with tempfile.TemporaryDirectory(prefix="sqlenv-processes-") as scratch:
         runs = {
-            (count, turn): train(count, Path(scratch) / f"{turn}-{count}", options)
+            (count, turn): timed_train(count, Path(scratch) / f"{turn}-{count}", options)
             for turn in range(1, rounds + 1)
             for count in numbers
         }
@@ -234,7 +208,7 @@ def main(
         },
         "comparisons": comparisons,
     }
-    report(Console(width=160), json.loads(json.dumps(result)))
+    report(result)
     write_json(out, result)
 
 

@@ -4,7 +4,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Literal
@@ -42,46 +43,43 @@ class Fault:
     server: int
     seconds: float
 
-    def begin(self, cluster: Cluster) -> None:
-        """Cause the fault; return once it is in force."""
+    @contextmanager
+    def in_force(self, cluster: Cluster) -> Iterator[None]:
+        """Cause the fault for the block, then end it and wait until the server is ready again."""
         server, link = cluster.servers[self.server], cluster.links[self.server]
         match self.kind:
             case "kill":
                 server.stop(SIGKILL)
+                yield
+                restart(server)
             case "sleep":
                 server.send_signal(SIGSTOP, workers=True)
+                yield
+                server.send_signal(SIGCONT, workers=True)
             case "restart":
                 server.stop(timeout_s=RESTART_TIMEOUT_S)
-            case "cut":
-                link.set(State.CUT)
-            case "silence":
-                link.set(State.SILENT)
+                yield
+                restart(server)
+            case "cut" | "silence":
+                link.set(State.CUT if self.kind == "cut" else State.SILENT)
+                yield
+                link.set(State.OPEN)
             case "lost_replies":
                 link.lose_replies(REPLIES_LOST)
+                yield
+                link.lose_replies(0)
             case "blackout":
                 for each in cluster.servers:
                     each.stop(SIGKILL)
-
-    def end(self, cluster: Cluster) -> None:
-        """End the fault; return once the server is ready again."""
-        server, link = cluster.servers[self.server], cluster.links[self.server]
-        match self.kind:
-            case "kill" | "restart":
-                _start(server)
-            case "sleep":
-                server.send_signal(SIGCONT, workers=True)
-            case "cut" | "silence":
-                link.set(State.OPEN)
-            case "lost_replies":
-                link.lose_replies(0)
-            case "blackout":
-                for each in [*cluster.servers[self.server :], *cluster.servers[: self.server]]:
-                    _start(each)
+                yield
+                restart(*cluster.servers[self.server :], *cluster.servers[: self.server])
 
 
-def _start(server: ServerProcess) -> None:
-    server.start()
-    server.wait_ready()
+def restart(*servers: ServerProcess) -> None:
+    """Start each server again and wait until it is ready, one after another."""
+    for server in servers:
+        server.start()
+        server.wait_ready()
 
 
 def plan(count: int, servers: int, seed: int = 0) -> list[Fault]:
@@ -122,19 +120,12 @@ class Chaos:
         if self._error is not None:
             raise self._error
 
-    def may_pass(self, answered: int) -> bool:
-        """Return whether `pass_step(answered)` would return at once."""
-        return self._begun >= min(len(self.faults), answered // self._every)
-
-    def note(self, answered: int) -> None:
-        """Record the number of steps answered so far."""
-        self._set(answered=max(self._answered, answered))
-
     def pass_step(self, answered: int) -> None:
-        """Record the number of steps answered, and wait for the faults that are due."""
-        self.note(answered)
+        """Record the number of steps answered so far, and wait for the faults that are due."""
+        self._set(answered=max(self._answered, answered))
+        due = min(len(self.faults), answered // self._every)
         with self._changed:
-            self._changed.wait_for(lambda: self.may_pass(answered) or self._error is not None)
+            self._changed.wait_for(lambda: self._begun >= due or self._error is not None)
         if self._error is not None:
             raise self._error
 
@@ -153,12 +144,9 @@ class Chaos:
                         if self._stopping:
                             return
                         self._changed.wait()
-                fault.begin(self._cluster)
-                self.done[fault.kind] += 1
-                try:
+                with fault.in_force(self._cluster):
+                    self.done[fault.kind] += 1
                     self._set(begun=index + 1)
                     time.sleep(fault.seconds)
-                finally:
-                    fault.end(self._cluster)
         except BaseException as error:
             self._set(error=error)

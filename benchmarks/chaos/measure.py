@@ -1,10 +1,7 @@
 """One measurement: the same episodes undisturbed and under faults, and what differs."""
 
 import asyncio
-import json
 import math
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,14 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.cluster import ROOT, Cluster
+from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.faults import Chaos, Fault
-from benchmarks.chaos.soak import Played, answers, play_all
+from benchmarks.chaos.soak import Played, play_all
+from benchmarks.measuring import train
 from shared.client import ClientLimits, ClientStats, SQLEnvClient
-from shared.run_files import EPISODES, METRICS, SUMMARY, EpisodeLine, numbered_lines, read_episode
+from shared.run_files import METRICS, EpisodeLine, numbered_lines, read_episode
+from trainer.run.folder import Run, read_json
 
 TRAINING_TIMEOUT_S = 1800.0
-WARM_UP_S = 1.0  # of a training's play before its next fault
 # what must be equal in an episode of a training with and without faults
 COMPARED = {"phase", "mode", "step", "question_id", "actions", "texts", "observations", "rewards"}
 COMPARED |= {"outcome"}
@@ -71,14 +69,13 @@ def soak(
     stall_s: float = 3.0,
 ) -> FaultOutcome:
     """Play `episodes` on one undisturbed server, then on `urls` under `faults`."""
-    right = answers(data_dir)
 
     async def play(
         run: str, urls: Sequence[str], chaos: Chaos | None
     ) -> tuple[list[Played], ClientStats, float]:
         began = time.monotonic()
         async with client_of(urls, stall_s) as client:
-            played = await play_all(client, f"{way}-{run}", episodes, right, chaos)
+            played = await play_all(client, f"{way}-{run}", data_dir, episodes, chaos)
         return played, client.stats, time.monotonic() - began
 
     calm, _, calm_s = asyncio.run(play("calm", [cluster.servers[0].url], None))
@@ -109,39 +106,37 @@ def soak(
 
 def training(
     way: str,
-    data_dir: Path,
     cluster: Cluster,
     urls: Sequence[str],
     scratch: Path,
     faults: Sequence[Fault],
-    *options: str,
+    options: Sequence[str],
 ) -> FaultOutcome:
     """Run `python -m trainer train` on `urls`, undisturbed and then under `faults`, one after
     another until it ends. Both runs are left in `scratch`.
     """
-    command = [sys.executable, "-m", "trainer", "train", "--data", str(data_dir), *options]
-    command += [word for url in urls for word in ("--server", url)]
+    options = (*options, *(word for url in urls for word in ("--server", url)))
 
-    def train(name: str, run_faults: Sequence[Fault]) -> tuple[Path, Counter[str], float]:
-        began, done, out = time.monotonic(), Counter[str](), scratch / name
-        log_path = scratch / f"{name}.log"
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "--out", str(out)], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
-            )
-            try:
-                run = _under_faults(process, out, cluster, run_faults, done)
-            finally:
-                process.kill()
-                process.wait()
-        if process.returncode:
-            raise RuntimeError(f"the training failed:\n{log_path.read_text()}")
-        return run, done, time.monotonic() - began
+    def play(name: str, faults: Sequence[Fault]) -> tuple[Run, Counter[str], float]:
+        began, done, waiting = time.monotonic(), Counter[str](), list(faults)
 
-    calm, _, calm_s = train("calm", [])
-    disturbed, done, seconds = train("chaos", faults)
+        def disturb(pid: int) -> None:
+            """Run the next fault, from the first optimiser step on."""
+            if time.monotonic() > began + TRAINING_TIMEOUT_S:
+                raise RuntimeError(f"the training did not end within {TRAINING_TIMEOUT_S:g} s")
+            metrics = next((scratch / name).glob(f"*/{METRICS}"), None)
+            if waiting and metrics and metrics.stat().st_size:
+                fault = waiting.pop(0)
+                with fault.in_force(cluster):
+                    done[fault.kind] += 1
+                    time.sleep(fault.seconds)
+
+        return train(scratch / name, options, disturb), done, time.monotonic() - began
+
+    calm, _, calm_s = play("calm", [])
+    disturbed, done, seconds = play("chaos", faults)
     played, expected = _episodes(disturbed), _episodes(calm)
-    summaries = [json.loads((run / SUMMARY).read_text()) for run in (disturbed, calm)]
+    summaries = [read_json(run.summary) for run in (disturbed, calm)]
     models = [summary["digests"]["trained_model"] for summary in summaries]
     return FaultOutcome(
         way,
@@ -161,32 +156,8 @@ def training(
     )
 
 
-def _under_faults(
-    process: "subprocess.Popen[bytes]",
-    out: Path,
-    cluster: Cluster,
-    faults: Sequence[Fault],
-    done: "Counter[str]",
-) -> Path:
-    """Run the faults, from the first optimiser step on, until the training ends; return its
-    folder."""
-    waiting, deadline = list(faults), time.monotonic() + TRAINING_TIMEOUT_S
-    while process.poll() is None and time.monotonic() < deadline:
-        metrics = list(out.glob(f"*/{METRICS}"))
-        if waiting and metrics and metrics[0].stat().st_size:
-            fault = waiting.pop(0)
-            fault.begin(cluster)
-            done[fault.kind] += 1
-            time.sleep(fault.seconds)
-            fault.end(cluster)
-        time.sleep(WARM_UP_S)
-    if process.poll() is None:
-        raise RuntimeError(f"the training did not end within {TRAINING_TIMEOUT_S:g} s")
-    return next(path.parent for path in out.glob(f"*/{METRICS}") if not path.parent.is_symlink())
-
-
-def _episodes(run: Path) -> list[EpisodeLine]:
-    return [read_episode(line) for _, line in numbered_lines(run / EPISODES)]
+def _episodes(run: Run) -> list[EpisodeLine]:
+    return [read_episode(line) for _, line in numbered_lines(run.episodes)]
 
 
 def _contents(episodes: Sequence[EpisodeLine]) -> "Counter[str]":

@@ -29,12 +29,6 @@ class Played:
     lost: str | None = None
 
 
-def answers(data_dir: Path) -> dict[str, str]:
-    """Return training question's id -> the text of its right answer."""
-    questions = load_questions(questions_path(data_dir, "train"))
-    return {question.question_id: question.answer_text for question in questions}
-
-
 def next_action(stream: random.Random, reply: StepResult, budget: int, right: str) -> str:
     """Return a random exploring action that depends on the observation; towards the end, an
     answer, often `right`."""
@@ -86,26 +80,21 @@ async def play_one(
 class Pace:
     """Counts the answered steps of all episodes, and waits for faults that are due."""
 
-    def __init__(self, chaos: Chaos | None = None) -> None:
+    def __init__(self, chaos: Chaos | None) -> None:
         self.answered, self._chaos, self._gate = 0, chaos, asyncio.Lock()
 
     async def before_a_step(self) -> None:
-        if self._chaos is None:
-            return
-        self._chaos.note(self.answered)
-        async with self._gate:
-            if not self._chaos.may_pass(self.answered):
+        if self._chaos is not None:
+            async with self._gate:  # or the waiting episodes would use up the pool of threads
                 await asyncio.to_thread(self._chaos.pass_step, self.answered)
 
 
 async def play_all(
-    client: SQLEnvClient,
-    run: str,
-    episodes: int,
-    right: Mapping[str, str],
-    chaos: Chaos | None = None,
+    client: SQLEnvClient, run: str, data_dir: Path, episodes: int, chaos: Chaos | None
 ) -> list[Played]:
     """Play `episodes` episodes, whose ids start with `run`; return them in order."""
+    questions = load_questions(questions_path(data_dir, "train"))
+    right = {question.question_id: question.answer_text for question in questions}
     places, pace = asyncio.Semaphore(AT_ONCE), Pace(chaos)
 
     async def play(number: int) -> Played:

@@ -19,8 +19,7 @@ from shared.client import in_process
 from shared.console import write_json
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import Sample
-from trainer.rollout.generators.local import LocalGenerator
+from trainer.rollout.generators.base import Generator, Sample
 from trainer.rollout.loop import local_generator, play_episodes
 from trainer.rollout.row import RolloutStats
 from trainer.rollout.tokens import codec_of
@@ -30,27 +29,25 @@ from trainer.runtime.models import load_model_and_tokenizer
 class Rebuilding:
     """A generator that drops its cache after every turn and computes the whole history again."""
 
-    def __init__(self, inner: LocalGenerator) -> None:
-        self._inner = inner
-        self._histories: list[list[int]] = []
+    def __init__(self, inner: Generator) -> None:
+        self._inner, self._histories = inner, list[list[int]]()
+        self.room = inner.room
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        self._streams = list(streams)
+        self._inner.start(streams)
         self._histories = [[] for _ in streams]
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
         for row, ids in appended.items():
             self._histories[row] += ids
-        self._inner.start(self._streams)
+            self._inner.restart(row)
         samples = self._inner.sample({row: self._histories[row] for row in appended})
         for row, sample in samples.items():
             self._histories[row] += sample.ids
         return samples
 
-    def room(self, row: int) -> int:
-        return self._inner.limit - len(self._histories[row])
-
     def restart(self, row: int) -> None:
+        self._inner.restart(row)
         self._histories[row] = []
 
 
@@ -62,7 +59,6 @@ def measure(model: Any, tokenizer: Any, config: GRPOConfig, episodes: int) -> li
         actions = None
         for way in ("kept", "rebuilt"):
             generator = local_generator(model, codec_of(tokenizer), config, greedy=True)
-            assert isinstance(generator, LocalGenerator)
             used = generator if way == "kept" else Rebuilding(generator)
             stats, started = RolloutStats(), time.process_time()
             options: dict[str, Any] = {"client": client, "stats": stats, "generator": used}
@@ -96,20 +92,14 @@ def main(
     measure(loaded, tokenizer, config, 8)  # warm-up
     lines = measure(loaded, tokenizer, config, episodes)
     ratio = lines[1]["generate_s"] / lines[0]["generate_s"]
-    print_table(
-        f"Rebuilding takes {ratio:.2f} x the generation time, on {torch.get_num_threads()} threads",
-        ("cache", "generate s", "CPU s", "turns", "same actions"),
-        (
-            (
-                line["cache"],
-                f"{line['generate_s']:.2f}",
-                f"{line['cpu_s']:.2f}",
-                str(line["turns"]),
-                f"{line['same_actions']}/{line['episodes']}",
-            )
-            for line in lines
-        ),
-    )
+    threads = torch.get_num_threads()
+    rows = []
+    for line in lines:
+        times = (f"{line['generate_s']:.2f}", f"{line['cpu_s']:.2f}")
+        same = f"{line['same_actions']}/{line['episodes']}"
+        rows.append((line["cache"], *times, str(line["turns"]), same))
+    title = f"Rebuilding takes {ratio:.2f} x the generation time, on {threads} threads"
+    print_table(title, ("cache", "generate s", "CPU s", "turns", "same actions"), rows)
     write_json(json_path, {"lines": lines, "ratio": ratio})
 
 

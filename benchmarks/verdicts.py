@@ -15,14 +15,16 @@ by more than that and ties.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.measuring import JsonPath, print_table
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner
 from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts
 from shared.console import failure, print_line, write_json
@@ -84,16 +86,14 @@ class Comparison:
     @property
     def problems(self) -> list[str]:
         """Disagreements beyond the documented ones."""
-        agree = self.agree["spider"]
-        problems = []
+        agree, problems = self.agree["spider"], []
         if agree < MIN_AGREEMENT * self.compared:
-            problems.append(
-                f"spider agrees on {agree} of {self.compared}, under {MIN_AGREEMENT:.0%}"
-            )
-        for pair in self.disagreements:
-            if pair.why not in ALLOWED.get(pair.standard, {pair.why}):
-                problems.append(f"{pair.standard} differs on dev {pair.dev_idx} by {pair.why}")
-        return problems
+            problems = [f"spider agrees on {agree} of {self.compared}, under {MIN_AGREEMENT:.0%}"]
+        return problems + [
+            f"{pair.standard} differs on dev {pair.dev_idx} by {pair.why}"
+            for pair in self.disagreements
+            if pair.why not in ALLOWED.get(pair.standard, {pair.why})
+        ]
 
 
 def compare(spider: Path, pairs: Sequence[Pair]) -> Comparison:
@@ -137,12 +137,11 @@ def _compare(comparison: Comparison, pair: Pair, spider: Path, runner: SqlRunner
     comparison.official_right += official
     for name, verdict in verdicts.items():
         comparison.right[name] += verdict
-        if verdict == official:
-            comparison.agree[name] += 1
-            continue
-        why = "it does not run here" if failed else difference(result.rows, gold, tied)
-        about = (name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred)
-        comparison.disagreements.append(Disagreement(*about))
+        comparison.agree[name] += verdict == official
+        if verdict != official:
+            why = "it does not run here" if failed else difference(result.rows, gold, tied)
+            about = (name, pair.dev_idx, pair.db_id, verdict, official, why, pair.gold, pair.pred)
+            comparison.disagreements.append(Disagreement(*about))
 
 
 def difference(rows: Sequence[tuple[Any, ...]], gold: Gold, tied: Gold) -> str:
@@ -170,32 +169,29 @@ def load_pairs(path: Path) -> list[Pair]:
         raise ValueError(f"can't read the pairs {path}: {reason}") from error
     pairs = []
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                pairs.append(Pair.model_validate_json(line))
-            except ValidationError as error:
-                problem = first_problem(error, "the line")
-                raise ValueError(f"{path}:{number} is no pair: {problem}") from error
+        try:
+            pairs += [Pair.model_validate_json(line)] if line.strip() else []
+        except ValidationError as error:
+            problem = first_problem(error, "the line")
+            raise ValueError(f"{path}:{number} is no pair: {problem}") from error
     return pairs
 
 
 def show(comparison: Comparison, console: Console) -> None:
-    title = f"Verdicts compared with the official evaluator's ({comparison.official_right} right)"
-    table = Table("standard", "rule", "agrees", "of", "%", "right", title=title)
     compared = comparison.compared
+    rows = []
     for name, rule in RULES.items():
         agree, right = comparison.agree[name], comparison.right[name]
         share = f"{agree / max(compared, 1):.1%}"
-        table.add_row(name, rule, str(agree), str(compared), share, str(right))
-    console.print(table)
+        rows.append((f"{name}: {rule}", str(agree), str(compared), share, str(right)))
+    title = f"Verdicts compared with the official evaluator's ({comparison.official_right} right)"
+    print_table(title, ("standard", "agrees", "of", "%", "right"), rows)
     print_line(console, f"{comparison.pairs} pairs, {compared} ran there; every disagreement:")
-    by_pair: dict[int, list[Disagreement]] = {}
-    for item in comparison.disagreements:
-        by_pair.setdefault(item.dev_idx, []).append(item)
     words = {True: "right", False: "wrong"}
-    for dev_idx, items in sorted(by_pair.items()):
-        first = items[0]
-        names = "; ".join(f"{item.standard} ({item.why})" for item in items)
+    by_pair = attrgetter("dev_idx")
+    for dev_idx, items in groupby(sorted(comparison.disagreements, key=by_pair), by_pair):
+        first, *others = items
+        names = "; ".join(f"{item.standard} ({item.why})" for item in (first, *others))
         verdicts = f"official {words[first.official]}; {words[first.ours]} by {names}"
         print_line(console, f"dev {dev_idx} ({first.db_id}): {verdicts}")
         print_line(console, f"    gold  {' '.join(first.gold.split())}")
@@ -209,9 +205,7 @@ def main(
     pairs: Annotated[
         Path | None, typer.Option(help="The pairs.", show_default="SPIDER/verdict_pairs.jsonl")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers and the list to this file.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Judge pairs of gold and predicted SQL by every standard and compare with official verdicts.
 
@@ -224,7 +218,7 @@ def main(
     console = Console()
     show(comparison, console)
     problems = comparison.problems
-    write_json(report, asdict(comparison) | {"problems": problems}, 2)
+    write_json(json_path, asdict(comparison) | {"problems": problems}, 2)
     for problem in problems:
         typer.echo(f"unexpected: {problem}", err=True)
     agree = comparison.agree["spider"]

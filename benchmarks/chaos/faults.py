@@ -5,7 +5,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Literal
@@ -93,60 +94,42 @@ def plan(count: int, servers: int, seed: int = 0) -> list[Fault]:
 
 
 class Chaos:
-    """Runs faults one after another, in a thread; number i after (i + 1) x `every` answered steps.
+    """Causes faults one after another: number i after (i + 1) x `every` answered steps.
 
-    The player calls `pass_step` with the steps answered so far before each further one. The call
-    waits until every fault that is due has begun, so all of them happen during play, however fast
-    the machine is. Use it inside `with`: its end waits for the last fault to end, and raises what
-    went wrong in the faults themselves.
+    The player calls `pass_step` with the steps answered so far before each further one. It causes
+    every fault that is due, so all of them happen during play, however fast the machine is. Use it
+    inside `with`: its end waits for the last fault to end. Both raise what went wrong in a fault.
     """
 
     def __init__(self, cluster: Cluster, faults: Sequence[Fault], every: int) -> None:
         self.faults, self.done = list(faults), Counter[str]()
         self._cluster, self._every = cluster, every
-        self._answered = self._begun = 0
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="chaos", daemon=True)
+        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, "chaos")
+        self._end: Future[None] | None = None  # of the last fault
 
     def __enter__(self) -> "Chaos":
-        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._set(stopping=True)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+        with self._thread:
+            self._wait_for_end()
 
     def pass_step(self, answered: int) -> None:
-        """Record the number of steps answered so far, and wait for the faults that are due."""
-        self._set(answered=max(self._answered, answered))
-        due = min(len(self.faults), answered // self._every)
-        with self._changed:
-            self._changed.wait_for(lambda: self._begun >= due or self._error is not None)
-        if self._error is not None:
-            raise self._error
+        """Cause the faults that are due after `answered` steps, each once the one before ended."""
+        with self._lock:
+            while self.done.total() < min(len(self.faults), answered // self._every):
+                self._wait_for_end()
+                fault, stack = self.faults[self.done.total()], ExitStack()
+                stack.enter_context(fault.in_force(self._cluster))
+                self.done[fault.kind] += 1
+                self._end = self._thread.submit(self._end_after, fault.seconds, stack)
 
-    def _set(self, **fields: object) -> None:
-        with self._changed:
-            for name, value in fields.items():
-                setattr(self, f"_{name}", value)
-            self._changed.notify_all()
+    def _wait_for_end(self) -> None:
+        if self._end is not None:
+            self._end.result()
 
-    def _run(self) -> None:
-        try:
-            for index, fault in enumerate(self.faults):
-                due = (index + 1) * self._every
-                with self._changed:
-                    while self._answered < due:
-                        if self._stopping:
-                            return
-                        self._changed.wait()
-                with fault.in_force(self._cluster):
-                    self.done[fault.kind] += 1
-                    self._set(begun=index + 1)
-                    time.sleep(fault.seconds)
-        except BaseException as error:
-            self._set(error=error)
+    @staticmethod
+    def _end_after(seconds: float, fault: ExitStack) -> None:
+        time.sleep(seconds)
+        fault.close()

@@ -36,38 +36,32 @@ class Gateway:
 
     def wait_serving(self, servers: int) -> None:
         """Wait until the gateway sees `servers` ready servers; `RuntimeError` has its log."""
+        reason = f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s"
         deadline = time.monotonic() + START_TIMEOUT_S
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while time.monotonic() < deadline:
                 if self.process.poll() is not None:
-                    raise RuntimeError(f"haproxy ended: {self.process.returncode}\n{self._log()}")
+                    reason = f"haproxy ended: {self.process.returncode}"
+                    break
                 with contextlib.suppress(httpx.HTTPError):
-                    found = SERVING.search(client.get(f"{self.admin}/metrics").text)
-                    if found is not None and int(found[1]) == servers:
+                    active = SERVING.search(client.get(f"{self.admin}/metrics").text)
+                    if active is not None and int(active[1]) == servers:
                         return
                 time.sleep(POLL_S)
-        reason = f"the gateway does not see {servers} servers after {START_TIMEOUT_S:g} s"
-        raise RuntimeError(f"{reason}:\n{self._log()}")
-
-    def _log(self) -> str:
-        return self.log_path.read_text(errors="replace")
+        raise RuntimeError(f"{reason}:\n{self.log_path.read_text(errors='replace')}")
 
 
 def fixed_servers(config: str, addresses: Sequence[str]) -> str:
     """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's."""
 
-    def servers(template: re.Match[str]) -> str:
-        return "\n".join(
-            f"{template[1]}server server{number} {one}" for number, one in enumerate(addresses, 1)
-        )
-
-    found, templates = TEMPLATE.subn(servers, config)
-    if templates != 1 or found.count(RESOLVING) != 1:
-        raise RuntimeError(
-            f"{CONFIG} no longer has one server-template and one '{RESOLVING}', which are replaced"
-            " here"
-        )
-    return found.replace(RESOLVING, "")
+    lines = [f"server server{number} {one}" for number, one in enumerate(addresses, 1)]
+    replaced, templates = TEMPLATE.subn(
+        lambda match: match[1] + f"\n{match[1]}".join(lines), config
+    )
+    if templates != 1 or replaced.count(RESOLVING) != 1:
+        wanted = f"one server-template and one '{RESOLVING}'"
+        raise RuntimeError(f"{CONFIG} no longer has {wanted}, which are replaced here")
+    return replaced.replace(RESOLVING, "")
 
 
 def haproxy() -> str | None:

@@ -4,8 +4,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from benchmarks.chaos.soak import Played, play_all
 from benchmarks.measuring import train
 from shared.client import ClientLimits, ClientStats, SQLEnvClient
 from shared.run_files import METRICS, EpisodeLine, numbered_lines, read_episode
-from trainer.run.folder import Run, read_json
+from trainer.run.folder import read_json
 
 TRAINING_TIMEOUT_S = 1800.0
 # what must be equal in an episode of a training with and without faults
 COMPARED = {"phase", "mode", "step", "question_id", "actions", "texts", "observations", "rewards"}
 COMPARED |= {"outcome"}
+Timed = tuple[list[Played], float]  # the episodes of one play, and its seconds
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class FaultOutcome:
     retries: int | None  # None for a training, whose summary does not have it
     seconds: float
     undisturbed_s: float
-    more: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any]
 
     @property
     def clean(self) -> bool:
@@ -58,6 +59,27 @@ def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:
     return SQLEnvClient(urls, limits)
 
 
+def outcome_of(
+    way: str, calm: Timed, disturbed: Timed, faults: Mapping[str, int], **counts: Any
+) -> FaultOutcome:
+    """Compare the episodes that `faults` disturbed with the same undisturbed ones."""
+    (expected, undisturbed_s), (played, seconds) = calm, disturbed
+    differing = Counter(one.digest for one in played)
+    differing.subtract(one.digest for one in expected)
+    return FaultOutcome(
+        way,
+        len(played),
+        sum(one.steps for one in played),
+        dict(sorted(Counter(str(one.outcome) for one in played).items())),
+        dict(sorted(faults.items())),
+        counted_twice=sum(one.counted_twice for one in played),
+        different=max((+differing).total(), (-differing).total()),
+        seconds=round(seconds, 2),
+        undisturbed_s=round(undisturbed_s, 2),
+        **counts,
+    )
+
+
 def soak(
     way: str,
     data_dir: Path,
@@ -70,37 +92,27 @@ def soak(
 ) -> FaultOutcome:
     """Play `episodes` on one undisturbed server, then on `urls` under `faults`."""
 
-    async def play(
-        run: str, urls: Sequence[str], chaos: Chaos | None
-    ) -> tuple[list[Played], ClientStats, float]:
+    async def play(run: str, urls: Sequence[str], chaos: Chaos | None) -> tuple[Timed, ClientStats]:
         began = time.monotonic()
         async with client_of(urls, stall_s) as client:
             played = await play_all(client, f"{way}-{run}", data_dir, episodes, chaos)
-        return played, client.stats, time.monotonic() - began
+        return (played, time.monotonic() - began), client.stats
 
-    calm, _, calm_s = asyncio.run(play("calm", [cluster.servers[0].url], None))
-    steps = sum(one.steps for one in calm)
+    calm, _ = asyncio.run(play("calm", [cluster.servers[0].url], None))
+    steps = sum(one.steps for one in calm[0])
     with Chaos(cluster, faults, every=max(1, steps // (len(faults) + 1))) as chaos:
-        played, stats, seconds = asyncio.run(play("chaos", urls, chaos))
-    return FaultOutcome(
+        disturbed, stats = asyncio.run(play("chaos", urls, chaos))
+    errors = [one.lost for one in disturbed[0] if one.lost is not None]
+    more = {name: getattr(stats, name) for name in ("moves", "servers_lost", "requests")}
+    return outcome_of(
         way,
-        episodes,
-        steps,
-        dict(sorted(Counter(str(one.outcome) for one in played).items())),
-        dict(sorted(chaos.done.items())),
-        lost=sum(one.lost is not None for one in played),
-        counted_twice=sum(one.counted_twice for one in played),
-        different=sum(a.digest != b.digest for a, b in zip(played, calm, strict=True)),
+        calm,
+        disturbed,
+        chaos.done,
+        lost=len(errors),
         rebuilds=stats.rebuilds,
         retries=stats.retries,
-        seconds=round(seconds, 2),
-        undisturbed_s=round(calm_s, 2),
-        more={
-            "moves": stats.moves,
-            "servers_lost": stats.servers_lost,
-            "requests": stats.requests,
-            "errors": sorted({one.lost for one in played if one.lost})[:3],
-        },
+        more={**more, "errors": sorted(set(errors))[:3]},
     )
 
 
@@ -116,9 +128,10 @@ def training(
     another until it ends. Both runs are left in `scratch`.
     """
     options = (*options, *(word for url in urls for word in ("--server", url)))
+    done = Counter[str]()
 
-    def play(name: str, faults: Sequence[Fault]) -> tuple[Run, Counter[str], float]:
-        began, done, waiting = time.monotonic(), Counter[str](), list(faults)
+    def play(name: str, faults: Sequence[Fault]) -> tuple[Timed, dict[str, Any]]:
+        began, waiting = time.monotonic(), list(faults)
 
         def disturb(pid: int) -> None:
             """Run the next fault, from the first optimiser step on."""
@@ -131,35 +144,23 @@ def training(
                     done[fault.kind] += 1
                     time.sleep(fault.seconds)
 
-        return train(scratch / name, options, disturb), done, time.monotonic() - began
+        run = train(scratch / name, options, disturb)
+        lines = [read_episode(line) for _, line in numbered_lines(run.episodes)]
+        return ([played(one) for one in lines], time.monotonic() - began), read_json(run.summary)
 
-    calm, _, calm_s = play("calm", [])
-    disturbed, done, seconds = play("chaos", faults)
-    played, expected = _episodes(disturbed), _episodes(calm)
-    summaries = [read_json(run.summary) for run in (disturbed, calm)]
-    models = [summary["digests"]["trained_model"] for summary in summaries]
-    return FaultOutcome(
+    def played(one: EpisodeLine) -> Played:
+        content = one.model_dump_json(include=COMPARED)
+        return Played(content, len(one.actions), one.outcome, one.steps != len(one.rewards))
+
+    (calm, expected), (disturbed, summary) = play("calm", []), play("chaos", faults)
+    models = [one["digests"]["trained_model"] for one in (expected, summary)]
+    return outcome_of(
         way,
-        len(played),
-        sum(len(one.actions) for one in played),
-        dict(sorted(Counter(str(one.outcome) for one in played).items())),
-        dict(sorted(done.items())),
-        lost=int(summaries[0]["episodes_lost"]),
-        counted_twice=sum(one.steps != len(one.rewards) for one in played),
-        different=abs(len(played) - len(expected))
-        + (_contents(played) - _contents(expected)).total(),
-        rebuilds=int(summaries[0]["train_rebuilds"]),
+        calm,
+        disturbed,
+        done,
+        lost=int(summary["episodes_lost"]),
+        rebuilds=int(summary["train_rebuilds"]),
         retries=None,
-        seconds=round(seconds, 2),
-        undisturbed_s=round(calm_s, 2),
-        more={"same_weights": models[0] == models[1], "train_steps": summaries[0]["train_steps"]},
+        more={"same_weights": models[0] == models[1], "train_steps": summary["train_steps"]},
     )
-
-
-def _episodes(run: Run) -> list[EpisodeLine]:
-    return [read_episode(line) for _, line in numbered_lines(run.episodes)]
-
-
-def _contents(episodes: Sequence[EpisodeLine]) -> "Counter[str]":
-    """Return how often each episode occurs, as the JSON of its `COMPARED` fields."""
-    return Counter(one.model_dump_json(include=COMPARED) for one in episodes)

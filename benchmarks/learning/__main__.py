@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -71,18 +70,16 @@ def controls(
 
     def job() -> None:
         from benchmarks.learning.controls import CONTROLS, run_controls
-        from benchmarks.learning.figures import bars
-        from benchmarks.learning.report import LABELS, as_json, page
+        from benchmarks.learning.report import as_json, bars, page
         from trainer.run.folder import check_writable
 
         check_writable(out / "controls.md")
         result = run_controls(run, expert, names, console=console, rates=rates)
         if set(result.notes) != set(CONTROLS):
             options.append(f"--only {','.join(result.notes)}")
-        command = _command("controls", [f"--run {_typed(result.finished.run.path)}", *options])
-        policies = [(LABELS[line.key].strip("*"), line.modes) for line in result.lines]
+        command = _command("controls", f"--run {_typed(result.finished.run.path)}", *options)
         title = f"Success on unseen databases, seed {result.finished.config.seed}"
-        picture = bars(policies, title)
+        picture = bars(result.lines, title)
         _write(out, "controls", as_json(result, command), page(result, command), picture)
 
     guarded(job)
@@ -99,26 +96,19 @@ def seeds(
 
     def job() -> None:
         from benchmarks.learning.bench import load_finished
-        from benchmarks.learning.figures import seed_curves
-        from benchmarks.learning.seeds import check_comparable, page, seed_line
-        from trainer.run.folder import metrics_rows
+        from benchmarks.learning.seeds import as_json, check_comparable, page, seed_curves
 
         finished = sorted(map(load_finished, runs), key=lambda one: one.config.seed)
         check_comparable(finished)
-        lines = [seed_line(one) for one in finished]
-        command = _command("seeds", [_typed(one.run.path) for one in finished])
-        curves = [
-            (f"seed {one.config.seed}", list(metrics_rows(one.run.metrics)), one.summary)
-            for one in finished
-        ]
-        result = {"command": command, "runs": lines}
-        _write(out, "seeds", result, page(lines, command), seed_curves(curves))
+        command = _command("seeds", *(_typed(one.run.path) for one in finished))
+        result = {"command": command, "runs": [as_json(one) for one in finished]}
+        _write(out, "seeds", result, page(finished, command), seed_curves(finished))
 
     guarded(job)
 
 
-def _command(name: str, options: Sequence[str]) -> str:
-    return " ".join(["python -m benchmarks.learning", name, *options])
+def _command(*words: str) -> str:
+    return " ".join(["python -m benchmarks.learning", *words])
 
 
 def _typed(path: Path) -> str:

@@ -63,10 +63,8 @@ class Result:
 
 def training_seconds(run: Run) -> float:
     """Return the seconds of a run's rollouts and updates, from metrics.jsonl."""
-    return sum(
-        (row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0)
-        for row in metrics_rows(run.metrics)
-    )
+    rows = metrics_rows(run.metrics)
+    return sum((row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0) for row in rows)
 
 
 def load_finished(path: Path) -> Finished:
@@ -75,10 +73,8 @@ def load_finished(path: Path) -> Finished:
     if not run.config.is_file():
         raise RunError(f"no run at {path}: name the folder of 'make train', such as runs/latest")
     if not run.summary.is_file():
-        raise RunError(
-            f"the run {path} is not finished: resume it with "
-            f"python -m trainer train --resume {path}"
-        )
+        remedy = f"resume it with python -m trainer train --resume {path}"
+        raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
     return Finished(run, config, options, read_json(run.summary), training_seconds(run))
 
@@ -91,14 +87,13 @@ def measured(run: Run, phase: str) -> Modes:
 
 def measure_both(bench: Bench, folder: Run, title: str, model: Any, tokenizer: Any) -> Modes:
     """Measure greedy and sampled on the run's eval questions, and store both under `folder`."""
-    connection, summaries = bench.connection, {}
-    config = connection.config
+    config, summaries = bench.connection.config, {}
     for mode in MODES:
         result = measure(
             bench.console,
             f"{title} ({mode})",
             mode,
-            model_play(model, tokenizer, config, connection.client, mode),
+            model_play(model, tokenizer, config, bench.connection.client, mode),
             bench.inputs.evaluation,
             bench.inputs.book,
             batch=batch_of(model, config),
@@ -110,7 +105,7 @@ def measure_both(bench: Bench, folder: Run, title: str, model: Any, tokenizer: A
 
 
 def read_kept(folder: Path, name: str, digests: Mapping[str, str]) -> Result | None:
-    """Read the stored result of a control, with any settings, if it has these digests."""
+    """Return the stored result of a control, with any settings, if it has these digests."""
     path = folder / f"{name}.json"
     saved = read_json(path) if path.exists() else None
     return _result(saved) if saved and saved["of"]["digests"] == digests else None
@@ -123,11 +118,9 @@ def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], R
     `of` left there.
     """
     path, own = folder / f"{name}.json", Run(folder / name)
-    if path.exists():
-        saved = read_json(path)
-        if saved["of"] == of:
-            return _result(saved)
-        path.unlink()
+    if path.exists() and (saved := read_json(path))["of"] == of:
+        return _result(saved)
+    path.unlink(missing_ok=True)
     started = own.path / "of.json"
     if not started.exists() or read_json(started) != of:
         shutil.rmtree(own.path, ignore_errors=True)

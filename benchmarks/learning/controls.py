@@ -32,8 +32,6 @@ from trainer.runtime.models import load_model_and_tokenizer
 CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
 FOLDER = "controls"  # of the run, for the results
 
-Make = Callable[[Run], Result]
-
 
 @dataclass(frozen=True)
 class Line:
@@ -84,22 +82,19 @@ def run_controls(
                 "from: train it again"
             )
         expert_config = replace(finished.config, model_name=str(expert))
-        expert_digest = ""
+        digest = ""
         if "expert" in wanted:
-            expert_digest = model_digest(load_model_and_tokenizer(expert_config)[0])
-        log_path = folder / "server.log"
-        with connected(finished.config, (), inputs, log_path) as connection:
+            digest = model_digest(load_model_and_tokenizer(expert_config)[0])
+        with connected(finished.config, (), inputs, folder / "server.log") as connection:
             if connection.metadata.digest != finished.digests["server"]:
                 raise RunError(
                     f"the environment server differs from the one of {finished.run.id}: train again"
                 )
             bench = Bench(finished, connection, inputs, console, interrupts)
             seconds = round(finished.training_s, 3)
-            makers: dict[str, tuple[dict[str, Any], Make]] = {
-                "expert": (
-                    {"model": expert_digest},
-                    lambda own: expert_control(bench, own, expert),
-                ),
+            # name -> the settings that it depends on, and how it is measured
+            controls: dict[str, tuple[dict[str, Any], Callable[[Run], Result]]] = {
+                "expert": ({"model": digest}, lambda own: expert_control(bench, own, expert)),
                 "sft": (
                     {"rates": list(rates), "seconds": seconds},
                     lambda own: sft.control(bench, own, rates),
@@ -109,7 +104,7 @@ def run_controls(
             }
             results = {}
             for name in wanted:
-                settings, make = makers[name]
+                settings, make = controls[name]
                 of = {"digests": finished.digests, "settings": settings}
                 results[name] = kept(folder, name, of, make)
     for name in CONTROLS:

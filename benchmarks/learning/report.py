@@ -1,14 +1,19 @@
-"""controls.md and controls.json: the table of the controls, the command that made it, and its
-reading. Pure functions."""
+"""controls.md, .json and .png: the table of the controls, the command that made it, its reading."""
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
-from shared.run_stats import MODES, RateSummary
+from shared.run_stats import MODES
 from trainer.report.tables import POLICIES, change
+from trainer.run.charts import COLOURS
+from trainer.run.plots import COLOURS as MODE_COLOURS
+from trainer.run.plots import rate_of
 
 LABELS = {**POLICIES, "grpo": f"**{POLICIES['after']}**"}
 BEHAVIOUR = {  # key -> (heading, scale, format)
@@ -20,9 +25,10 @@ BEHAVIOUR = {  # key -> (heading, scale, format)
 }
 COLUMNS = [(part, mode) for part in ("unseen", "seen") for mode in MODES]
 NO_NUMBER = "-"
+BAR = 0.38  # height of a bar; the two of a policy take one unit
 
 
-def percent(rate: RateSummary | None) -> str:
+def percent(rate: Mapping[str, Any] | None) -> str:
     """Format a rate as "45.0 [40.1, 50.0]"."""
     if not rate or rate["rate"] is None:
         return NO_NUMBER
@@ -39,11 +45,9 @@ def behaviour_cell(modes: Modes, key: str) -> str:
 
 def wrapped(text: str) -> str:
     """Wrap a paragraph, or an item of a list, at 100 columns."""
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
     indent = "  " if text.startswith("- ") else ""
-    lines = textwrap.wrap(
-        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(lines)
+    return textwrap.fill(text, 100, subsequent_indent=indent, **options)
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -112,15 +116,13 @@ def _sft_notes(notes: Mapping[str, Any]) -> str:
     trials = ", ".join(
         f"{one['rate']:g}: {100 * one['held_back_success']:.0f} %" for one in notes["trials"]
     )
-    chosen = (
-        f" (greedy success on {notes['held_back']} held-back training questions in short trials: "
-        f"{trials})"
-    )
+    held_back = f"greedy success on {notes['held_back']} held-back training questions"
     return (
         "SFT is shown the gold SQL and the gold answer of "
         f"{notes['demonstrations']} training questions, which GRPO never sees: "
         f"{notes['epochs']:.1f} epochs, {notes['optimizer']} at {notes['rate']:g}"
-        f"{chosen if trials else ''}, the weights of its best point on the held-back questions. "
+        f"{f' ({held_back} in short trials: {trials})' if trials else ''}, "
+        "the weights of its best point on the held-back questions. "
         "The time to choose them, and to play the demonstrations, is not counted."
     )
 
@@ -164,3 +166,29 @@ def as_json(controls: Controls, command: str) -> dict[str, Any]:
         "notes": dict(controls.notes),
         "reading": reading(controls),
     }
+
+
+def bars(lines: Sequence[Line], title: str, part: str = "unseen") -> bytes:
+    """Return a PNG with a bar and its 95 % interval per policy and mode, the first at the top."""
+    figure = Figure(figsize=(9, 0.62 * len(lines) + 1.4), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    for mode, offset in zip(MODES, (-BAR / 2, BAR / 2), strict=True):
+        style: dict[str, Any] = {"color": COLOURS[MODE_COLOURS[mode]], "alpha": 0.85}
+        style |= {"capsize": 3, "label": mode}
+        for place, line in enumerate(lines):
+            if rate := rate_of({"": line.modes}, "", mode, part):
+                value, (low, high) = 100 * rate["rate"], (100 * end for end in rate["ci95"])
+                error = [[max(0.0, value - low)], [max(0.0, high - value)]]
+                axes.barh(place + offset, value, BAR, xerr=error, **style)
+                axes.text(high + 1, place + offset, f"{value:.1f}", va="center", fontsize=8)
+                style["label"] = None
+    axes.set_yticks(range(len(lines)), [LABELS[line.key].strip("*") for line in lines])
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 108), xticks=range(0, 101, 20), title=title)
+    axes.set_xlabel(f"success on {part} databases, %, with 95 % intervals")
+    axes.grid(axis="x", alpha=0.25)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", fontsize=8)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

@@ -1,33 +1,22 @@
-"""Comparison of several runs that differ in their seed: seeds.md and seeds.json."""
+"""Comparison of several runs that differ in their seed: seeds.md, seeds.json and seeds.png."""
 
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarks.learning.bench import Finished
-from benchmarks.learning.report import NO_NUMBER, markdown_table, percent, wrapped
-from shared.run_files import Cost
-from shared.run_stats import MODES, RateSummary
+from benchmarks.learning.report import COLUMNS, NO_NUMBER, markdown_table, percent, wrapped
+from shared.run_stats import MODES
 from trainer.errors import RunError
 from trainer.report.tables import change
+from trainer.run.charts import Chart, Point, Series, png
+from trainer.run.charts import percent as percent_axis
 from trainer.run.console import number
+from trainer.run.folder import metrics_rows
+from trainer.run.plots import points, rate_of
 
-COLUMNS = [(part, mode) for part in ("unseen", "seen") for mode in MODES]
 SAME = ("data", "server", "model")  # digests that comparable runs share
-
-
-class SeedLine(TypedDict):
-    """The figures of one run, as seeds.json has them."""
-
-    run: str
-    seed: int
-    steps: int
-    training_s: float
-    wall_s: float
-    # part -> mode -> before, after
-    success: dict[str, dict[str, dict[str, RateSummary | None]]]
-    seconds_to: dict[str, dict[str, float | None]] | None
-    cost: Cost | None
-    digests: dict[str, str]
+Rate = Mapping[str, Any] | None  # of `trainer.run.plots.rate_of`
+RUN_COLOURS = ("blue", "orange", "green", "ochre", "violet")
 
 
 def check_comparable(runs: Sequence[Finished]) -> None:
@@ -45,15 +34,19 @@ def check_comparable(runs: Sequence[Finished]) -> None:
             raise RunError(f"{run.run.id} has {run.steps} steps, {first.run.id} {first.steps}")
 
 
-def seed_line(run: Finished) -> SeedLine:
-    """Return the figures of one run."""
+def rates(run: Finished, part: str, mode: str) -> list[Rate]:
+    """Return a run's success before and after."""
+    evaluations: Mapping[str, Any] = run.summary["evaluations"]
+    return [rate_of(evaluations, phase, mode, part) for phase in ("before", "after")]
+
+
+def as_json(run: Finished) -> dict[str, Any]:
+    """Return the figures of one run for seeds.json."""
     cost = run.summary.get("cost")
-    success: dict[str, dict[str, dict[str, RateSummary | None]]] = {}
+    success: dict[str, dict[str, dict[str, Rate]]] = {}
     for part, mode in COLUMNS:
-        rates = success.setdefault(part, {}).setdefault(mode, {})
-        for phase in ("before", "after"):
-            modes: dict[str, Any] = {**run.summary["evaluations"].get(phase, {})}
-            rates[phase] = modes.get(mode, {}).get(part)
+        before, after = rates(run, part, mode)
+        success.setdefault(part, {})[mode] = {"before": before, "after": after}
     return {
         "run": run.run.id,
         "seed": run.config.seed,
@@ -67,63 +60,61 @@ def seed_line(run: Finished) -> SeedLine:
     }
 
 
-def success_table(lines: Sequence[SeedLine]) -> str:
+def success_table(runs: Sequence[Finished]) -> str:
     rows = []
-    for line in lines:
+    for run in runs:
         for part, mode in COLUMNS:
-            before, after = (line["success"][part][mode][phase] for phase in ("before", "after"))
+            before, after = rates(run, part, mode)
             n = str(after["n"]) if after else NO_NUMBER
-            gain = change(before, after) or NO_NUMBER
-            rows.append([str(line["seed"]), part, mode, n, percent(before), percent(after), gain])
+            cells = (n, percent(before), percent(after), change(before, after) or NO_NUMBER)
+            rows.append([str(run.config.seed), part, mode, *cells])
     return markdown_table(["seed", "databases", "mode", "n", "before", "after", "gain"], rows)
 
 
-def cost_table(lines: Sequence[SeedLine]) -> str:
+def cost_table(runs: Sequence[Finished]) -> str:
     """Return seconds of training to each success rate, of training and of the run, and CPU."""
-    reached = [line["seconds_to"] or {} for line in lines]
-    rates = sorted({rate for modes in reached for mode in modes.values() for rate in mode})
-    columns = [(rate, mode) for rate in rates for mode in MODES]
+    costs: list[Mapping[str, Any]] = [
+        {"seconds_to": {}, **run.summary.get("cost", {})} for run in runs
+    ]
+    reached = {rate for cost in costs for modes in cost["seconds_to"].values() for rate in modes}
+    columns = [(rate, mode) for rate in sorted(reached) for mode in MODES]
     rows = []
-    for line, modes in zip(lines, reached, strict=True):
-        cost = line["cost"]
-        cpu = [cost["cpu_s_per_episode"], cost["server_cpu_s_per_episode"]] if cost else [None] * 2
-        rows.append(
-            [
-                str(line["seed"]),
-                *(number(modes.get(mode, {}).get(rate), ",.0f") for rate, mode in columns),
-                f"{line['training_s']:,.0f}",
-                f"{line['wall_s']:,.0f}",
-                " + ".join(number(value, ".3f") for value in cpu),
-            ]
+    for run, cost in zip(runs, costs, strict=True):
+        seconds = (
+            number(cost["seconds_to"].get(mode, {}).get(rate), ",.0f") for rate, mode in columns
         )
+        cpu = (cost.get("cpu_s_per_episode"), cost.get("server_cpu_s_per_episode"))
+        times = (f"{run.training_s:,.0f}", f"{run.summary['wall_s']:,.0f}")
+        cpu_text = " + ".join(number(value, ".3f") for value in cpu)
+        rows.append([str(run.config.seed), *seconds, *times, cpu_text])
     targets = (f"s to {100 * float(rate):.0f} %, {mode}" for rate, mode in columns)
     headings = ["seed", *targets, "training s", "whole run s", "CPU s per episode"]
     return markdown_table(headings, rows)
 
 
-def mean_gain(lines: Sequence[SeedLine], part: str, mode: str) -> tuple[float, float, float] | None:
+def mean_gain(runs: Sequence[Finished], part: str, mode: str) -> tuple[float, float, float] | None:
     """Return the lowest, mean and highest gain in points; None if a run lacks a measurement."""
     gains = []
-    for line in lines:
-        before, after = (line["success"][part][mode][phase] for phase in ("before", "after"))
-        if not before or not after or before["rate"] is None or after["rate"] is None:
+    for run in runs:
+        before, after = rates(run, part, mode)
+        if not before or not after:
             return None
         gains.append(100 * (after["rate"] - before["rate"]))
     return min(gains), sum(gains) / len(gains), max(gains)
 
 
-def page(lines: Sequence[SeedLine], command: str) -> str:
+def page(runs: Sequence[Finished], command: str) -> str:
     """Return seeds.md."""
     gains = [
         f"- {part}, {mode}: {gain[1]:+.1f} points in the mean "
         f"(lowest {gain[0]:+.1f}, highest {gain[2]:+.1f})\n"
         for part, mode in COLUMNS
-        if (gain := mean_gain(lines, part, mode)) is not None
+        if (gain := mean_gain(runs, part, mode)) is not None
     ]
-    runs = ", ".join(f"seed {line['seed']}: {line['run']}" for line in lines)
+    names = ", ".join(f"seed {run.config.seed}: {run.run.id}" for run in runs)
     head = wrapped(
-        f"Runs of `make train SEED=...`, {lines[0]['steps']} steps each, from the same model on "
-        f"the same questions ({runs}). Success in % with 95 % Wilson intervals."
+        f"Runs of `make train SEED=...`, {runs[0].steps} steps each, from the same model on "
+        f"the same questions ({names}). Success in % with 95 % Wilson intervals."
     )
     costs = wrapped(
         "Seconds of training, without evaluations, to the first point of the eval curve at a "
@@ -131,6 +122,43 @@ def page(lines: Sequence[SeedLine], command: str) -> str:
     )
     return (
         f"# The same training with other seeds\n\n{head}\n\n    {command}\n\n"
-        f"{success_table(lines)}\n{''.join(gains)}\n"
-        f"![Eval curves of all seeds](seeds.png)\n\n{costs}\n\n{cost_table(lines)}"
+        f"{success_table(runs)}\n{''.join(gains)}\n"
+        f"![Eval curves of all seeds](seeds.png)\n\n{costs}\n\n{cost_table(runs)}"
     )
+
+
+def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
+    """Return the mean of several curves, at the steps that all of them have."""
+    values = [{point.x: point.y for point in curve} for curve in curves if curve]
+    common = sorted(set.intersection(*map(set, values))) if values else []
+    return [Point(step, sum(one[step] for one in values) / len(values)) for step in common]
+
+
+def seed_curves(runs: Sequence[Finished]) -> bytes:
+    """Return a PNG with one chart per mode: the eval curve of every run, and their mean.
+
+    Diamonds are before and after on the whole eval set, with 95 % intervals.
+    """
+    title = "Success by seed; diamonds: the whole eval set, 95 % intervals"
+    return png([_seed_chart(mode, runs) for mode in MODES], title, dpi=120)
+
+
+def _seed_chart(mode: str, runs: Sequence[Finished]) -> Chart:
+    lines, curves = [], []
+    last = max((run.steps for run in runs), default=1)
+    for index, run in enumerate(runs):
+        rows = list(metrics_rows(run.run.metrics))
+        colour = RUN_COLOURS[index % len(RUN_COLOURS)]
+        aside = 0.008 * last * (index - (len(runs) - 1) / 2)  # so that no diamond hides another
+        n = next((row["eval_n"] for row in rows if "eval_n" in row), "?")
+        curves.append(points(rows, f"eval_{mode}_success"))
+        lines.append(Series(f"seed {run.config.seed} (n={n})", curves[-1], colour, "faint"))
+        marks = [
+            Point(step + aside, rate["rate"], *rate["ci95"])
+            for step, rate in zip((0, run.steps), rates(run, "overall", mode), strict=True)
+            if rate is not None
+        ]
+        lines.append(Series("", marks, colour, "diamonds"))
+    if len(runs) > 1:
+        lines.append(Series("mean of the curves", mean_curve(curves), "soft"))
+    return Chart(mode, mode, lines, bounds=(0.0, 1.0), form=percent_axis)

@@ -7,6 +7,7 @@ take no training time, selects the learning rate and the weights.
 """
 
 import copy
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,19 +42,13 @@ BATCH, MICRO_BATCH = 64, 8  # episodes per optimiser step, and per forward pass
 Score = tuple[float, float]
 
 
-def gold_rows(question: Question) -> list[list[Any]]:
-    """Return the gold answer (a scalar, a list or a list of rows) as rows of a result."""
-    if question.answer_type == "table":
-        return [list(row) for row in question.gold_answer]
-    if question.answer_type == "list":
-        return [[cell] for cell in question.gold_answer]
-    return [[question.gold_answer]]
-
-
 def script_of(question: Question) -> list[str]:
     """Return the demonstration: describe each table of the gold SQL, run it, answer."""
+    rows = gold = question.gold_answer
+    if question.answer_type != "table":
+        rows = [[cell] for cell in (gold if question.answer_type == "list" else [gold])]
     describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
-    return [*describes, f"QUERY: {question.gold_sql}", answer_action(gold_rows(question))]
+    return [*describes, f"QUERY: {question.gold_sql}", answer_action(rows)]
 
 
 def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
@@ -67,9 +62,7 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
     scripts = {question_id: script_of(questions[question_id]) for question_id in wanted}
     played = play_scripted(scripts, tokenizer, config, client)
     rows = {
-        row.question_id: Row(
-            ids=row.ids, learn=row.learn_mask, easy=questions[row.question_id].difficulty == "easy"
-        )
+        row.question_id: Row(row.ids, row.learn_mask, easy=False)
         for row in played
         if row.outcome == Outcome.CORRECT
     }
@@ -136,7 +129,6 @@ def fit(
     seconds: float,
     seed: int,
     score: Callable[[], Score],
-    on_point: Callable[[float, Score], None] = lambda spent, score: None,
     *,
     points: int = POINTS,
     clock: Callable[[], float] = time.perf_counter,
@@ -163,7 +155,6 @@ def fit(
             at = score()
             point = {"seconds": result.seconds, "loss": loss}
             result.points.append({**point, "held_back_success": at[0], "held_back_loss": -at[1]})
-            on_point(result.seconds, at)
             if at >= result.score:
                 result.score, result.weights = at, copy.deepcopy(model.state_dict())
         if ended:
@@ -180,8 +171,8 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
     rows, failed = play_rows(bench, tokenizer)
     held_back = bench.inputs.train[::HELD_BACK]
     held_ids = {row["question_id"] for row in held_back}
-    held_rows = [row for question_id, row in rows.items() if question_id in held_ids]
-    taught = [row for question_id, row in rows.items() if question_id not in held_ids]
+    held_rows = [row for name, row in rows.items() if name in held_ids]
+    taught = [row for name, row in rows.items() if name not in held_ids]
     if not taught or not held_rows:
         raise RunError(
             f"only {len(rows)} demonstrations of training questions succeeded: too few to learn "
@@ -189,30 +180,29 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
         )
     learner = Learner(model, tokenizer.pad_token_id, config.device, config.dtype)
     play = model_play(model, tokenizer, config, bench.connection.client, "greedy")
+    book, batch = bench.inputs.book, batch_of(model, config)
 
     def score() -> Score:
         with torch.no_grad():
             loss = learner.loss(held_rows, backward=False)
-        book, batch = bench.inputs.book, batch_of(model, config)
         result = evaluate(play, held_back, book, mode="greedy", batch=batch)
         return result.rate().rate or 0.0, -loss
 
     def learn(rate: float, duration: float, title: str, points: int) -> Fit:
         model.load_state_dict(start)
-        total = round(duration)
-        with bar(bench.console, f"{title}, rate {rate:g}", total) as progress:
+        measured = itertools.count(1)
+        with bar(bench.console, f"{title}, rate {rate:g}", points) as progress:
 
-            def on_point(spent: float, at: Score) -> None:
-                progress.to(min(round(spent), total), f"held back {at[0]:.1%}")
+            def shown_score() -> Score:
+                at = score()
+                progress.to(next(measured), f"held back {at[0]:.1%}")
+                return at
 
-            seed = config.seed
-            return fit(learner, taught, rate, duration, seed, score, on_point, points=points)
+            return fit(learner, taught, rate, duration, config.seed, shown_score, points=points)
 
-    trials = [
-        learn(rate, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS)
-        for rate in rates
-        if len(rates) > 1
-    ]
+    trials = []
+    if len(rates) > 1:
+        trials = [learn(each, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS) for each in rates]
     rate = max(trials, key=lambda one: one.score).rate if trials else rates[0]
     best = learn(rate, seconds, "SFT", POINTS)
     model.load_state_dict(best.weights)

@@ -78,10 +78,8 @@ def control(bench: Bench, folder: Run) -> Result:
     def small_eval(step: int) -> None:
         row: dict[str, Any] = {"step": step, "eval_n": len(prompts)}
         for mode in MODES:
-            play, batch = (
-                model_play(model, tokenizer, config, client, mode),
-                batch_of(model, config),
-            )
+            play = model_play(model, tokenizer, config, client, mode)
+            batch = batch_of(model, config)
             result = evaluate(play, prompts, inputs.book, mode=mode, batch=batch)
             row |= eval_row(mode, result.episodes)
         append_lines(folder.metrics, [row])

@@ -1,6 +1,6 @@
 """Best of 8: what the untrained model reaches with eight samples per question, without training."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,11 +34,12 @@ def normal(answer: str) -> str:
 
 def majority(episodes: Iterable[EpisodeRecord]) -> EpisodeRecord | None:
     """Return the first episode with the most frequent answer; the earliest answer wins a tie."""
-    answers = [(answer_of(episode), episode) for episode in episodes]
-    counts = Counter(answer for answer, _ in answers if answer is not None)
-    # of equal counts in the order of the draws
-    winner = next((answer for answer, _ in counts.most_common(1)), None)
-    return next((one for answer, one in answers if winner is not None and answer == winner), None)
+    votes: dict[str, list[EpisodeRecord]] = defaultdict(list)
+    for episode in episodes:
+        if (answer := answer_of(episode)) is not None:
+            votes[answer].append(episode)
+    winners = max(votes.values(), key=len, default=None)
+    return winners[0] if winners else None
 
 
 def any_right(episodes: Iterable[EpisodeRecord]) -> bool:
@@ -72,12 +73,10 @@ def control(bench: Bench, folder: Run) -> Result:
     config = bench.connection.config
     model, tokenizer = load_model_and_tokenizer(config)
     play = model_play(model, tokenizer, config, bench.connection.client, "sampled")
-    book, prompts = (
-        bench.inputs.book,
-        [row for row in bench.inputs.evaluation for _ in range(DRAWS)],
-    )
+    prompts = [row for row in bench.inputs.evaluation for _ in range(DRAWS)]
     # the random streams of a question's draws follow from their places in the batch
     batch = max(DRAWS, min(BATCH, batch_of(model, config)) // DRAWS * DRAWS)
+    book = bench.inputs.book
     result = measure(bench.console, "best of 8", "sampled", play, prompts, book, batch=batch)
     result.write(folder.evaluation("after", "sampled"))
     policies = {

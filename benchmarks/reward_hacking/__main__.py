@@ -9,8 +9,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
+from benchmarks.measuring import DATA, DataDir, print_table
 from benchmarks.reward_hacking.policies import (
     KILLER,
     POLICIES,
@@ -68,15 +68,16 @@ async def play(
     """Play one episode and return its last reply."""
     env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
     reply: StepResult = await drive_async(env.reset_jobs(question_id=question.question_id), sql.run)
-    rng = np.random.default_rng((SEED, *question.question_id.encode()))
-    actions = policy(HackingEpisode(reply.observation, rng, question, constant))
-    try:
-        action = next(actions)
-        while not reply.done:
-            reply = await drive_async(env.step_jobs(action), sql.run)
-            action = actions.send(reply.observation)
-    except StopIteration:
-        pass
+    rng, seen = np.random.default_rng((SEED, *question.question_id.encode())), [reply.observation]
+    episode = HackingEpisode(
+        question.question_id, 0, rng, seen, question=question, constant=constant
+    )
+    for action in policy(episode):
+        reply = await drive_async(env.step_jobs(action), sql.run)
+        episode.actions.append(action)
+        episode.observations.append(reply.observation)
+        if reply.done:
+            break
     return reply
 
 
@@ -92,11 +93,8 @@ async def play_all(
     return replies
 
 
-def outcome_of(reply: StepResult) -> str:
-    return str(reply.info.outcome or Outcome.ABANDONED)
-
-
 def result_of(name: str, replies: Sequence[StepResult], bound: Bound) -> Result:
+    """Return what a policy achieved, from the last replies of its episodes."""
     rewards: dict[bool, list[float]] = {True: [], False: []}  # by success
     for reply in replies:
         rewards[reply.info.outcome == Outcome.CORRECT].append(reply.info.ledger.total)
@@ -107,7 +105,7 @@ def result_of(name: str, replies: Sequence[StepResult], bound: Bound) -> Result:
         reward=round(sum(reply.info.ledger.total for reply in replies) / len(replies), 6),
         most_incorrect=max(rewards[False], default=-1.0),
         least_correct=min(rewards[True], default=None),
-        outcomes=dict(Counter(map(outcome_of, replies))),
+        outcomes=dict(Counter(str(reply.info.outcome or Outcome.ABANDONED) for reply in replies)),
         bound=bound,
     )
 
@@ -152,13 +150,9 @@ def chosen(bank: QuestionBank, every: int) -> list[Question]:
 
 
 def show(results: Sequence[Result]) -> None:
-    table = Table(title="Reward-hacking policies and their bounds", title_justify="left")
-    table.add_column("policy")
-    rewards = ("mean reward", "bound", "best without success", "holds")
-    for heading in ("episodes", "success", "bound", *rewards):
-        table.add_column(heading, justify="right")
-    for result in results:
-        table.add_row(
+    headings = ("policy", "episodes", "success", "bound", "mean reward", "bound")
+    rows = [
+        (
             result.policy,
             f"{result.episodes:,}",
             f"{result.success:.2%}",
@@ -168,11 +162,14 @@ def show(results: Sequence[Result]) -> None:
             f"{result.most_incorrect:+.4f}",
             "yes" if result.holds else "NO",
         )
-    _console.print(table)
+        for result in results
+    ]
+    title = "Reward-hacking policies and their bounds"
+    print_table(title, (*headings, "best without success", "holds"), rows)
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Data directory.")] = Path("data"),
+    data: DataDir = DATA,
     every: Annotated[int, typer.Option(min=1, help="Play only every N-th question.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="SQL processes.")] = 2,
     report: Annotated[

@@ -1,51 +1,50 @@
 """Policies that play for the reward rather than for the answer, and oracles that know the answer.
 
-A policy is a generator over what an agent sees: it yields actions and is sent observations. It ends
-with its episode, or earlier and then without an answer.
+A policy returns the actions of an episode, one after another; the episode shows what the agent has
+seen by then. It ends with the episode, or earlier and then without an answer.
 """
 
-import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import count, cycle, repeat
 
 from env_server.questions import QuestionBank
 from env_server.rewards import RULES
 from shared.dataset import Question
-from shared.models import SQLObservation
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 
-Play = Generator[str, SQLObservation, None]
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 MAX_ANSWER_CHARS = 19_900  # a longer one is not a valid action
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 
-@dataclass(frozen=True)
-class HackingEpisode:
-    """What a policy starts with. Only oracles may read the gold of `question`."""
+@dataclass(kw_only=True)
+class HackingEpisode(EpisodeView):
+    """What a policy sees. Only oracles may read the gold of `question`."""
 
-    first: SQLObservation
-    rng: np.random.Generator
     question: Question
     constant: str  # the most common gold answer of all questions
 
     @property
     def tables(self) -> list[str]:
-        return read_schema(self.first.schema_info)[0]
+        return read_schema(self.observations[0].schema_info)[0]
 
     @property
     def numbers(self) -> list[str]:
         """The numbers in the question; 1 if it has none."""
-        return NUMBER.findall(self.first.question) or ["1"]
+        return NUMBER.findall(self.observations[0].question) or ["1"]
+
+    @property
+    def all_rows(self) -> str:
+        """The query that shows the first table."""
+        return f'QUERY: SELECT * FROM "{self.tables[0]}"'
 
 
-Policy = Callable[[HackingEpisode], Play]
+Policy = Callable[[HackingEpisode], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -56,101 +55,60 @@ class Bound:
     reward: float
 
 
-def random_actions(episode: HackingEpisode) -> Play:
+def random_actions(episode: HackingEpisode) -> Iterator[str]:
     """Take random valid actions over what is visible; answer with a random cell."""
-    view = EpisodeView(episode.question.question_id, 0, episode.rng, [episode.first])
     policy = RandomPolicy()
     while True:
-        (action,) = policy.act([view])
+        (action,) = policy.act([episode])
         assert action is not None
-        view.actions.append(action)
-        view.observations.append((yield action))
+        yield action
 
 
-def answer_at_once(answer: Callable[[HackingEpisode], str]) -> Policy:
-    """Answer without a look at the data."""
-
-    def policy(episode: HackingEpisode) -> Play:
-        yield f"ANSWER: {answer(episode)}"
-
-    return policy
+def random_number(episode: HackingEpisode) -> Iterable[str]:
+    """Answer with a random number of the question."""
+    return [f"ANSWER: {episode.numbers[int(episode.rng.integers(len(episode.numbers)))]}"]
 
 
-def every_table(kind: str) -> Policy:
-    """DESCRIBE or SAMPLE every table, again and again."""
-
-    def policy(episode: HackingEpisode) -> Play:
-        for table in itertools.cycle(episode.tables):
-            yield f"{kind}: {table}"
-
-    return policy
-
-
-def random_number(episode: HackingEpisode) -> str:
-    return episode.numbers[int(episode.rng.integers(len(episode.numbers)))]
-
-
-def select_one(episode: HackingEpisode) -> Play:
-    """Run SELECT 1 and answer with its result."""
-    yield "QUERY: SELECT 1"
-    yield "ANSWER: 1"
-
-
-def select_ones(episode: HackingEpisode) -> Play:
-    """Run SELECT 1, SELECT 2, ...: always a new result, of no table."""
-    for number in itertools.count(1):
-        yield f"QUERY: SELECT {number}"
-
-
-def repeat(episode: HackingEpisode) -> Play:
-    """Run one good query, again and again."""
-    while True:
-        yield f'QUERY: SELECT * FROM "{episode.tables[0]}"'
-
-
-def alternate(episode: HackingEpisode) -> Play:
+def alternate(episode: HackingEpisode) -> Iterator[str]:
     """Query one table after the other, with a failing query after each."""
-    for number, table in enumerate(itertools.cycle(episode.tables)):
+    for number, table in enumerate(cycle(episode.tables)):
         yield f'QUERY: SELECT * FROM "{table}" LIMIT {number + 1}'
         yield f'QUERY: SELECT nothing_{number} FROM "{table}"'
 
 
-def first_cell(episode: HackingEpisode) -> Play:
+def first_cell(episode: HackingEpisode) -> Iterator[str]:
     """Answer with the first cell of the first table."""
-    seen = yield f"SAMPLE: {episode.tables[0]}"
-    yield f"ANSWER: {(read_cells(seen) or ['1'])[0]}"
+    yield f"SAMPLE: {episode.tables[0]}"
+    yield f"ANSWER: {(read_cells(episode.observations[-1]) or ['1'])[0]}"
 
 
-def everything(episode: HackingEpisode) -> Play:
+def everything(episode: HackingEpisode) -> Iterator[str]:
     """Answer with all rows that SELECT * shows of all tables."""
     lines: dict[str, None] = {}
     for table in episode.tables:
-        if (seen := (yield f'QUERY: SELECT * FROM "{table}"')).budget_remaining <= 1:
+        yield f'QUERY: SELECT * FROM "{table}"'
+        if (seen := episode.observations[-1]).budget_remaining <= 1:
             break
         lines |= dict.fromkeys(seen.result.split("\n")[1:])
     yield "ANSWER: " + "\n".join(lines)[:MAX_ANSWER_CHARS]
 
 
-def kill_worker(episode: HackingEpisode) -> Play:
+def kill_worker(episode: HackingEpisode) -> Iterator[str]:
     """Collect what looking pays, then run an endless query, which only a machine limit stops."""
-    yield f"DESCRIBE: {episode.tables[0]}"
-    yield f'QUERY: SELECT * FROM "{episode.tables[0]}"'
-    while True:
-        yield f"QUERY: {ENDLESS}"
+    yield from (f"DESCRIBE: {episode.tables[0]}", episode.all_rows)
+    yield from repeat(f"QUERY: {ENDLESS}")
 
 
-def silent_oracle(episode: HackingEpisode) -> Play:
+def silent_oracle(episode: HackingEpisode) -> Iterator[str]:
     """Look at everything once, run the gold query and stop: the maximum without an answer."""
     for kind in ("DESCRIBE", "SAMPLE"):
-        for table in episode.tables:
-            yield f"{kind}: {table}"
+        yield from (f"{kind}: {table}" for table in episode.tables)
     yield f"QUERY: {episode.question.gold_sql}"
 
 
-def oracle(episode: HackingEpisode) -> Play:
+def oracle(episode: HackingEpisode) -> Iterator[str]:
     """Describe the tables involved, run the gold query and give the gold answer."""
-    for table in episode.question.tables_involved:
-        yield f"DESCRIBE: {table}"
+    yield from (f"DESCRIBE: {table}" for table in episode.question.tables_involved)
     yield f"QUERY: {episode.question.gold_sql}"
     yield f"ANSWER: {episode.question.answer_text}"
 
@@ -165,16 +123,26 @@ def most_common_answer(bank: QuestionBank) -> str:
 # 0.05 while it shows something new, then costs; a query near the answer by luck pays up to 0.15.
 POLICIES: dict[str, tuple[Policy, Bound]] = {
     "random": (random_actions, Bound(0.02, 0.08)),
-    "constant": (answer_at_once(lambda episode: episode.constant), Bound(0.03, 0.03)),
-    "SELECT 1": (select_one, Bound(0.01, 0.02)),
-    "SELECT 1, 2, 3, ...": (select_ones, Bound(0.0, 0.05)),
-    "SAMPLE everything": (every_table("SAMPLE"), Bound(0.0, -0.20)),
-    "DESCRIBE everything": (every_table("DESCRIBE"), Bound(0.0, -0.20)),
-    "repeat": (repeat, Bound(0.0, -0.20)),
+    "constant": (lambda episode: [f"ANSWER: {episode.constant}"], Bound(0.03, 0.03)),
+    "SELECT 1": (lambda episode: ["QUERY: SELECT 1", "ANSWER: 1"], Bound(0.01, 0.02)),
+    # always a new result, of no table
+    "SELECT 1, 2, 3, ...": (
+        lambda episode: (f"QUERY: SELECT {number}" for number in count(1)),
+        Bound(0.0, 0.05),
+    ),
+    "SAMPLE everything": (
+        lambda episode: (f"SAMPLE: {table}" for table in cycle(episode.tables)),
+        Bound(0.0, -0.20),
+    ),
+    "DESCRIBE everything": (
+        lambda episode: (f"DESCRIBE: {table}" for table in cycle(episode.tables)),
+        Bound(0.0, -0.20),
+    ),
+    "repeat": (lambda episode: repeat(episode.all_rows), Bound(0.0, -0.20)),
     "alternate good and bad": (alternate, Bound(0.0, 0.02)),
-    "paste a number": (answer_at_once(random_number), Bound(0.01, 0.01)),
+    "paste a number": (random_number, Bound(0.01, 0.01)),
     "paste the numbers": (
-        answer_at_once(lambda episode: json.dumps(episode.numbers)),
+        lambda episode: [f"ANSWER: {json.dumps(episode.numbers)}"],
         Bound(0.01, 0.01),
     ),
     "first cell": (first_cell, Bound(0.01, 0.02)),

@@ -24,9 +24,8 @@ from benchmarks.learning.bench import (
     training_seconds,
 )
 from benchmarks.learning.controls import CONTROLS, Controls, Line, run_controls, same_questions
-from benchmarks.learning.figures import bars, mean_curve, seed_curves
-from benchmarks.learning.report import as_json, page, reading
-from benchmarks.learning.seeds import check_comparable, mean_gain, seed_line
+from benchmarks.learning.report import as_json, bars, page, reading
+from benchmarks.learning.seeds import check_comparable, mean_curve, mean_gain, seed_curves
 from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
 from shared.run_stats import Rate
@@ -343,15 +342,13 @@ def test_change_reports_disjoint_intervals_both_ways() -> None:
     assert change(None, low) == ""
 
 
-def test_figures_are_drawn_without_some_measurements() -> None:
-    assert bars([(line.key, line.modes) for line in all_controls().lines], "t").startswith(
-        b"\x89PNG"
-    )
-    assert bars([("nothing", {})], "t").startswith(b"\x89PNG")
+def test_figures_are_drawn_without_some_measurements(tmp_path: Path) -> None:
+    assert bars(all_controls().lines, "t").startswith(b"\x89PNG")
+    assert bars([Line("before", {})], "t").startswith(b"\x89PNG")
+    runs = [finished(1, tmp_path=tmp_path), finished(2, tmp_path=tmp_path)]
     rows = [{"step": step, "eval_n": 32, "eval_greedy_success": step / 60} for step in (0, 30, 60)]
-    assert seed_curves(
-        [("seed 1", rows, finished().summary), ("seed 2", [], finished(2).summary)]
-    ).startswith(b"\x89P")
+    append_lines(runs[0].run.metrics, rows)
+    assert seed_curves(runs).startswith(b"\x89P")
 
 
 def test_the_mean_curve_covers_the_common_steps() -> None:
@@ -361,23 +358,21 @@ def test_the_mean_curve_covers_the_common_steps() -> None:
 
 
 def test_the_seeds_page_has_gains_and_times() -> None:
-    lines = [seed_line(finished(1, 170)), seed_line(finished(2, 180)), seed_line(finished(3, 160))]
-    text = seeds_page(lines, "python -m benchmarks.learning seeds a b c")
+    runs = [finished(1, 170), finished(2, 180), finished(3, 160)]
+    text = seeds_page(runs, "python -m benchmarks.learning seeds a b c")
     assert (
         "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] "
         "| +59.0 points, intervals apart |" in text
     )
     assert "- unseen, greedy: +59.0 points in the mean (lowest +54.0, highest +64.0)" in text
     assert "| 1 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text
-    assert mean_gain(lines, "unseen", "greedy") == pytest.approx((54.0, 59.0, 64.0))
+    assert mean_gain(runs, "unseen", "greedy") == pytest.approx((54.0, 59.0, 64.0))
 
 
 def test_seeds_page_of_runs_without_cost() -> None:
     run = finished()
-    line = seed_line(
-        replace(run, summary={key: value for key, value in run.summary.items() if key != "cost"})
-    )
-    assert "| 1 | 481 | 625 | - + - |" in seeds_page([line], "c")
+    run = replace(run, summary={key: value for key, value in run.summary.items() if key != "cost"})
+    assert "| 1 | 481 | 625 | - + - |" in seeds_page([run], "c")
 
 
 def test_incomparable_runs_are_refused() -> None:

@@ -24,27 +24,26 @@ def imported_names(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def unit_of(name: str, units: set[str]) -> str | None:
-    """Return the unit (`package.child`) that a dotted name lies in, or None."""
-    unit = ".".join(name.split(".")[:2])
-    return unit if unit in units else None
-
-
 def measure(package: Path) -> tuple[int, int, int, int]:
     """Return the numbers of units, files, lines and arrows of one package."""
-    files = [path for path in package.rglob("*.py") if path.stat().st_size]
-    units = {
-        f"{package.name}.{path.relative_to(package).with_suffix('').parts[0]}"
-        for path in files
-        if path != package / "__init__.py"
+    names = {  # path -> dotted name
+        path: path.relative_to(package.parent).with_suffix("").as_posix().replace("/", ".")
+        for path in package.rglob("*.py")
+        if path.stat().st_size
     }
+    units = {unit_of(name) for name in names.values()} - {f"{package.name}.__init__"}
     arrows = set()
-    for path in files:
-        here = unit_of(".".join(path.relative_to(package.parent).with_suffix("").parts), units)
-        targets = {unit_of(name, units) for name in imported_names(path)} - {None, here}
-        arrows |= {(here, target) for target in targets if here}
-    lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
-    return len(units), len(files), lines, len(arrows)
+    for path, name in names.items():
+        here = unit_of(name)
+        targets = {unit_of(imported) for imported in imported_names(path)}
+        arrows |= {(here, target) for target in (targets & units) - {here} if here in units}
+    lines = sum(path.read_text(encoding="utf-8").count("\n") for path in names)
+    return len(units), len(names), lines, len(arrows)
+
+
+def unit_of(name: str) -> str:
+    """Return the first two parts of a dotted name, which may be a unit (`package.child`)."""
+    return ".".join(name.split(".")[:2])
 
 
 def main() -> None:

@@ -171,28 +171,24 @@ def main(
     options = ["--seed", str(seed), "--steps", str(steps), "--eval-limit", str(eval_limit)]
     options += ["--eval-every", "0", "--data", str(data)]
     options += [word for setting in set_ or () for word in ("--set", setting)]
-    numbers = [int(count) for count in counts.split(",")]
+    numbers, turns = [int(count) for count in counts.split(",")], range(1, rounds + 1)
     first = numbers[0]
     with tempfile.TemporaryDirectory(prefix="sqlenv-processes-") as scratch:
         runs = {
             (count, turn): timed_train(count, Path(scratch) / f"{turn}-{count}", options)
-            for turn in range(1, rounds + 1)
+            for turn in turns
             for count in numbers
         }
-        pairs = [((count, 1), (count, turn)) for count in numbers for turn in range(2, rounds + 1)]
+        pairs = [((count, 1), (count, turn)) for count in numbers for turn in turns[1:]]
         pairs += [((first, 1), (count, 1)) for count in numbers[1:]]
-        comparisons = [
-            {
-                "runs": " / ".join(f"{count} processes, round {turn}" for count, turn in pair),
-                **compared(*(runs[key][0] for key in pair)),
-            }
-            for pair in pairs
-        ]
-    means = {
-        (count, name): statistics.fmean(runs[count, turn][1][name] for turn in range(1, rounds + 1))
-        for count in numbers
-        for name in RATIOS
-    }
+        comparisons = []
+        for pair in pairs:
+            name = " / ".join(f"{count} processes, round {turn}" for count, turn in pair)
+            comparisons.append({"runs": name, **compared(*(runs[key][0] for key in pair))})
+
+    def mean(count: int, name: str) -> float:
+        return statistics.fmean(runs[count, turn][1][name] for turn in turns)
+
     result = {
         "command": f"python -m benchmarks.trainer_processes {' '.join(sys.argv[1:])}".strip(),
         "cores": usable_cores(),
@@ -203,7 +199,7 @@ def main(
             for (count, turn), (_, figures) in sorted(runs.items())
         ],
         "ratios": {
-            str(count): {name: round(means[first, name] / means[count, name], 3) for name in RATIOS}
+            str(count): {name: round(mean(first, name) / mean(count, name), 3) for name in RATIOS}
             for count in numbers[1:]
         },
         "comparisons": comparisons,

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from concurrent.futures import Future
+from collections.abc import Coroutine
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
 
@@ -23,7 +24,8 @@ class Link:
 
     def __init__(self, target_port: int) -> None:
         self.target_port, self.port = target_port, 0
-        self._state = State.OPEN
+        self._state, self._opened = State.OPEN, asyncio.Event()
+        self._opened.set()
         self._replies_to_lose = 0
         self._connections: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -31,31 +33,26 @@ class Link:
 
     def __enter__(self) -> "Link":
         self._thread.start()
-        self._call(self._open()).result()
+        self._server = self._call(asyncio.start_server(self._connected, HOST, 0))
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._call(self._close()).result()
+        self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def set(self, state: State) -> None:
         """Change the state at once, for connections that are open too."""
-        self._call(self._set(state)).result()
+        self._call(self._set(state))
 
     def lose_replies(self, count: int) -> None:
         """Drop the next `count` replies with their connections; the server has done its work."""
         self._replies_to_lose = count
 
-    def _call(self, work: Any) -> "Future[Any]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def _open(self) -> None:
-        self._opened = asyncio.Event()
-        self._opened.set()
-        self._server = await asyncio.start_server(self._connected, HOST, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _close(self) -> None:
         self._server.close()
@@ -72,31 +69,32 @@ class Link:
         else:
             self._opened.set()
         if state is State.CUT:
-            for writer in list(self._connections):
+            for writer in self._connections:
                 writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._state is State.CUT:
-            writer.transport.abort()
-            return
-        self._connections.add(writer)
+        writers, pumps = {writer}, list[asyncio.Task[None]]()
         try:
+            if self._state is State.CUT:
+                return
+            self._connections |= writers
             await self._opened.wait()
             server_reader, server_writer = await asyncio.open_connection(HOST, self.target_port)
-        except OSError:  # the server is down
-            self._drop(writer)
-            return
-        self._connections.add(server_writer)
-        pumps = [
-            asyncio.ensure_future(self._pump(reader, server_writer, replies=False)),
-            asyncio.ensure_future(self._pump(server_reader, writer, replies=True)),
-        ]
-        try:
+            writers.add(server_writer)
+            self._connections |= writers
+            pumps = [
+                asyncio.create_task(self._pump(reader, server_writer, replies=False)),
+                asyncio.create_task(self._pump(server_reader, writer, replies=True)),
+            ]
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:  # the server is down
+            return
         finally:
             for pump in pumps:
                 pump.cancel()
-            self._drop(writer, server_writer)
+            self._connections -= writers
+            for each in writers:
+                each.transport.abort()
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, replies: bool
@@ -109,8 +107,3 @@ class Link:
                     return
                 writer.write(data)
                 await writer.drain()
-
-    def _drop(self, *writers: asyncio.StreamWriter) -> None:
-        for writer in writers:
-            self._connections.discard(writer)
-            writer.transport.abort()

@@ -71,11 +71,11 @@ def table(lines: Sequence[Line]) -> str:
     return markdown_table(["policy", *successes, *behaviours, "seconds"], rows)
 
 
-def against(controls: Controls, key: str, other: str, part: str = "unseen") -> str:
+def against(controls: Controls, start: str, end: str = "grpo", part: str = "unseen") -> str:
     """Compare two policies in each mode that both have."""
-    one, two = controls.modes(key), controls.modes(other)
+    one, two = controls.modes(start), controls.modes(end)
     texts = {
-        mode: change(two.get(mode, {}).get(part), one.get(mode, {}).get(part)) for mode in MODES
+        mode: change(one.get(mode, {}).get(part), two.get(mode, {}).get(part)) for mode in MODES
     }
     return "; ".join(f"{mode} {text}" for mode, text in texts.items() if text)
 
@@ -83,31 +83,29 @@ def against(controls: Controls, key: str, other: str, part: str = "unseen") -> s
 def reading(controls: Controls) -> list[str]:
     """Return one sentence per comparison on unseen databases: differences and intervals."""
     keys = {line.key for line in controls.lines}
-
-    def versus(key: str, other: str = "grpo") -> str:
-        return against(controls, other, key)
-
-    sentences = [f"GRPO against its start: {versus('before')}."]
-    if seen := against(controls, "grpo", "before", "seen"):
+    sentences = [f"GRPO against its start: {against(controls, 'before')}."]
+    if seen := against(controls, "before", part="seen"):
         sentences.append(f"The same on seen databases: {seen}.")
     if "shuffled" in keys:
         sentences.append(
             "Shuffled rewards against the start, which shows the effect of the training loop "
             "without the link between an episode and its reward: "
-            f"{versus('before', 'shuffled')}."
+            f"{against(controls, 'before', 'shuffled')}."
         )
     if "sft" in keys:
-        sentences.append(f"GRPO against SFT: {versus('sft')}. {_sft_notes(controls.notes['sft'])}")
+        notes = _sft_notes(controls.notes["sft"])
+        sentences.append(f"GRPO against SFT: {against(controls, 'sft')}. {notes}")
     if "expert" in keys:
         sentences.append(
-            f"GRPO against the expert-only base, which skipped the noisy stage: {versus('expert')}."
+            "GRPO against the expert-only base, which skipped the noisy stage: "
+            f"{against(controls, 'expert')}."
         )
     if "pass_at_8" in keys:
         sentences.append(
             "GRPO, one episode per question, against eight sampled episodes of the start: "
-            f"{versus('pass_at_8')} if the gold picks among the eight, an upper bound that no "
-            f"policy can reach; {versus('vote_of_8')} if the most frequent answer is taken. "
-            "Behaviour is that of all eight."
+            f"{against(controls, 'pass_at_8')} if the gold picks among the eight, an upper bound "
+            f"that no policy can reach; {against(controls, 'vote_of_8')} if the most frequent "
+            "answer is taken. Behaviour is that of all eight."
         )
     return sentences
 

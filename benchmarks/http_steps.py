@@ -15,7 +15,7 @@ import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -79,30 +79,31 @@ class Connection:
         ]
         await self.post("/reset_batch", {"resets": resets})
 
-    async def step(self, name: str, step: int, actions: Mapping[int, str]) -> None:
-        """Take one step of each numbered episode, in a batch."""
-        steps = [step_request(name, number, step, action) for number, action in actions.items()]
-        await self.post("/step_batch", {"steps": steps})
+    async def step(
+        self, name: str, step: int, actions: Mapping[int, str], *, batched: bool = True
+    ) -> None:
+        """Take one step of each numbered episode, in a batch; without one, of a single episode."""
+        steps = [
+            {"episode_id": f"{name}-{number}", "action": action, "step": step}
+            for number, action in actions.items()
+        ]
+        if batched:
+            await self.post("/step_batch", {"steps": steps})
+        else:
+            await self.post("/step", *steps)
 
     async def play(self, name: str, scripts: Mapping[int, Script], batched: bool) -> None:
-        """Play numbered episodes: all together in batches, or one after another, step by step."""
-        if batched:
+        """Play numbered episodes: all together in batches, or one after another."""
+        groups = [scripts] if batched else [{number: scripts[number]} for number in scripts]
+        for group in groups:
             for step in range(STEPS):
-                actions = {number: script.actions[step] for number, script in scripts.items()}
-                await self.step(name, step, actions)
-            return
-        for number, script in scripts.items():
-            for step, action in enumerate(script.actions):
-                await self.post("/step", step_request(name, number, step, action))
+                actions = {number: script.actions[step] for number, script in group.items()}
+                await self.step(name, step, actions, batched=batched)
 
 
 async def connect(port: int) -> Connection:
     """Open a connection."""
     return Connection(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
-
-
-def step_request(name: str, number: int, step: int, action: str) -> dict[str, Any]:
-    return {"episode_id": f"{name}-{number}", "action": action, "step": step}
 
 
 def play_over_http(

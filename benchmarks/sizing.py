@@ -151,32 +151,6 @@ def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
     return Inputs(step_us, single_us, replay_us, base_mib, kib[0], kib[1], gateway_us)
 
 
-def show(inputs: Inputs, plans: list[Plan]) -> None:
-    """Print the inputs and the plans as tables."""
-    gateway = inputs.gateway_cpu_us
-    rows = [
-        ("CPU per step, in batches of 64", f"{inputs.step_cpu_us:.0f} us"),
-        ("steps/s per core", f"{inputs.steps_per_s:,.0f}"),
-        ("CPU per step, one per request", f"{inputs.single_cpu_us:.0f} us"),
-        ("CPU per replayed step", f"{inputs.replay_cpu_us:.0f} us"),
-        ("memory without episodes", f"{inputs.base_mib:.0f} MiB"),
-        ("memory per unfinished episode", f"{inputs.episode_kib:.1f} KiB"),
-        ("memory per finished episode", f"{inputs.finished_kib:.1f} KiB"),
-        (
-            "CPU of the gateway per request",
-            "no HAProxy" if gateway is None else f"{gateway:.0f} us",
-        ),
-    ]
-    print_table("What one server costs", ("input", "measured"), rows)
-    headings = ("episodes", "turn", "may wait", "servers", "waits", "rebuilds in", "memory each")
-    rows = []
-    for one in plans:
-        times = f"{one.wait_s:.2f} s", f"{one.rebuild_s:.2f} s", f"{one.memory_mib:.0f} MiB"
-        load = f"{one.episodes:,}", f"{one.turn_s:g} s", f"{one.waiting:.0%}"
-        rows.append((*load, str(one.servers), *times))
-    print_table("One-core servers, including a spare", headings, rows)
-
-
 def main(
     episodes: Annotated[list[int], typer.Option(help="In flight; repeatable.")] = LOADS,
     turn_s: Annotated[float, typer.Option(min=0.001, help="Seconds per turn.")] = 2.0,
@@ -192,7 +166,25 @@ def main(
     """Measure what a server costs here, and compute how many of them a load needs."""
     inputs = measure(data, workers, seconds, held)
     plans = [plan(inputs, load, turn_s, waiting, steps, finished_capacity) for load in episodes]
-    show(inputs, plans)
+    gateway = inputs.gateway_cpu_us
+    costs = [
+        ("CPU per step, in batches of 64", f"{inputs.step_cpu_us:.0f} us"),
+        ("steps/s per core", f"{inputs.steps_per_s:,.0f}"),
+        ("CPU per step, one per request", f"{inputs.single_cpu_us:.0f} us"),
+        ("CPU per replayed step", f"{inputs.replay_cpu_us:.0f} us"),
+        ("memory without episodes", f"{inputs.base_mib:.0f} MiB"),
+        ("memory per unfinished episode", f"{inputs.episode_kib:.1f} KiB"),
+        ("memory per finished episode", f"{inputs.finished_kib:.1f} KiB"),
+        ("CPU of the gateway per request", f"{gateway:.0f} us" if gateway else "no HAProxy"),
+    ]
+    print_table("What one server costs", ("input", "measured"), costs)
+    headings = ("episodes", "turn", "may wait", "servers", "waits", "rebuilds in", "memory each")
+    rows = []
+    for one in plans:
+        load = f"{one.episodes:,}", f"{one.turn_s:g} s", f"{one.waiting:.0%}"
+        times = f"{one.wait_s:.2f} s", f"{one.rebuild_s:.2f} s", f"{one.memory_mib:.0f} MiB"
+        rows.append((*load, str(one.servers), *times))
+    print_table("One-core servers, including a spare", headings, rows)
     report = {
         "inputs": asdict(inputs),
         "plans": [asdict(one) for one in plans],

@@ -101,17 +101,17 @@ def compare(spider: Path, pairs: Sequence[Pair]) -> Comparison:
     comparison = Comparison(pairs=len(pairs))
     with SqlRunner(LIMITS) as runner:
         for pair in pairs:
-            _compare(comparison, pair, spider, runner)
+            path = spider / "database" / pair.db_id / f"{pair.db_id}.sqlite"
+            if not path.is_file():
+                raise ValueError(f"no database at {path}: --spider must be a copy of Spider")
+            judge(pair, str(path), runner, comparison)
     return comparison
 
 
-def _compare(comparison: Comparison, pair: Pair, spider: Path, runner: SqlRunner) -> None:
-    path = spider / "database" / pair.db_id / f"{pair.db_id}.sqlite"
-    if not path.is_file():
-        raise ValueError(f"no database at {path}: --spider must be a copy of Spider")
+def judge(pair: Pair, database: str, runner: SqlRunner, comparison: Comparison) -> None:
+    """Run and judge one pair, and add it to the comparison."""
     gold_result, result = (
-        runner.run(SqlJob(JobKind.QUERY, str(path), sql, MAX_ROWS))
-        for sql in (pair.gold, pair.pred)
+        runner.run(SqlJob(JobKind.QUERY, database, sql, MAX_ROWS)) for sql in (pair.gold, pair.pred)
     )
     where = f"dev {pair.dev_idx} ({pair.db_id})"
     if gold_result.error or gold_result.truncated:
@@ -126,7 +126,7 @@ def _compare(comparison: Comparison, pair: Pair, spider: Path, runner: SqlRunner
     gold = Gold.of_rows(gold_result.rows, pair.gold, ties=False)
     tied = Gold.of_rows(gold_result.rows, pair.gold)
     if tied.ties is not None:
-        tied = tied.with_ties(runner.run(SqlJob(JobKind.GOLD, str(path), tied.ties.sql)).rows)
+        tied = tied.with_ties(runner.run(SqlJob(JobKind.GOLD, database, tied.ties.sql)).rows)
     failed = result.error is not None or result.truncated
     verdicts = dict.fromkeys(RULES, False)
     if not failed:

@@ -11,10 +11,11 @@ import typer
 from shared.console import print_line
 from trainer.cli import console, guarded
 
+COMMAND = "python -m benchmarks.learning"
 EXPERT, RATES = Path("data/models/sqlenv-tiny-expert"), "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
-    name="python -m benchmarks.learning",
+    name=COMMAND,
     help="Controls of a finished run, and several seeds side by side.",
     no_args_is_help=True,
     add_completion=False,
@@ -77,7 +78,8 @@ def controls(
         result = run_controls(run, expert, names, console=console, rates=rates)
         if set(result.notes) != set(CONTROLS):
             options.append(f"--only {','.join(result.notes)}")
-        command = _command("controls", f"--run {_typed(result.finished.run.path)}", *options)
+        options.insert(0, f"{COMMAND} controls --run {_typed(result.finished.run.path)}")
+        command = " ".join(options)
         title = f"Success on unseen databases, seed {result.finished.config.seed}"
         picture = bars(result.lines, title)
         _write(out, "controls", as_json(result, command), page(result, command), picture)
@@ -100,15 +102,11 @@ def seeds(
 
         finished = sorted(map(load_finished, runs), key=lambda one: one.config.seed)
         check_comparable(finished)
-        command = _command("seeds", *(_typed(one.run.path) for one in finished))
+        command = " ".join([f"{COMMAND} seeds", *(_typed(one.run.path) for one in finished)])
         result = {"command": command, "runs": [as_json(one) for one in finished]}
         _write(out, "seeds", result, page(finished, command), seed_curves(finished))
 
     guarded(job)
-
-
-def _command(*words: str) -> str:
-    return " ".join(["python -m benchmarks.learning", *words])
 
 
 def _typed(path: Path) -> str:

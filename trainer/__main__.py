@@ -12,17 +12,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from shared.console import print_line
-from trainer.cli import (
-    DATA,
-    DataOption,
-    ServerOption,
-    SetOption,
-    console,
-    errors,
-    guarded,
-    settings_of,
-)
+from shared.console import errors, print_line
+from trainer.cli import DATA, DataOption, ServerOption, SetOption, console, guarded, settings_of
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.report.command import report
@@ -74,7 +65,7 @@ def pretrain(
     on noisy demonstrations.
     """
 
-    def job() -> None:
+    with guarded():
         from trainer.config import GRPOConfig
         from trainer.errors import ConfigError
         from trainer.pretraining.base_success import base_success
@@ -97,8 +88,6 @@ def pretrain(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),
         )
-
-    guarded(job)
 
 
 @app.command()
@@ -168,7 +157,7 @@ def train(
                 overrides[name] = context.params[name]
     servers = tuple(server or ())
 
-    def job() -> None:
+    with guarded():
         from trainer.config import GRPOConfig
         from trainer.errors import ConfigError
         from trainer.evaluation.inputs import JobOptions, resumed_settings
@@ -196,8 +185,6 @@ def train(
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)
-
-    guarded(job)
 
 
 for command in (evaluate, report, play):

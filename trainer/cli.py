@@ -1,17 +1,18 @@
 """What the commands share: consoles, options, and how a known error ends a command."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from shared.console import print_line
+from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
+from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
-errors = Console(stderr=True)
 
 DATA = typer.Option(
     "--data", help="Data directory with databases/ and questions/ (see 'python -m data')."
@@ -43,23 +44,13 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-def fail(error: SQLEnvError) -> typer.Exit:
-    """Print an error in one line, without a traceback, and return the exit to raise."""
-    print_line(errors, f"error: {error}", "red")
-    return typer.Exit(1)
-
-
-def guarded(job: Callable[[], None]) -> None:
-    """Run a command's work.
-
-    A known error becomes one line and exit code 1, an interruption exit code 130.
-    """
-    from trainer.runtime.interrupt import EXIT_CODE
-
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Turn a known error into one line and exit code 1, an interruption into exit code 130."""
     try:
-        job()
+        yield
     except SQLEnvError as error:
-        raise fail(error) from error
+        raise failure(error) from error
     except KeyboardInterrupt:
         print_line(errors, "interrupted", "red")
         raise typer.Exit(EXIT_CODE) from None

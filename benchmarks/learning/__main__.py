@@ -69,7 +69,7 @@ def controls(
     options = [f"--expert {_typed(expert)}"] if expert != EXPERT else []
     options += [f"--sft-rates {sft_rates}"] if sft_rates != RATES else []
 
-    def job() -> None:
+    with guarded():
         from benchmarks.learning.controls import CONTROLS, run_controls
         from benchmarks.learning.report import as_json, bars, page
         from trainer.run.folder import check_writable
@@ -84,8 +84,6 @@ def controls(
         picture = bars(result.lines, title)
         _write(out, "controls", as_json(result, command), page(result, command), picture)
 
-    guarded(job)
-
 
 @app.command()
 def seeds(
@@ -96,7 +94,7 @@ def seeds(
 ) -> None:
     """Compare runs with different seeds: before and after, times, and all eval curves."""
 
-    def job() -> None:
+    with guarded():
         from benchmarks.learning.bench import load_finished
         from benchmarks.learning.seeds import as_json, check_comparable, page, seed_curves
 
@@ -105,8 +103,6 @@ def seeds(
         command = " ".join([f"{COMMAND} seeds", *(_typed(one.run.path) for one in finished)])
         result = {"command": command, "runs": [as_json(one) for one in finished]}
         _write(out, "seeds", result, page(finished, command), seed_curves(finished))
-
-    guarded(job)
 
 
 def _typed(path: Path) -> str:

@@ -100,7 +100,7 @@ def evaluate(
     elif policy == "openai":
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
-    def job() -> None:
+    with guarded():
         from trainer.config import GRPOConfig
         from trainer.errors import ConfigError
         from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
@@ -134,8 +134,6 @@ def evaluate(
             timeout_s=timeout_s,
         )
         run_evaluation(settings, console, json_path)
-
-    guarded(job)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

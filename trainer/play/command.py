@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
-from trainer.cli import console, errors, guarded
+from trainer.cli import console, guarded
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -87,7 +88,7 @@ def play(
             "is missing, and there is no terminal to prompt on", param_hint="--question"
         )
 
-    def job() -> None:
+    with guarded():
         from trainer.errors import PlayError
         from trainer.play.agent import Sampling, api_agent, local_agent
         from trainer.play.database import check_question, examine
@@ -119,5 +120,3 @@ def play(
                 return ask_interactively(db, agent, display, errors)
             if not play_questions(database, questions, agent, display, server or (), keep):
                 raise typer.Exit(NO_ANSWER)
-
-    guarded(job)

@@ -26,7 +26,7 @@ def report(
     Needs no network, no server and no GPU. The page of an unfinished run lists what is missing.
     """
 
-    def job() -> None:
+    with guarded():
         from trainer.report.page import render
         from trainer.report.run_reader import read_run
         from trainer.run.folder import check_writable, write_text
@@ -40,5 +40,3 @@ def report(
             print_line(console, f"missing: {gap.what}", "yellow")
         size = len(page.encode()) / 1e6
         print_line(console, f"{path}  {size:.1f} MB")
-
-    guarded(job)

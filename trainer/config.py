@@ -7,7 +7,7 @@ difficulty_filter="easy,medium")`), so a command line and a notebook share one p
 import difflib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
@@ -131,8 +131,7 @@ class GRPOConfig:
             checked = _MODEL.model_validate(vars(self))
         except ValidationError as error:
             raise _config_error(error) from error
-        for name in _NAMES:
-            setattr(self, name, getattr(checked, name))
+        vars(self).update(dict(checked))
         groups, left_over = divmod(self.rollouts_per_step, self.num_generations)
         _need(
             groups > 0 and left_over == 0,
@@ -147,16 +146,12 @@ class GRPOConfig:
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
             "leave room for the prompt",
         )
+        steps, trackers = self.max_steps, self.report_to
+        _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")
         _need(
-            self.max_steps == -1 or self.max_steps >= 1,
-            "max_steps",
-            f"is {self.max_steps}",
-            "use -1, or 1 or more",
-        )
-        _need(
-            len(self.report_to) < 2 or not {"none", "all"} & set(self.report_to),
+            len(trackers) < 2 or not {"none", "all"} & set(trackers),
             "report_to",
-            f"is {', '.join(self.report_to)}",
+            f"is {', '.join(trackers)}",
             "use none or all alone, or name the trackers",
         )
 
@@ -201,9 +196,9 @@ class GRPOConfig:
             questions = Path(data_dir) / "questions" / "questions_train.json"
             values = {"questions_path": questions, "db_dir": Path(data_dir) / "databases", **values}
         for name in values:
-            if name not in _NAMES:
-                close = difflib.get_close_matches(name, _NAMES, 1)
-                settings = f"the settings are {', '.join(_NAMES)}"
+            if name not in _HINTS:
+                close = difflib.get_close_matches(name, _HINTS, 1)
+                settings = f"the settings are {', '.join(_HINTS)}"
                 hint = f"did you mean {close[0]}?" if close else settings
                 raise ConfigError(f"no setting {name!r}; {hint}")
         return replace(self, **values)
@@ -247,10 +242,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-_NAMES = tuple(one.name for one in fields(GRPOConfig))
-_TYPES: Any = {
-    name: (hint, ...) for name, hint in get_type_hints(GRPOConfig, include_extras=True).items()
-}
+_HINTS = get_type_hints(GRPOConfig, include_extras=True)
+_TYPES: Any = {name: (hint, ...) for name, hint in _HINTS.items()}
 _MODEL = create_model(
     "GRPOConfig",
     __config__=ConfigDict(allow_inf_nan=False, str_strip_whitespace=True, protected_namespaces=()),

@@ -18,8 +18,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]
     """Keeps training resumable: stops after the step in which any process received a signal, and
     before an update whose gradient is not finite."""
 
-    def __init__(self, ranks: Ranks, config: GRPOConfig | None = None) -> None:
-        self.ranks, self.config = ranks, config or GRPOConfig()
+    def __init__(self, ranks: Ranks, config: GRPOConfig) -> None:
+        self.ranks, self.config = ranks, config
         self.updating = False  # whether the optimizer is changing the weights
         self.metrics: dict[str, list[Any]] = {}  # trl's own, since the last log event
         self._diverged_step = 0  # the step whose logged loss is not finite
@@ -93,9 +93,8 @@ def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingD
 
 
 def guard_of(trainer: Any) -> Guard:
-    """Return the guard of a trainer made by `build_trainer`; of any other trainer, a new one."""
-    callbacks = trainer.callback_handler.callbacks
-    return next((one for one in callbacks if isinstance(one, Guard)), None) or Guard(Ranks())
+    """Return the guard of a trainer made by `build_trainer`."""
+    return next(one for one in trainer.callback_handler.callbacks if isinstance(one, Guard))
 
 
 def _rng_states() -> dict[str, Any]:

@@ -113,10 +113,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._rebuilds = self._stats.rebuilds
             row |= {name: round(value, 4) for name, value in self._spent.items()}
             # these three are sums since the start of the run, the others of this row alone
-            row |= {
-                name: known(getattr(self.spent, name))
-                for name in ("train_s", "cpu_s", "server_cpu_s")
-            }
+            for name in ("train_s", "cpu_s", "server_cpu_s"):
+                row[name] = known(getattr(self.spent, name))
             self._spent = dict.fromkeys(self._spent, 0.0)
             self._pending = []
         append_lines(self._run.metrics, [row])

@@ -29,11 +29,9 @@ def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSumma
             f"{folder.path} has a result, but no {folder.checkpoints.name}/ to resume from: "
             "start a run without --resume"
         )
-    return (
-        cast(RunSummary, read_json(folder.summary))
-        if finished(checkpoint, config.max_steps)
-        else None
-    )
+    if not finished(checkpoint, config.max_steps):
+        return None
+    return cast(RunSummary, read_json(folder.summary))
 
 
 def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -108,8 +108,11 @@ class EpisodeBatch:
             episode.view.observations.append(reply.observation)
             episode.digests.append(observation_digest(reply.observation))
             text = format_observation(reply.observation)
-            first = {"role": "user", "content": text}
-            episode.messages = [*map(_plain_message, episode.prompt[:-1]), first]
+            episode.messages = [
+                {"role": str(message["role"]), "content": str(message["content"])}
+                for message in episode.prompt[:-1]
+            ]
+            episode.messages.append({"role": "user", "content": text})
             if self._codec is not None:
                 episode.transcript = Transcript(self._codec.prompt(episode.messages))
             self._observer.on_start(episode.view)
@@ -143,16 +146,14 @@ class EpisodeBatch:
                 return [None] * len(live)
             with self._timed("generate_s"):
                 samples = generator.sample(appended)
+            texts = {}
             for index, sample in samples.items():
-                episode = self.episodes[index]
+                episode, texts[index] = self.episodes[index], codec.text(sample.ids)
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)
                 episode.view.prompt_tokens += len(appended[index])
                 episode.view.sampled_tokens += len(sample.ids)
-            return [
-                codec.text(samples[episode.index].ids) if episode.index in samples else None
-                for episode in live
-            ]
+            return [texts.get(episode.index) for episode in live]
 
         generator.start([episode.stream for episode in self.episodes])
         self._play(act)
@@ -203,26 +204,25 @@ class EpisodeBatch:
         """Parse what each episode wrote and send all steps together."""
         if not acting:
             return
-        parsed = [parse_model_output(text) for _, text in acting]
-        for (episode, text), action in zip(acting, parsed, strict=True):
-            episode.parse_failures += action.fallback
+        steps = []
+        for episode, text in acting:
+            parsed = parse_model_output(text)
+            steps.append((episode, parsed))
+            episode.parse_failures += parsed.fallback
             episode.view.actions.append(text)
             episode.messages.append({"role": "assistant", "content": text})
         waited_s = self._stats.env_wait_s
         with self._timed("env_wait_s"):
             replies = self._client.step_many(
-                [
-                    (episode.episode_id, render_action(action.action))
-                    for (episode, _), action in zip(acting, parsed, strict=True)
-                ]
+                [(episode.episode_id, render_action(parsed.action)) for episode, parsed in steps]
             )
         env_s = self._stats.env_wait_s - waited_s
-        for (episode, _), action, reply in zip(acting, parsed, replies, strict=True):
+        for (episode, parsed), reply in zip(steps, replies, strict=True):
             if isinstance(reply, SQLEnvError):
                 self._lose(episode, reply)
             else:
                 self._observe(episode, reply)
-                self._observer.on_step(episode.view, action, reply, env_s)
+                self._observer.on_step(episode.view, parsed, reply, env_s)
 
     def _observe(self, episode: Episode, reply: StepResult) -> None:
         observation = reply.observation
@@ -305,9 +305,7 @@ class EpisodeBatch:
         transcript = episode.transcript
         if episode.lost is not None:
             prompt_ids = transcript.prompt_ids  # none if it was lost before its first observation
-            transcript = Transcript(
-                prompt_ids or self._codec.prompt(list(map(_plain_message, episode.prompt)))
-            )
+            transcript = Transcript(prompt_ids or self._codec.prompt(episode.prompt))
         transcript.close(self._codec.eos_id, self._codec.pad_id)
         return transcript
 
@@ -340,7 +338,3 @@ def _start(prompts: Sequence[Prompt], seed: int, before: Mapping[str, int]) -> l
         episodes.append(Episode(index, list(prompt), view, stream))
         seen[question_id] += 1
     return episodes
-
-
-def _plain_message(message: Mapping[str, Any]) -> dict[str, str]:
-    return {"role": str(message["role"]), "content": str(message["content"])}

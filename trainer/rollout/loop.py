@@ -120,11 +120,12 @@ def rollout_func(
     from trl.models import unwrap_model_for_generation
 
     ranks, stats = ranks or Ranks(), stats or RolloutStats()
-    seed = _stream_seed(config.seed, trainer.state.global_step)
+    step = trainer.state.global_step
+    seed = int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
     shares = ranks.each(lambda: [question_id_of(prompt) for prompt in prompts])
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
     was_training = trainer.model.training
-    playing = f"playing the {len(prompts)} episodes of step {trainer.state.global_step + 1}"
+    playing = f"playing the {len(prompts)} episodes of step {step + 1}"
 
     def play() -> list[RolloutRow]:
         with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
@@ -240,8 +241,3 @@ def check_lost_rows(
             lost=len(lost),
             episodes=len(rows),
         ) from cause
-
-
-def _stream_seed(seed: int, step: int) -> int:
-    """Return one number for (run, optimizer step)."""
-    return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0])

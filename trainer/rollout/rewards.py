@@ -13,21 +13,17 @@ Reward = float | None
 
 def reward_correctness(*, correctness: Sequence[Reward], **_: Any) -> list[Reward]:
     """Return 1.0 for a correct ANSWER, else 0.0."""
-    return _floats(correctness)
+    return list(correctness)
 
 
 def reward_progress(*, progress: Sequence[Reward], **_: Any) -> list[Reward]:
     """Return the final potential, in [0, 1]: how close the best QUERY came to the gold."""
-    return _floats(progress)
+    return list(progress)
 
 
 def reward_operational(*, operational: Sequence[Reward], **_: Any) -> list[Reward]:
     """Return the sum of step costs, repeats and errors, in [-0.25, 0.05]."""
-    return _floats(operational)
+    return list(operational)
 
 
 REWARD_FUNCTIONS = (reward_correctness, reward_progress, reward_operational)
-
-
-def _floats(values: Sequence[Reward]) -> list[Reward]:
-    return [None if value is None else float(value) for value in values]

@@ -175,25 +175,20 @@ class ChatCodec:
         if (known := self._layouts.get(roles)) is not None:
             return known
         contents = [_SENTINEL.format(index) for index in range(len(roles))]
-        messages = [
-            {"role": role, "content": content}
-            for role, content in zip(roles, contents, strict=True)
-        ]
+        turns, listed = zip(roles, contents, strict=True), ", ".join(roles)
+        messages = [{"role": role, "content": content} for role, content in turns]
         try:
             rendered: str = self._tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
             )
         except Exception as error:  # templates may raise anything
-            raise PromptError(
-                f"the chat template can't render {', '.join(roles)}: {error}"
-            ) from error
+            raise PromptError(f"the chat template can't render {listed}: {error}") from error
         pieces = []
         for content in contents:
             piece, sentinel, rendered = rendered.partition(content)
             if not sentinel:
                 raise PromptError(
-                    f"the chat template leaves out a message of {', '.join(roles)}: use another "
-                    "template"
+                    f"the chat template leaves out a message of {listed}: use another template"
                 )
             pieces.append(piece)
         layout = [self._encode(piece) for piece in (*pieces, rendered)]

@@ -230,7 +230,7 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
     class Settings:
         fp16, learning_rate = True, 1e-3
 
-    guard = Guard(Ranks())
+    guard = Guard(Ranks(), GRPOConfig())
     guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
     Settings.fp16 = False
     with pytest.raises(TrainingDiverged, match="step 4"):

@@ -245,9 +245,7 @@ class LocalGenerator:
         length = int(self._lengths[:live].max())
         self._cache.reserve(length)
         slots = torch.arange(live, device=self._device)
-        self._cache.plan = Plan(
-            0, live, length, slots=slots, positions=positions, rows=slots, columns=None
-        )
+        self._cache.plan = Plan(0, live, length, slots, positions, rows=slots, columns=None)
         return self._forward(ids[:, None], positions[:, None], length)
 
     def _forward(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:

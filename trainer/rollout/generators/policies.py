@@ -24,19 +24,17 @@ class ScriptedPolicy:
         return [script[0] if script else None for script in scripts]
 
 
-def oracle_script(question: Question, step_budget: int) -> list[str]:
-    """Return actions that DESCRIBE the tables of the gold SQL, run it and give the gold answer.
+def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
+    """Return a policy that DESCRIBEs the tables of the gold SQL, runs it and gives the gold answer.
 
     If the budget is too short, the DESCRIBEs are left out first, then the query.
     """
-    looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
-    acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {question.answer_text}"][-step_budget:]
-    return [*looks[: step_budget - len(acts)], *acts]
-
-
-def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
-    """Return a policy that plays each question's `oracle_script`; questions hold their gold."""
-    return ScriptedPolicy({one.question_id: oracle_script(one, step_budget) for one in questions})
+    scripts = {}
+    for question in questions:
+        looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
+        acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {question.answer_text}"][-step_budget:]
+        scripts[question.question_id] = [*looks[: step_budget - len(acts)], *acts]
+    return ScriptedPolicy(scripts)
 
 
 class RandomPolicy:

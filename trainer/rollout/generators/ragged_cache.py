@@ -81,16 +81,9 @@ class RaggedCache(Cache):  # type: ignore[misc]
 
     def reserve(self, length: int) -> None:
         """Make room for rows of `length` tokens."""
-        if length <= self.capacity:
-            return
-        self.capacity = _rounded(max(length, self.capacity * 2))
-        for layer in self.layers:
-            if layer.is_initialized:
-                for name in ("keys", "values"):
-                    old = getattr(layer, name)
-                    grown = old.new_zeros((*old.shape[:2], self.capacity, old.shape[3]))
-                    grown[:, :, : old.shape[2]] = old
-                    setattr(layer, name, grown)
+        if length > self.capacity:
+            everything = torch.arange(self.slots)
+            self.take(everything, self.capacity, max(length, self.capacity * 2))
 
     def take(self, slots: Tensor, used: int, capacity: int) -> None:
         """Keep the first `used` positions of the rows `slots`, [M], in that order, with room for

@@ -53,7 +53,6 @@ class Gateway:
 
 def fixed_servers(config: str, addresses: Sequence[str]) -> str:
     """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's."""
-
     lines = [f"server server{number} {one}" for number, one in enumerate(addresses, 1)]
     replaced, templates = TEMPLATE.subn(
         lambda match: match[1] + f"\n{match[1]}".join(lines), config

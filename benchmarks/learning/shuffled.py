@@ -12,22 +12,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
-from shared.run_stats import MODES, eval_row
-from trainer.evaluation.evaluate import choose, evaluate
-from trainer.evaluation.measure import batch_of, model_play
-from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.grpo.resume import drop_after
 from trainer.grpo.train import build_trainer, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
 from trainer.run.console import bar, number
-from trainer.run.folder import Run, append_lines, checkpoint_step
+from trainer.run.folder import Run, checkpoint_step
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.ranks import Ranks
 
 STREAM = 0x5348  # separates the permutations' random numbers from the rollouts'
-POINTS = 3  # small evaluations during training
 PARTS = ("correctness", "progress", "operational")
 
 RewardFunction = Callable[..., list[Reward]]
@@ -68,22 +63,11 @@ def control(bench: Bench, folder: Run) -> Result:
     Resumes from the last checkpoint in `folder`.
     """
     config = replace(bench.connection.config, max_steps=bench.finished.steps)
-    client, inputs = bench.connection.client, bench.inputs
+    inputs = bench.inputs
     model, tokenizer = load_model_and_tokenizer(config)
     checkpoint = folder.last_checkpoint()
     drop_after(folder, checkpoint_step(checkpoint) if checkpoint else 0)
-    prompts = choose(inputs.evaluation, bench.finished.options.eval_points)
     stats = RolloutStats()
-
-    def small_eval(step: int) -> None:
-        row: dict[str, Any] = {"step": step, "eval_n": len(prompts)}
-        for mode in MODES:
-            play = model_play(model, tokenizer, config, client, mode)
-            batch = batch_of(model, config)
-            result = evaluate(play, prompts, inputs.book, mode=mode, batch=batch)
-            row |= eval_row(mode, result.episodes)
-        append_lines(folder.metrics, [row])
-
     with bar(bench.console, "GRPO, shuffled rewards") as progress:
 
         def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
@@ -91,17 +75,16 @@ def control(bench: Bench, folder: Run) -> Result:
                 progress.to(step, f"success {number(row['success'], '.1%')}", steps)
 
         log = MetricsCallback(folder, inputs.book, stats, on_progress, spent=spent_at(checkpoint))
-        every, ranks = max(1, config.max_steps // (POINTS + 1)), Ranks(bench.interrupts)
         trainer = build_trainer(
             model,
             tokenizer,
             config,
             inputs.train,
-            client=client,
+            client=bench.connection.client,
             stats=stats,
             on_rows=log.rows,
-            ranks=ranks,
-            callbacks=[EvalCallback(every, ranks, small_eval), log],
+            ranks=Ranks(bench.interrupts),
+            callbacks=[log],
             reward_funcs=shuffled(REWARD_FUNCTIONS, config.seed),
             output_dir=str(folder.checkpoints),
         )

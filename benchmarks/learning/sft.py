@@ -62,7 +62,9 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
     scripts = {question_id: script_of(questions[question_id]) for question_id in wanted}
     played = play_scripted(scripts, tokenizer, config, client)
     rows = {
-        row.question_id: Row(row.ids, row.learn_mask, easy=False)
+        row.question_id: Row(
+            row.ids, row.learn_mask, easy=questions[row.question_id].difficulty == "easy"
+        )
         for row in played
         if row.outcome == Outcome.CORRECT
     }

@@ -1,0 +1,44 @@
+"""What the benchmarks share: scripts, timings, tables, and a training that fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks.measuring import Timing, make_scripts, print_table, train
+from env_server.questions import QuestionBank
+
+
+def test_a_script_looks_around_and_answers(tiny_data: Path) -> None:
+    scripts = make_scripts(QuestionBank.load(tiny_data), count=5, steps=6)
+    assert [len(script.actions) for script in scripts] == [6] * 5
+    kinds = [action.partition(":")[0] for action in scripts[0].actions]
+    assert kinds == ["DESCRIBE", "SAMPLE", "QUERY", "QUERY", "QUERY", "ANSWER"]
+
+
+def test_a_timing_adds_up_its_blocks() -> None:
+    clock: Iterator[float] = iter([1.0, 1.5, 4.0, 4.25])
+    timing = Timing("way")
+    for _ in range(2):
+        with timing.adding(10, lambda: next(clock)):
+            pass
+    assert (timing.steps, timing.cpu_s, timing.cpu_us) == (20, 0.75, 37_500.0)
+    assert timing.steps_per_s == 20 / timing.wall_s > 0
+
+
+def test_a_table_shows_its_title_and_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("Steps", ("way", "steps/s"), [("plain", "1,000")])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["Steps"]
+    assert ["way", "steps/s"] in lines
+    assert ["plain", "1,000"] in lines
+
+
+def test_a_training_that_fails_ends_the_benchmark_with_its_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        train(tmp_path / "out", ["--no-such-option"], lambda pid: None)
+    assert ended.value.exit_code == 1
+    assert "--no-such-option ended with exit code 2:" in capsys.readouterr().err

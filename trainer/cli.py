@@ -1,4 +1,4 @@
-"""What the commands share: consoles, options, and how a known error ends a command."""
+"""What the commands share: the console, options, and how a known error ends a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -116,9 +116,8 @@ def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     guard = guard_of(trainer)
-    if trainer.optimizer is None or trainer.lr_scheduler is None or guard.updating:
-        return None
-    if alone and not guard.ranks.main:
+    started = trainer.optimizer is not None and trainer.lr_scheduler is not None
+    if not started or guard.updating or (alone and not guard.ranks.main):
         return None
     saved = (folder / "trainer_state.json").is_file()
     if not (saved if alone else guard.ranks.gather(saved)[0]):

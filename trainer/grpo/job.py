@@ -243,10 +243,8 @@ class Job:
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
                 if "success" in row:
                     self._elapsed.save()
-                    success = number(row["success"], ".1%")
-                    progress.to(
-                        step, f"reward {number(row.get('reward'))} success {success}", steps
-                    )
+                    reward, success = number(row.get("reward")), number(row["success"], ".1%")
+                    progress.to(step, f"reward {reward} success {success}", steps)
 
             metrics = MetricsCallback(
                 self.folder,
@@ -318,13 +316,9 @@ class Job:
         for mode, result in results.items():
             row |= eval_row(mode, result.episodes)
         append_lines(self.folder.metrics, [row])
-        name, phases = Path(self._config.model_name).name, self._summaries()
-        picture = learning_curve(
-            list(read_lines(self.folder.metrics)),
-            title=f"GRPO of {name}, seed {self._config.seed}  ({self.folder.id})",
-            steps=step,
-            **phases,
-        )
+        name, lines = Path(self._config.model_name).name, list(read_lines(self.folder.metrics))
+        title = f"GRPO of {name}, seed {self._config.seed}  ({self.folder.id})"
+        picture = learning_curve(lines, title=title, steps=step, **self._summaries())
         write_bytes(self.folder.curve, picture)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:

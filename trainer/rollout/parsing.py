@@ -44,16 +44,14 @@ def parse_model_output(text: str) -> ParsedAction:
     the raw text, with `fallback` set.
     """
     body = _THINK.sub("", text).strip()
-    action = _canonical(body)
-    if action is None:
-        unfenced = _FENCE.sub("", body).strip()
-        action = _from_json(unfenced) or _from_lines(unfenced)
-        if action is None:
-            logger.debug("no action in %r: taken as a QUERY", text[:200])
-            action = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
-            assert action is not None
-            return ParsedAction(action, fallback=True)
-    return ParsedAction(action)
+    unfenced = _FENCE.sub("", body).strip()
+    action = _canonical(body) or _from_json(unfenced) or _from_lines(unfenced)
+    if action is not None:
+        return ParsedAction(action)
+    logger.debug("no action in %r: taken as a QUERY", text[:200])
+    query = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
+    assert query is not None
+    return ParsedAction(query, fallback=True)
 
 
 def _canonical(text: str) -> SQLAction | None:

@@ -81,8 +81,7 @@ class LocalGenerator:
         if not appended:
             return {}
         for index, ids in appended.items():
-            if not ids or len(ids) >= self.room(index):
-                room = self.room(index)
+            if not 0 < len(ids) < (room := self.room(index)):
                 raise ValueError(f"row {index}: {len(ids)} ids do not fit: use 1 to {room - 1}")
         chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
         logits = self._extend(chunks) if self._order else self._start(chunks)

@@ -24,7 +24,7 @@ from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
-from env_server.sql import SqlRunner
+from env_server.sql.run import SqlRunner
 from shared.console import write_json
 from shared.server_process import running_server
 

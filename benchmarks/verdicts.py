@@ -25,7 +25,8 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from benchmarks.measuring import JsonPath, print_table
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits
+from env_server.sql.run import SqlRunner
 from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts
 from shared.console import failure, print_line, write_json
 from shared.errors import first_problem

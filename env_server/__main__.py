@@ -6,7 +6,7 @@ import socket
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -22,7 +22,7 @@ from env_server.logs import configure
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
-from shared.errors import DataError
+from shared.console import failure, one_line_errors
 
 log = logging.getLogger("env_server")
 # longer than clients keep an idle connection, so that none is closed under a request
@@ -82,30 +82,25 @@ class Server(uvicorn.Server):
             self.should_exit = True
         elif self.refuse_at is None and service.settings.drain_s:
             self.refuse_at = time.monotonic() + service.settings.drain_s
-            service.drain()
+            service.pool.draining = True
         else:
             self.refuse(service)
 
     def refuse(self, service: Service) -> None:
-        """Start the second stage, and end it if nothing is in flight."""
-        service.refuse()
+        """Start the second stage."""
+        service.pool.draining = service.pool.closing = True
         self.close_at = time.monotonic() + service.settings.shutdown_grace_s
-        self.close_when_idle(service, self.close_at)
-
-    def close_when_idle(self, service: Service, close_at: float) -> None:
-        """Start the third stage if nothing is in flight or the time is over."""
-        left_s = close_at - time.monotonic()
-        if service.idle or left_s <= 0:
-            # for replies that are still being sent
-            self.config.timeout_graceful_shutdown = max(1, round(left_s))
-            self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the ends of the stages; uvicorn calls this every 0.1 s."""
+        """Start the second or third stage when it is due; uvicorn calls this every 0.1 s."""
         service: Service | None = self.app.state.service
+        now = time.monotonic()
         if service is not None and self.close_at is not None:
-            self.close_when_idle(service, self.close_at)
-        elif service is not None and time.monotonic() >= (self.refuse_at or float("inf")):
+            if not service.pool.in_flight or now >= self.close_at:
+                # for replies that are still being sent
+                self.config.timeout_graceful_shutdown = max(1, round(self.close_at - now))
+                self.should_exit = True
+        elif service is not None and now >= (self.refuse_at or float("inf")):
             self.refuse(service)
         return await super().on_tick(counter)
 
@@ -132,12 +127,6 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     Server(config, app, url).run(sockets=[listener])
-
-
-def fail(message: str) -> NoReturn:
-    """Exit with 1 and one line."""
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(1)
 
 
 def settings_error(error: ValidationError) -> str:
@@ -189,26 +178,22 @@ def serve(
     """
     if context.invoked_subcommand is not None:
         return
-    arguments = locals()
-    given = {
-        name: arguments[name] for name in Settings.model_fields if arguments.get(name) is not None
-    }
+    options = {name: value for name, value in locals().items() if name in Settings.model_fields}
     try:
-        settings = Settings(**given)
+        settings = Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        fail(settings_error(error))
+        raise failure(settings_error(error)) from None
     configure(settings.log_level, settings.log_format)
-    try:
+    with one_line_errors():
         bank = QuestionBank.load(settings.data_dir)
-    except DataError as error:
-        fail(error.message)
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         address = f"{settings.host} port {settings.port}"
         reason = str(error.strerror).partition(" (while")[0]
-        fail(f"can't listen on {address}: {reason}; choose another with --port or --host")
+        message = f"can't listen on {address}: {reason}; choose another with --port or --host"
+        raise failure(message) from None
     run_server(settings, listener, bank)
 
 

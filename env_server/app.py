@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from env_server.http import responses, routes
-from env_server.http.auth import KeyRing, Keys
+from env_server.http.auth import Keys
 from env_server.http.openapi import REQUEST_MODELS
 from env_server.http.operator import operator
 from env_server.metrics import Metrics
@@ -55,9 +55,8 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)
-    ring = KeyRing(settings)
-    if not ring.empty:
-        app.add_middleware(Keys, ring=ring, metrics=metrics)
+    if settings.api_key or settings.operator_key:
+        app.add_middleware(Keys, settings=settings, metrics=metrics)
     app.add_middleware(responses.CatchAll, metrics=metrics)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app

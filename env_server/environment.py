@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """Runs jobs in process. `env_server.sql.SqlRunner` is one."""
+    """Runs jobs in process. `env_server.sql.run.SqlRunner` is one."""
 
     def run(self, job: SqlJob, /) -> SqlResult: ...
 
@@ -113,10 +113,7 @@ class SQLEnvironment:
         *,
         step_budget: int = DEFAULT_STEP_BUDGET,
     ) -> None:
-        """`executor` is needed for `reset` and `step` only.
-
-        `step_budget` is the number of steps of an episode whose reset names none.
-        """
+        """`executor` is for `reset` and `step`; `step_budget` is for resets that name none."""
         self.bank = bank
         self.executor = executor
         self.step_budget = step_budget
@@ -140,10 +137,7 @@ class SQLEnvironment:
 
     @property
     def verdicts(self) -> dict[str, bool] | None:
-        """Whether each standard calls the ANSWER right; None before an ANSWER.
-
-        For operators, never for the agent.
-        """
+        """Whether each standard calls the ANSWER right, for operators; None before an ANSWER."""
         return self._current().verdicts
 
     def _drive(self, jobs: Jobs[T]) -> T:

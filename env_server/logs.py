@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
 
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
-_STANDARD = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
+_RECORD = logging.LogRecord("", 0, "", 0, "", (), None)
+_STANDARD = {*vars(_RECORD), "message", "asctime", "taskName", "suffix"}
 
 
 @contextmanager
@@ -35,24 +37,12 @@ def episode_of(error: BaseException) -> dict[str, str]:
 
 
 class WithEpisode(logging.Filter):
-    """Sets each record's `episode_id`, "" if it is about none."""
+    """Sets each record's `episode_id`, "" if it is about none, and its form in `TEXT`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not getattr(record, "episode_id", ""):
-            record.episode_id = _episode_id.get() or ""
+        episode_id = getattr(record, "episode_id", "") or _episode_id.get() or ""
+        record.episode_id, record.suffix = episode_id, f" [{episode_id}]" if episode_id else ""
         return True
-
-
-class TextLines(logging.Formatter):
-    """`time LEVEL logger: message [episode]`."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        line = super().formatMessage(record)
-        episode_id = getattr(record, "episode_id", "")
-        return f"{line} [{episode_id}]" if episode_id else line
 
 
 class JsonLines(logging.Formatter):
@@ -75,7 +65,7 @@ class JsonLines(logging.Formatter):
 def configure(level: str, form: Literal["text", "json"]) -> None:
     """Make every logger write to stderr; uvicorn's, which log each request, from warnings up."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
     handler.addFilter(WithEpisode())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -23,7 +23,7 @@ from env_server.logs import about
 from env_server.metrics import AnswerCounts, Metrics
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
-from env_server.sql import SqlPool
+from env_server.sql.pool import SqlPool
 from env_server.verifier import TRAINING_STANDARD
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import (
@@ -62,6 +62,7 @@ class PooledEpisode:
 
 
 Turn = AsyncIterator[PooledEpisode]
+Options = tuple[str, int, AnswerForm]  # question_id, step_budget, answer_form
 
 
 class EpisodePool:
@@ -108,8 +109,6 @@ class EpisodePool:
         """The number of finished episodes that are kept for repeated requests."""
         return len(self._finished)
 
-    # -- requests
-
     async def reset(self, request: ResetRequest) -> bytes:
         """Start an episode, or rebuild it by replay.
 
@@ -128,7 +127,7 @@ class EpisodePool:
         budget = request.step_budget or self.settings.step_budget
         options = (question_id, budget, request.answer_form)
         while True:
-            episode = self._find(episode_id) or self._admit(episode_id, *options)
+            episode = self._find(episode_id) or self._admit(episode_id, options)
             async with self._turn(episode, or_gone=True):
                 if episode.gone:  # the previous request failed to start it, or closed it
                     continue
@@ -268,13 +267,9 @@ class EpisodePool:
         return reply
 
     async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, bytes]:
-        env = SQLEnvironment(self.bank)
-        request = ResetRequest(
-            question_id=episode.question_id,
-            step_budget=episode.step_budget,
-            answer_form=episode.answer_form,
-        )
-        result = await drive_async(env.reset_jobs(request), self.sql.run)
+        env = SQLEnvironment(self.bank, step_budget=episode.step_budget)
+        reset = env.reset_jobs(question_id=episode.question_id, answer_form=episode.answer_form)
+        result = await drive_async(reset, self.sql.run)
         return env, to_json(result, exclude={"episode_id"})
 
     # -- all episodes
@@ -310,9 +305,7 @@ class EpisodePool:
             raise unknown(episode_id)
         return episode
 
-    def _admit(
-        self, episode_id: str, question_id: str, step_budget: int, answer_form: AnswerForm
-    ) -> PooledEpisode:
+    def _admit(self, episode_id: str, options: Options) -> PooledEpisode:
         """Take a place for an episode; the first request that holds it starts it."""
         if self.draining:
             raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
@@ -328,8 +321,7 @@ class EpisodePool:
                 retry_after_s=max(1, math.ceil(free_in_s)),
                 capacity=capacity,
             )
-        episode = PooledEpisode(episode_id, question_id, step_budget, answer_form, now)
-        self._active[episode_id] = episode
+        episode = self._active[episode_id] = PooledEpisode(episode_id, *options, now)
         return episode
 
     def _holding(self, episode: PooledEpisode) -> OrderedDict[str, PooledEpisode]:

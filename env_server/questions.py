@@ -93,8 +93,7 @@ class QuestionBank:
 
     def database(self, db_id: str) -> str:
         """Return the path of a database."""
-        path = self._paths.get(db_id)
-        if path is None:
+        if (path := self._paths.get(db_id)) is None:
             path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
         return path
 
@@ -102,8 +101,7 @@ class QuestionBank:
 
     def get(self, question_id: str) -> AnyQuestion:
         """Return the question with an id, or raise `UnknownQuestion`."""
-        question = self._by_id.get(question_id)
-        if question is None:
+        if (question := self._by_id.get(question_id)) is None:
             raise UnknownQuestion(f"no question {question_id[:80]!r} on this server")
         return question
 
@@ -152,8 +150,7 @@ class QuestionBank:
 
     def _matching(self, filters: Filters) -> list[Question]:
         split, levels, db_id = filters
-        matches = self._matches.get(filters)
-        if matches is None:
+        if (matches := self._matches.get(filters)) is None:
             matches = [
                 question
                 for name in sorted(self.splits)
@@ -173,8 +170,7 @@ class QuestionBank:
 
         Raises `QuestionLoadError` if answer and type disagree.
         """
-        gold = self._golds.get(question.question_id)
-        if gold is None:
+        if (gold := self._golds.get(question.question_id)) is None:
             answer, kind, asked = question.gold_answer, question.answer_type, question.question_id
             try:
                 gold = Gold.of(answer, kind, question.gold_sql, question.question_text)
@@ -203,8 +199,7 @@ class QuestionBank:
         Raises `DatabaseLoadError` if the data is broken. A table beyond the SQL limits can't be
         described or sampled; that result holds an error that an agent can act on.
         """
-        result = self._trusted.get(job)
-        if result is None:
+        if (result := self._trusted.get(job)) is None:
             result = yield job
             recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
             if result.error is not None and not (recoverable and result.error_code != "db_error"):

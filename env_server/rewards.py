@@ -64,7 +64,7 @@ RULES = VERSIONS[REWARD_VERSION]
 
 CARDINALITY_WEIGHT, OVERLAP_WEIGHT, RANGE_WEIGHT = 0.25, 0.50, 0.25
 
-Row = Sequence[object]
+Rows = Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,7 @@ def settle(
     )
 
 
-def potential(
-    rows: Sequence[Row], truncated: bool, gold: Sequence[Row], reads_tables: bool
-) -> float:
+def potential(rows: Rows, truncated: bool, gold: Rows, reads_tables: bool) -> float:
     """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
     cardinality     the smaller number of rows divided by the larger
@@ -140,13 +138,13 @@ def potential(
     return round(score, 4) + 0.0
 
 
-def _overlap(rows: Sequence[Row], gold: Sequence[Row]) -> float:
+def _overlap(rows: Rows, gold: Rows) -> float:
     cells = Counter(_key(cell) for row in rows for cell in row)
     gold_cells = Counter(_key(cell) for row in gold for cell in row)
     return (cells & gold_cells).total() / (cells | gold_cells).total()
 
 
-def _range(rows: Sequence[Row], gold: Sequence[Row]) -> float | None:
+def _range(rows: Rows, gold: Rows) -> float | None:
     """Return the nearness of the ranges, or None if the gold holds no number."""
     gold_numbers = _numbers(gold)
     if not gold_numbers:
@@ -154,11 +152,10 @@ def _range(rows: Sequence[Row], gold: Sequence[Row]) -> float | None:
     numbers = _numbers(rows)
     if not numbers:
         return 0.0
-    ends = [_nearness(end(numbers), end(gold_numbers)) for end in (min, max)]
-    return sum(ends) / 2
+    return sum(_nearness(end(numbers), end(gold_numbers)) for end in (min, max)) / 2
 
 
-def _numbers(rows: Sequence[Row]) -> list[float]:
+def _numbers(rows: Rows) -> list[float]:
     cells = (cell for row in rows for cell in row)
     return [float(cell) for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
 

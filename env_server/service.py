@@ -4,23 +4,27 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from env_server.environment import ENVIRONMENT_VERSION
-from env_server.metrics import Metrics
+from env_server.metrics import EPISODE_COUNTERS, SQL_COUNTERS, Metrics
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
 from env_server.settings import Settings
-from env_server.sql import SqlPool
+from env_server.sql.pool import SqlPool
 from env_server.verifier import VERIFIER_VERSION
+from shared.actions import ActionType
 from shared.errors import NotReady
-from shared.models import ServerMetadata
+from shared.models import Outcome, ServerMetadata
 
 log = logging.getLogger(__name__)
 
@@ -100,19 +104,6 @@ class Service:
         if not self.sql.ready:
             raise NotReady("no SQL worker is up", retry_after_s=1)
 
-    def drain(self) -> None:
-        """Start no further episode; those in the pool continue. Safe in a signal handler."""
-        self.pool.draining = True
-
-    def refuse(self) -> None:
-        """Finish the requests in flight and refuse all others. Safe in a signal handler."""
-        self.pool.draining = self.pool.closing = True
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request for an episode is in flight."""
-        return self.pool.in_flight == 0
-
     async def sweep_forever(self) -> None:
         """Abandon idle episodes periodically."""
         while True:
@@ -130,21 +121,62 @@ class Service:
         log.info("episodes ended: %s; unfinished: %d, evicted: %d", ended, len(self.pool), evicted)
 
 
+class Readings(Collector):
+    """The metrics that are read of a service when Prometheus asks."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric."""
+        episodes, sql = self.service.pool, self.service.sql
+        labels = {"version", "reward_version", "sqlite_version", "digest"}
+        info = self.service.metadata.model_dump(include=labels)
+        yield InfoMetricFamily("sqlenv_server", "What this server is.", value=info)
+        capacity = self.service.settings.capacity
+        gauges = {
+            "draining": ("1 while the server shuts down.", episodes.draining),
+            "leases": ("Unfinished episodes in the pool.", len(episodes)),
+            "capacity": ("The most unfinished episodes that the pool takes.", capacity),
+            "finished_held": ("Finished episodes kept for repeats.", episodes.finished),
+            "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
+            "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
+            "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"sqlenv_{name}", text, value=float(value))
+        for name, (key, text) in EPISODE_COUNTERS.items():
+            yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
+        for name, (key, text) in SQL_COUNTERS.items():
+            yield CounterMetricFamily(f"sqlenv_sql_{name}", text, value=sql.counts[key])
+        text = "Episodes ended here; replaying an ended one counts it again."
+        ended = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
+        for outcome in Outcome:
+            if outcome != Outcome.INFRA_FAILED:  # known to clients only
+                ended.add_metric([outcome.value], episodes.ended[outcome])
+        yield ended
+        text = "Steps taken, replayed ones excluded."
+        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action"])
+        for action in ActionType:
+            steps.add_metric([action.value.lower()], episodes.steps[action])
+        yield steps
+
+
 @asynccontextmanager
 async def running(
-    settings: Settings, bank: QuestionBank, metrics: Metrics | None = None
+    settings: Settings, bank: QuestionBank, metrics: Metrics
 ) -> AsyncIterator[Service]:
     """Run a service, with its SQL workers and the sweeping of leases, until the block ends."""
     metadata = describe(bank, settings)
-    metrics = metrics or Metrics()
     async with SqlPool(settings.sql_workers, bank.limits) as sql:
         pool = EpisodePool(bank, sql, settings, metadata.digest, metrics=metrics)
         service = Service(settings, metadata, sql, pool, metrics)
-        labels = {"version", "reward_version", "sqlite_version", "digest"}
-        metrics.observe(pool, sql, settings.capacity, metadata.model_dump(include=labels))
+        readings = Readings(service)
+        metrics.registry.register(readings)
         sweeper = asyncio.create_task(service.sweep_forever())
         try:
             yield service
         finally:
             sweeper.cancel()
+            metrics.registry.unregister(readings)
             service.log_totals()

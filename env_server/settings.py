@@ -89,7 +89,5 @@ def settings_table() -> str:
         (f"{ENV_PREFIX}{name.upper()}", str(field.default), str(field.description))
         for name, field in Settings.model_fields.items()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return "\n".join(
-        f"{name:<{widths[0]}}  {default:<{widths[1]}}  {text}" for name, default, text in rows
-    )
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{name:<{first}}  {value:<{second}}  {text}" for name, value, text in rows)

@@ -25,7 +25,8 @@ from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
-from env_server.sql import SqlLimits, SqlPool
+from env_server.sql import SqlLimits
+from env_server.sql.pool import SqlPool
 from shared.console import failure, print_line, table_console, write_json
 from shared.dataset import Question
 from shared.errors import DataError

@@ -22,9 +22,7 @@ DataOption = Annotated[
     typer.Option("--data", help="The run's data directory.", show_default="the run's own"),
 ]
 WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=64, help="SQL processes.")]
-ReportOption = Annotated[
-    Path | None, typer.Option("--json", "--out", help="Write the result to this JSON file.")
-]
+ReportOption = Annotated[Path | None, typer.Option("--json", "--out", help="JSON file to write.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -116,9 +114,7 @@ def rescore(
         ]
     )
     if rescored.skipped:
-        print_line(
-            _console, f"note: {rescored.skipped:,} episodes lost to infrastructure: no reward"
-        )
+        print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
     total = sum(tally.episodes for tally in rescored.tallies.values())
     print_line(_console, f"scored: {total:,} episodes, {len(flipped):,} verdicts changed")
     write_json(report, rescored.as_json())

@@ -21,12 +21,12 @@ UNCHECKED = ("wall_s",)  # of a measurement
 COUNTED = ("episodes_truncated", "truncated")  # runs of older versions lack them where they are 0
 
 Row = tuple[int, MetricsRow]  # with its line number
-Difference = tuple[int, str]  # (line number, what differs)
+Differences = Iterator[tuple[int, str]]  # (line number, what differs)
+Episodes = Sequence[EpisodeLine]
+Values = Mapping[str, object]
 
 
-def metrics_differences(
-    rows: Iterable[Row], episodes: Sequence[EpisodeLine], finished: bool
-) -> Iterator[Difference]:
+def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool) -> Differences:
     """Yield where metrics.jsonl differs from the episodes.
 
     A row with `episodes` covers the training episodes since the row before it; in a `finished` run
@@ -54,7 +54,7 @@ def metrics_differences(
         yield 0, f"no row covers the training episodes after step {logged}"
 
 
-def training_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
+def training_row(episodes: Episodes) -> dict[str, Any]:
     """Return what metrics.jsonl reports of the training episodes of one log event."""
     row: dict[str, Any] = {**run_stats.training_row(episodes)}
     # runs of older versions have neither
@@ -66,7 +66,7 @@ def training_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     return row
 
 
-def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
+def eval_row(episodes: Episodes) -> dict[str, Any]:
     """Return what metrics.jsonl reports of one point of the eval curve."""
     row: dict[str, Any] = {}
     for mode, of_mode in _by("mode", episodes).items():
@@ -74,7 +74,7 @@ def eval_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     return row
 
 
-def summary_differences(summary: RunSummary, episodes: Sequence[EpisodeLine]) -> Iterator[str]:
+def summary_differences(summary: RunSummary, episodes: Episodes) -> Iterator[str]:
     """Yield where summary.json differs from the episodes: rates, intervals, means and counts."""
     by_phase = _by("phase", episodes)
     measured = {
@@ -95,7 +95,7 @@ def summary_differences(summary: RunSummary, episodes: Sequence[EpisodeLine]) ->
         yield f"cost.train_episodes is {written_count!r}; recomputed from the episodes: {trained}"
 
 
-def _by(name: str, episodes: Sequence[EpisodeLine]) -> dict[str, list[EpisodeLine]]:
+def _by(name: str, episodes: Episodes) -> dict[str, list[EpisodeLine]]:
     """Group episodes by a field, in the order of its first occurrences."""
     groups: dict[str, list[EpisodeLine]] = {}
     for episode in episodes:
@@ -103,9 +103,7 @@ def _by(name: str, episodes: Sequence[EpisodeLine]) -> dict[str, list[EpisodeLin
     return groups
 
 
-def _of_point(
-    episodes: Sequence[EpisodeLine], step: int, last: int, asked: set[str]
-) -> list[EpisodeLine]:
+def _of_point(episodes: Episodes, step: int, last: int, asked: set[str]) -> list[EpisodeLine]:
     """Return the episodes of a point of the eval curve; none if they can't be determined."""
     if small := [one for one in episodes if (one.phase, one.step) == ("eval", step)]:
         return small
@@ -113,7 +111,7 @@ def _of_point(
     return [one for one in episodes if one.phase == phase and one.question_id in asked]
 
 
-def _differences(written: Mapping[str, object], recomputed: Mapping[str, object]) -> Iterator[str]:
+def _differences(written: Values, recomputed: Values) -> Iterator[str]:
     for key, value in recomputed.items():
         if key not in written:
             if key not in COUNTED or value:
@@ -122,9 +120,7 @@ def _differences(written: Mapping[str, object], recomputed: Mapping[str, object]
             yield f"{key} is {written[key]!r}; recomputed from the episodes: {value!r}"
 
 
-def _nested_differences(
-    written: object, recomputed: Mapping[str, object], path: str = ""
-) -> Iterator[str]:
+def _nested_differences(written: object, recomputed: Values, path: str = "") -> Iterator[str]:
     """Yield `_differences` at every depth, and keys that do not follow from the episodes."""
     if not isinstance(written, dict):
         yield f"{path.removesuffix('.')} is {written!r}"

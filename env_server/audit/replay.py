@@ -18,10 +18,11 @@ IN_FLIGHT = 128  # episodes played concurrently
 
 Progress = Callable[[int, int], None]  # (episodes done, in all)
 NumberedLine = tuple[int, EpisodeLine]  # lines count from 1
+Replies = list[StepResult] | SQLEnvError
 
 
 class Sql(Protocol):
-    """Runs SQL jobs, as `env_server.sql.SqlPool` does on worker processes."""
+    """Runs SQL jobs, as `SqlPool` does on worker processes."""
 
     async def run(self, job: SqlJob, /) -> SqlResult: ...
 
@@ -36,33 +37,24 @@ def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
             yield number, error
 
 
-async def replay_one(
-    bank: QuestionBank, sql: Sql, episode: EpisodeLine, step_budget: int
-) -> list[StepResult]:
-    """Return the replies to the reset and to each action. Raises the environment's errors."""
-    env = SQLEnvironment(bank)
-    reset = env.reset_jobs(
-        question_id=episode.question_id, step_budget=step_budget, episode_id="replay"
-    )
-    replies: list[StepResult] = [await drive_async(reset, sql.run)]
-    for action in episode.actions:
-        replies.append(await drive_async(env.step_jobs(action), sql.run))
-    return replies
-
-
 async def replay(
     bank: QuestionBank, sql: Sql, lines: Iterable[NumberedLine], step_budget: int
-) -> AsyncIterator[tuple[int, EpisodeLine, list[StepResult] | SQLEnvError]]:
-    """Yield each line with `replay_one` of its episode, or the error that prevented it."""
+) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
+    """Yield each line with the replies to its reset and actions, or the error in their place."""
 
-    async def attempt(episode: EpisodeLine) -> list[StepResult] | SQLEnvError:
+    async def play(episode: EpisodeLine) -> Replies:
+        env = SQLEnvironment(bank, step_budget=step_budget)
         try:
-            return await replay_one(bank, sql, episode, step_budget)
+            reset = env.reset_jobs(question_id=episode.question_id)
+            replies: list[StepResult] = [await drive_async(reset, sql.run)]
+            for action in episode.actions:
+                replies.append(await drive_async(env.step_jobs(action), sql.run))
+            return replies
         except SQLEnvError as error:
             return error
 
     waiting = iter(lines)
     while group := list(islice(waiting, IN_FLIGHT)):
-        played = await asyncio.gather(*(attempt(episode) for _, episode in group))
+        played = await asyncio.gather(*(play(episode) for _, episode in group))
         for (number, episode), replies in zip(group, played, strict=True):
             yield number, episode, replies

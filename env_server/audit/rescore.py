@@ -20,7 +20,7 @@ from env_server.rewards import (
     StepFacts,
     settle,
 )
-from env_server.sql import SqlPool
+from env_server.sql.pool import SqlPool
 from env_server.verifier import STANDARDS, TRAINING_STANDARD, Standard
 from shared.actions import ActionType, parse_action
 from shared.errors import DataError, SQLEnvError
@@ -112,9 +112,7 @@ class Source:
     step_budget: int
 
     @classmethod
-    def open(
-        cls, path: Path, data_dir: Path | None = None, step_budget: int | None = None
-    ) -> "Source":
+    def open(cls, path: Path, data_dir: Path | None = None, budget: int | None = None) -> "Source":
         """Open episodes.jsonl or its run's folder. Raises `DataError` for what is missing.
 
         Data and budget default to those of the config.json beside it; a single file needs both.
@@ -124,10 +122,10 @@ class Source:
             raise DataError(f"no file at {path}; pass a run's {EPISODES} or its folder")
         if (path.parent / CONFIG).is_file():
             run = RunFolder.open(path.parent)
-            return cls(path, run.bank(data_dir), step_budget or run.settings.config.step_budget)
-        if data_dir is None or step_budget is None:
+            return cls(path, run.bank(data_dir), budget or run.settings.config.step_budget)
+        if data_dir is None or budget is None:
             raise DataError(f"{path} has no {CONFIG} beside it: pass --data and --step-budget")
-        return cls(path, QuestionBank.load(data_dir), step_budget)
+        return cls(path, QuestionBank.load(data_dir), budget)
 
     def lines(self) -> list[NumberedLine]:
         """Return the numbered episodes. Raises `DataError` with the first damaged line."""
@@ -152,12 +150,10 @@ async def rescore(
     judge = _named(STANDARDS, standard, "standard")
     lines = source.lines()
     rescored = Rescored(str(source.path), rewards, standard)
-    played = 0
     async with SqlPool(workers, source.bank.limits) as sql:
         replays = replay(source.bank, sql, lines, source.step_budget)
         async for number, episode, replies in replays:
-            played += 1
-            progress(played, len(lines))
+            progress(number, lines[-1][0])
             if isinstance(replies, SQLEnvError):
                 where = f"{source.path} line {number}"
                 raise DataError(f"{where} can't be replayed: {replies.message}") from replies
@@ -191,7 +187,6 @@ def _score(
         # with its ties, which the replay's reset determined
         gold = bank.gold(bank.with_gold(episode.question_id))
         verdict = judge.answer(last.argument, gold)
-    ledger = settle_again(replies, rules, verdict)
     return Change(
         line=number,
         question_id=episode.question_id,
@@ -199,7 +194,7 @@ def _score(
         was_correct=bool(episode.correctness),
         is_correct=verdict,
         old_reward=float(episode.reward or 0.0),
-        new_reward=rules.weighted(ledger),
+        new_reward=rules.weighted(settle_again(replies, rules, verdict)),
     )
 
 

@@ -50,22 +50,13 @@ class RunFolder(RunFiles):
             problem = first_problem(error, "not JSON")
             raise DataError(f"{config} has no run's settings: {problem}") from error
 
-    @property
-    def data_dir(self) -> Path:
-        """As passed to the trainer: relative to the folder in which it ran."""
-        return self.settings.config.db_dir.parent
-
-    @property
-    def train_split(self) -> str:
-        """The split that the run trained on."""
-        return self.settings.config.questions_path.stem.removeprefix("questions_")
-
     def bank(self, data_dir: Path | None = None) -> QuestionBank:
         """Load the run's questions, by default from where it had them.
 
         Raises `DataError` if they are missing, `DigestMismatch` if they are different ones.
         """
-        place = data_directory(data_dir or self.data_dir)
+        # as passed to the trainer: relative to the folder in which it ran
+        place = data_directory(data_dir or self.settings.config.db_dir.parent)
         if not place.is_dir():
             remedy = "" if data_dir else f", which {self.path} used: pass the directory with --data"
             raise DataError(f"no data at {place}{remedy}")
@@ -80,18 +71,14 @@ class RunFolder(RunFiles):
 
     def train_databases(self, bank: QuestionBank) -> frozenset[str]:
         """Return the databases with a training question."""
-        return frozenset(
-            question.database_name for question in bank.splits.get(self.train_split, [])
-        )
+        split = self.settings.config.questions_path.stem.removeprefix("questions_")
+        return frozenset(question.database_name for question in bank.splits.get(split, ()))
 
 
 def read_metrics(path: Path) -> list[tuple[int, MetricsRow]]:
     """Return (line number, row). Raises `DataError` with the `file` and the `line`."""
-    lines = _bytes(path).splitlines(keepends=True)
-    return [
-        (number, cast(MetricsRow, _object(line, path, number)))
-        for number, line in enumerate(lines, 1)
-    ]
+    lines = enumerate(_bytes(path).splitlines(keepends=True), 1)
+    return [(number, cast(MetricsRow, _object(line, path, number))) for number, line in lines]
 
 
 def read_summary(path: Path) -> RunSummary:

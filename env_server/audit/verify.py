@@ -22,7 +22,7 @@ from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
 from env_server.settings import Settings
-from env_server.sql import SqlPool
+from env_server.sql.pool import SqlPool
 from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from shared.run_files import (
@@ -86,16 +86,10 @@ class Report:
         return sum(counts.episodes for counts in self.phases.values())
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "passed": self.passed,
-            "phases": [vars(counts) for counts in self.phases.values()],
-            "metrics_rows": self.metrics_rows,
-            "files": self.files,
-            "problems": [vars(problem) for problem in self.problems],
-            "notes": self.notes,
-            "wall_s": round(self.wall_s, 3),
-        }
+        phases = [vars(counts) for counts in self.phases.values()]
+        problems = [vars(problem) for problem in self.problems]
+        fields = {**vars(self), "phases": phases, "problems": problems}
+        return {**fields, "passed": self.passed, "wall_s": round(self.wall_s, 3)}
 
 
 async def verify_run(
@@ -159,20 +153,17 @@ def episode_differences(
         if digest != (replayed := observation_digest(reply.observation)):
             yield f"step {step}: the observation was {digest}, and is {replayed}"
     steps = replies[1:]
-    for step, (reward, reply) in enumerate(zip(recorded.rewards, steps, strict=False), start=1):
+    for step, (reward, reply) in enumerate(zip(recorded.rewards, steps, strict=False), 1):
         if reward != reply.reward:
             yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
-    for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), start=1):
+    for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), 1):
         if parts != (paid := reply.info.ledger.step):
             yield f"step {step}: the parts of the reward were {parts}, and are {paid}"
     for name, value in _expected(recorded, replies, bank, train_databases).items():
         if (written := getattr(recorded, name)) != value:
-            yield f"{name} was {_plain(written)!r}, and is {_plain(value)!r}"
+            was, now = (str(v) if isinstance(v, Outcome) else v for v in (written, value))
+            yield f"{name} was {was!r}, and is {now!r}"
     yield from _text_differences(recorded)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Outcome) else value
 
 
 def _expected(
@@ -184,27 +175,22 @@ def _expected(
     """Return the fields of a line that follow from the question and the replies."""
     question = bank.with_gold(recorded.question_id)
     ledger = replies[-1].info.ledger if replies and not recorded.lost else None
+    if replies and replies[-1].done:
+        outcome = replies[-1].info.outcome or Outcome.BUDGET
+    else:  # the driver abandoned an episode that has not ended
+        outcome = Outcome.INFRA_FAILED if recorded.lost else Outcome.ABANDONED
     return {
         "database": question.database_name,
         "difficulty": question.difficulty,
         "part": "seen" if question.database_name in train_databases else "unseen",
         "steps": len(recorded.actions),
-        "outcome": _outcome(recorded, replies),
+        "outcome": outcome,
         "correctness": ledger.correctness if ledger else None,
         "progress": ledger.potential if ledger else None,
         "operational": ledger.operational if ledger else None,
         "reward": RULES.weighted(ledger) if ledger else None,
         "env_errors": sum(reply.observation.error is not None for reply in replies),
     }
-
-
-def _outcome(recorded: EpisodeLine, replies: Sequence[StepResult]) -> Outcome:
-    """Return how the replay ends; its driver abandoned an episode that has not ended."""
-    if replies and replies[-1].done:
-        return replies[-1].info.outcome or Outcome.BUDGET
-    if recorded.lost:
-        return Outcome.INFRA_FAILED
-    return Outcome.ABANDONED
 
 
 def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
@@ -236,15 +222,11 @@ def _read_lines(run: RunFolder, report: Report) -> Iterator[NumberedLine]:
 def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
     written = run.settings.reward_version
     if written != REWARD_VERSION:
-        raise DataError(
-            f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}: verify it "
-            "with the code that made it, or compare with rescore"
-        )
+        difference = f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}"
+        raise DataError(f"{difference}: verify it with the code that made it, or use rescore")
     if run.settings.server_digest != describe(bank, Settings()).digest:
-        report.notes.append(
-            "the run's server had other rules, limits or SQLite than this code; the replay shows "
-            "whether that matters"
-        )
+        difference = "the run's server had other rules, limits or SQLite than this code"
+        report.notes.append(f"{difference}; the replay shows whether that matters")
 
 
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
@@ -252,14 +234,13 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
         finished = run.summary.exists()
         rows = read_metrics(run.metrics) if run.metrics.exists() else []
         report.metrics_rows = len(rows)
-        differences = metrics_differences(rows, episodes, finished)
-        problems = [Problem(run.metrics.name, number, text) for number, text in differences]
+        for number, text in metrics_differences(rows, episodes, finished):
+            report.problems.append(Problem(run.metrics.name, number, text))
         if finished:
-            texts = summary_differences(read_summary(run.summary), episodes)
-            problems += [Problem(run.summary.name, 0, text) for text in texts]
+            for text in summary_differences(read_summary(run.summary), episodes):
+                report.problems.append(Problem(run.summary.name, 0, text))
         else:
             report.notes.append(f"no {run.summary.name}: the run is not finished")
-        report.problems += problems
     except DataError as error:
         report.problems.append(Problem(error.details["file"], error.details["line"], error.message))
 

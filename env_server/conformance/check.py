@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +27,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check. `detail`: why it failed or was skipped, or a remark."""
+    """The result of a check; `detail` is why it failed or was skipped, or a remark."""
 
     group: str
     name: str
@@ -53,7 +54,10 @@ class Registry:
 async def run(
     wire: Wire, checks: Sequence[Check], progress: Progress = lambda done, total: None
 ) -> list[CheckResult]:
-    """Run the checks in order. A server that stops answering fails one check and skips the rest."""
+    """Run the checks in order, and close each check's episodes.
+
+    A server that stops answering fails one check and skips the rest.
+    """
     results: list[CheckResult] = []
     gone = False
     for check in checks:
@@ -80,6 +84,8 @@ async def run(
         seconds = time.monotonic() - start
         results.append(CheckResult(check.group, check.name, status, detail, seconds))
         progress(len(results), len(checks))
+        with suppress(ServerUnreachable):
+            await wire.end_all()
     return results
 
 

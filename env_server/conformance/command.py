@@ -21,8 +21,15 @@ from env_server.conformance.gold import gold, with_data
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
-from shared.console import failure, print_line, progress_bar, table_console, write_json
-from shared.errors import DataError, ServerUnreachable, Unauthorized, from_wire
+from shared.console import (
+    failure,
+    one_line_errors,
+    print_line,
+    progress_bar,
+    table_console,
+    write_json,
+)
+from shared.errors import ServerUnreachable, Unauthorized, from_wire
 
 GROUPS = ("play", "steps", "replay", "determinism", "errors", "gold", "hostile")
 
@@ -67,21 +74,14 @@ def conformance(
 
     Exit status: 0 if all checks pass, 1 if one fails or the checks cannot run.
     """
-    try:
-        queries = corpus.load(hostile_dir or corpus.DIRECTORY)
-        checks = all_checks(queries, data_dir)
-    except (corpus.CorpusError, DataError) as error:
-        raise failure(error) from None
+    with one_line_errors():
+        checks = all_checks(corpus.load(hostile_dir or corpus.DIRECTORY), data_dir)
     if unknown := sorted(set(only or ()) - set(GROUPS)):
         raise failure(f"no group of checks {unknown[0]!r}; the groups are {', '.join(GROUPS)}")
     checks = [check for check in checks if not only or check.group in only]
     try:
-        with progress_bar("checking") as bar:
+        with one_line_errors(), progress_bar("checking") as bar:
             results = asyncio.run(_run(url, checks, timeout_s, bearer(api_key), bar))
-    except Unauthorized as error:
-        raise failure(error.message) from None
-    except ServerUnreachable as error:
-        raise failure(f"{error.message}; is a server running?") from None
     except httpx.InvalidURL as error:
         example = "expected one like http://127.0.0.1:8000"
         raise failure(f"{url!r} is no URL ({error}); {example}") from None
@@ -97,16 +97,17 @@ def conformance(
 async def _run(
     url: str, checks: Sequence[Check], timeout_s: float, headers: dict[str, str], progress: Progress
 ) -> list[CheckResult]:
-    async with httpx.AsyncClient(
-        base_url=url.rstrip("/"), timeout=timeout_s, headers=headers
-    ) as client:
+    client = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers)
+    async with client:
         wire = Wire(client)
         # Not results of a check: unreachable from the start, another program's server, a wrong key.
-        health, metadata = await wire.send("GET", "/health"), await wire.send("GET", "/metadata")
+        try:
+            health = await wire.send("GET", "/health")
+            metadata = await wire.send("GET", "/metadata")
+        except ServerUnreachable as error:
+            raise failure(f"{error.message}; is a server running?") from None
         if health.status == metadata.status == HTTPStatus.NOT_FOUND:
-            raise failure(
-                f"{url} has neither /health nor /metadata: it is not a SQLEnv server's base URL"
-            )
+            raise failure(f"{url} has neither /health nor /metadata: no SQLEnv server's base URL")
         if metadata.status == Unauthorized.status:
             raise from_wire(metadata.body, metadata.status, url)
         return await run(wire, checks, progress)
@@ -128,8 +129,6 @@ def _print_results(results: Sequence[CheckResult], ok: bool) -> None:
         if result.status == "FAIL":
             print_line(_console, f"FAIL {result.group}: {result.name}\n     {result.detail}")
     counts = Counter(result.status for result in results)
+    line = f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped"
     seconds = sum(result.seconds for result in results)
-    line = (
-        f"{counts['ok']} ok, {counts['FAIL']} failed, {counts['skip']} skipped in {seconds:.1f} s"
-    )
-    print_line(_console, f"{'passed' if ok else 'FAILED'}: {line}")
+    print_line(_console, f"{'passed' if ok else 'FAILED'}: {line} in {seconds:.1f} s")

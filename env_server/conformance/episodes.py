@@ -13,12 +13,10 @@ plays = Registry("play")
 steps = Registry("steps")
 replays = Registry("replay")
 
+NUMBERS = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n{})"
 QUERY = "QUERY: SELECT 1 AS one"
 OTHER = "QUERY: SELECT 2 AS two"
-SLOW = (
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 200000) "
-    "SELECT max(i) FROM n"
-)
+SLOW = NUMBERS.format(" LIMIT 200000") + " SELECT max(i) FROM n"
 WRONG = "ANSWER: surely not this, 31337"
 
 
@@ -52,8 +50,7 @@ async def _reset(wire: Wire) -> None:
     body = {"episode_id": fresh_id(), "seed": 1, "step_budget": 3}
     result = shaped(ResetResult, wire.ok(await wire.post("/reset", body), "a reset"))
     seen = result.observation
-    named = seen.question and tables_of(seen.schema_info)
-    expect(named, "a reset must show a question and the tables")
+    expect(seen.question and tables_of(seen.schema_info), "a reset must show a question and tables")
     progress = (seen.step_count, seen.budget_remaining, seen.action_history)
     expect(
         (*progress, seen.result, seen.error, result.done) == (0, 3, [], "", None, False),
@@ -75,11 +72,8 @@ async def _actions(wire: Wire) -> None:
     noted = described.schema_info.count("\n") == 1
     expect(described.result and noted, "DESCRIBE must show the table and add it to schema_info")
     expect(sampled.result and sampled.error is None, "SAMPLE must show rows")
-    expect(
-        queried.result == "one\n1", f"SELECT 1 AS one must show 'one\\n1', not {queried.result!r}"
-    )
-    error_only = failed.error and not failed.result
-    expect(error_only, "a query that fails must have an error and no result")
+    expect(queried.result == "one\n1", f"SELECT 1 AS one shows {queried.result!r}, not 'one\\n1'")
+    expect(failed.error and not failed.result, "a failed query must have an error and no result")
     expect(results[3].info.error_code == "sql_error", "an unknown column is a sql_error")
     no_table = missing.error and results[4].info.error_code == "no_such_table"
     expect(no_table, "an unknown table is a no_such_table")
@@ -88,14 +82,12 @@ async def _actions(wire: Wire) -> None:
     expect(last.action_history == actions, "the history must hold each action's canonical text")
     ended = results[5].done and results[5].info.outcome == Outcome.WRONG
     expect(ended, "a wrong ANSWER must end the episode")
-    early = any(result.done for result in results[:5])
-    expect(not early, "only ANSWER ends an episode within its budget")
+    expect(not any(result.done for result in results[:5]), "only ANSWER ends an episode so early")
     for result in results:
         difference = sum(result.info.ledger.step.values()) - (result.reward or 0)
         expect(abs(difference) < 1e-9, "the ledger's parts must sum to the reward")
     difference = results[-1].info.ledger.total - sum(result.reward or 0 for result in results)
     expect(abs(difference) < 1e-9, "the ledger's total must be the sum of the rewards")
-    await wire.end(episode)
 
 
 @plays("the budget ends an episode")
@@ -106,7 +98,6 @@ async def _budget(wire: Wire) -> None:
     outcome = last.info.outcome
     expect(outcome == Outcome.BUDGET, f"its outcome must be budget, not {outcome}")
     refused(await wire.step(episode, QUERY, 2), 409, "conflict", "a step after the end")
-    await wire.end(episode)
 
 
 @plays("state and close")
@@ -133,25 +124,23 @@ async def _repeat(wire: Wire) -> None:
     again = await wire.step(episode, QUERY, 0)
     expect(first.content == again.content, "a repeated step must give the same bytes")
     later = wire.ok(await wire.step(episode, OTHER, 1), "the next step")
-    budget = later.body["observation"]["budget_remaining"]
-    expect(budget == 3, "a repeated step must not be taken from the budget")
+    left = later.seen["budget_remaining"]
+    expect(left == 3, "a repeated step must not be taken from the budget")
     oldest = await wire.step(episode, QUERY, 0)
     expect(first.content == oldest.content, "an older step's repeat must give the same bytes")
     as_object = {"action_type": "QUERY", "argument": "SELECT 2 AS two"}
     same = (await wire.step(episode, as_object, 1)).content == later.content
     expect(same, "text and object are the same action")
-    await wire.end(episode)
 
 
 @steps("concurrent repeats give the same bytes and are counted once")
 async def _in_flight(wire: Wire) -> None:
     episode = await wire.start(step_budget=5)
     replies = await asyncio.gather(*(wire.step(episode, SLOW, 0) for _ in range(5)))
-    same = len({reply.content for reply in replies}) == 1
-    expect(same, "repeats of a step in flight must all give the same bytes")
-    seen = wire.ok(replies[0], "a step").body["observation"]
+    contents = {reply.content for reply in replies}
+    expect(len(contents) == 1, "repeats of a step in flight must all give the same bytes")
+    seen = wire.ok(replies[0], "a step").seen
     expect(seen["step_count"] == 1, "repeats of a step in flight must be counted once")
-    await wire.end(episode)
 
 
 @steps("repeats are answered after the end too")
@@ -162,7 +151,6 @@ async def _after_the_end(wire: Wire) -> None:
     expect(repeat.content == last.content, "the last step's repeat must give the same bytes")
     repeat = await wire.step(episode, QUERY, 0)
     expect(repeat.content == first.content, "so must that of a step before the end")
-    await wire.end(episode)
 
 
 @steps("another action for an answered step is a conflict, a step ahead is behind")
@@ -173,9 +161,8 @@ async def _conflict(wire: Wire) -> None:
     refused(reply, 409, "conflict", "another action for an answered step")
     reply = await wire.step(episode, OTHER, 3)
     refused(reply, 409, "behind", "a step that the server has not reached")
-    seen = wire.ok(await wire.step(episode, OTHER, 1), "the next step").body["observation"]
+    seen = wire.ok(await wire.step(episode, OTHER, 1), "the next step").seen
     expect(seen["step_count"] == 2, "refused steps must not be taken")
-    await wire.end(episode)
 
 
 # -- replay
@@ -206,7 +193,6 @@ async def _rebuild(wire: Wire) -> None:
         same(await wire.post("/reset", body), replies[length - 1], f"a replay of {length} actions")
         step = wire.ok(await wire.step(other, WRONG, length), "a step after a replay")
         expect(step.body["done"], "a rebuilt episode must continue")
-    await wire.end(episode)
 
 
 @replays("a lost episode comes back under its own id")
@@ -219,7 +205,6 @@ async def _lost(wire: Wire) -> None:
     same(await wire.post("/reset", body), replies[-1], "a replay under the old id")
     repeat = await wire.step(episode, actions[1], 1)
     expect(repeat.content == replies[1].content, "its old steps can be repeated")
-    await wire.end(episode)
 
 
 @replays("a known id is kept or moved forward; another history is a conflict")
@@ -229,13 +214,12 @@ async def _known(wire: Wire) -> None:
     shorter = await wire.post("/reset", body | {"actions": actions[:2]})
     same(shorter, replies[1], "a reset with a prefix of the history")
     longer = await wire.post("/reset", body | {"actions": [*actions, OTHER]})
-    taken = wire.ok(longer, "a reset with one action more").body["observation"]["step_count"]
+    taken = wire.ok(longer, "a reset with one action more").seen["step_count"]
     expect(taken == 6, "a reset with more actions must play the rest")
     reply = await wire.post("/reset", body | {"actions": [OTHER]})
     refused(reply, 409, "conflict", "a reset with another history")
     reply = await wire.post("/reset", body | {"step_budget": 3})
     refused(reply, 409, "conflict", "a reset with another budget")
-    await wire.end(episode)
 
 
 @replays("a replay for another server is refused")

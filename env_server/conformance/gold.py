@@ -44,7 +44,6 @@ async def every_reply(wire: Wire, **fields: Any) -> list[tuple[str, bytes]]:
         seen.append((f"GET {path}", (await wire.send("GET", path, params=params)).content))
     late = await wire.step(episode, "QUERY: SELECT 1", len(actions))
     seen.append(("a step after the end", late.content))
-    await wire.end(episode)
     return seen
 
 
@@ -65,9 +64,8 @@ async def _wrong(wire: Wire) -> None:
             raise Skipped(f"the answer of question {episode.question_id} happens to be {answer!r}")
         reply["observation"]["action_history"] = []
         replies.append(reply)
-        await wire.end(episode)
-    equal = all(reply == replies[0] for reply in replies)
-    expect(equal, "two wrong answers were answered differently")
+    same = all(reply == replies[0] for reply in replies)
+    expect(same, "two wrong answers were answered differently")
 
 
 @gold("before the end, observations do not reveal rewards")
@@ -77,7 +75,6 @@ async def _observation(wire: Wire) -> None:
     texts = [value for value in reply["observation"].values() if isinstance(value, str)]
     leaks = list(filter(_ABOUT_REWARDS.search, texts))
     expect(not leaks, f"an observation's text mentions rewards: {brief(leaks)}")
-    await wire.end(episode)
 
 
 def with_data(data_dir: Path) -> Check:

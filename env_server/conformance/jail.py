@@ -32,7 +32,7 @@ PROBES = 90  # steps of one probing episode
 TABLES = 12  # considered in the search for the one with the most rows
 
 _PATH = re.compile(r"(?:^|[\s'\"(=:])(?:/[\w.@+-]+){2,}|\b[A-Za-z]:\\|\.(?:sqlite|db)\b")
-AfterQuery = Callable[[HostileQuery], Awaitable[None]]
+After = Callable[[HostileQuery], Awaitable[None]]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Bystander:
     async def step(self) -> float:
         """Take one step and return its seconds. `Failed` if its reply differs from the first."""
         if self.episode is None or self.taken >= PROBES:
-            await self.close()
+            await self.wire.end_all()
             question_id = self.target.question_id
             self.episode = await self.wire.start(step_budget=PROBES + 1, question_id=question_id)
             self.taken = 0
@@ -67,7 +67,7 @@ class Bystander:
         reply = await self.wire.step(self.episode, action, self.taken)
         wait = time.monotonic() - start
         self.taken += 1
-        result = self.wire.ok(reply, "another episode's step").body["observation"]["result"]
+        result = self.wire.ok(reply, "another episode's step").seen["result"]
         self.shown = self.shown or result
         same = result and result == self.shown
         expect(same, f"another episode was shown {brief(result)}, not {brief(self.shown)}")
@@ -81,11 +81,6 @@ class Bystander:
         control = statistics.median([await self.step() for _ in range(CONTROLS)])
         return max(MAX_WAIT_S, CONTROL_FACTOR * control)
 
-    async def close(self) -> None:
-        if self.episode is not None:
-            await self.wire.end(self.episode)
-            self.episode = None
-
 
 async def find_target(wire: Wire) -> Target:
     """Return the question of seed 0 and its largest table; `Failed` if none has two rows."""
@@ -94,21 +89,18 @@ async def find_target(wire: Wire) -> Target:
     tables = tables_of(episode.reset.observation.schema_info)[:TABLES]
     for number, table in enumerate(tables):
         action = f"QUERY: SELECT count(*) FROM {quote_identifier(table)}"
-        reply = wire.ok(await wire.step(episode, action, number), "a count")
-        rows = reply.body["observation"]["result"].partition("\n")[2]
+        reply = await wire.step(episode, action, number)
+        rows = wire.ok(reply, "a count").seen["result"].partition("\n")[2]
         largest = max(largest, (int(rows), table)) if rows.isdecimal() else largest
     question = episode.question_id
-    expect(
-        largest[0] >= 2, f"no table of question {question} has two rows, as hostile queries need"
-    )
+    expect(largest[0] >= 2, f"hostile queries need a table of two rows; {question} has none")
     action = f"QUERY: SELECT * FROM {quote_identifier(largest[1])} LIMIT 1"
     reply = wire.ok(await wire.step(episode, action, len(tables)), "a row")
-    column = reply.body["observation"]["result"].partition("\n")[0].split(" | ")[0]
-    await wire.end(episode)
+    column = reply.seen["result"].partition("\n")[0].split(" | ")[0]
     return Target(question, largest[1], column)
 
 
-def checks(queries: Iterable[HostileQuery], after: AfterQuery | None = None) -> list[Check]:
+def checks(queries: Iterable[HostileQuery], after: After | None = None) -> list[Check]:
     """Return one check per query, and one of how long others waited in total.
 
     `after` is awaited after each query's first try.
@@ -116,8 +108,8 @@ def checks(queries: Iterable[HostileQuery], after: AfterQuery | None = None) -> 
     bystanders: list[Bystander] = []
 
     async def bystander(wire: Wire) -> Bystander:
-        if not bystanders:
-            bystanders.append(Bystander(wire, await find_target(wire)))
+        if not bystanders:  # with episodes that outlive a check
+            bystanders.append(Bystander(Wire(wire.client), await find_target(wire)))
         return bystanders[0]
 
     def check(query: HostileQuery) -> Check:
@@ -130,23 +122,20 @@ def checks(queries: Iterable[HostileQuery], after: AfterQuery | None = None) -> 
         other = await bystander(wire)
         await other.step()
         waits = sorted(other.waits)
-        median, high, longest = (
-            waits[min(len(waits) - 1, int(share * len(waits)))] for share in (0.5, 0.95, 1.0)
-        )
+        last = len(waits) - 1
+        median, high = (waits[min(last, int(share * len(waits)))] for share in (0.5, 0.95))
         allowed = await other.allowed_s(median)
-        await other.close()
+        await other.wire.end_all()
         slow = f"half of another episode's steps took more than {1000 * median:.0f} ms"
         expect(median <= allowed, slow)
         times = f"median {1000 * median:.0f} ms, 95 % {1000 * high:.0f} ms"
-        return f"{len(waits)} steps: {times}, longest {1000 * longest:.0f} ms"
+        return f"{len(waits)} steps: {times}, longest {1000 * waits[-1]:.0f} ms"
 
     whole = Check("hostile", "other episodes were answered all the time", summary)
     return [*map(check, queries), whole]
 
 
-async def attack(
-    wire: Wire, query: HostileQuery, other: Bystander, after: AfterQuery | None
-) -> str:
+async def attack(wire: Wire, query: HostileQuery, other: Bystander, after: After | None) -> str:
     """Send a query; check its outcome and that `other` is answered. Returns a remark."""
     median = 0.0
     for attempt in range(TRIES):
@@ -161,10 +150,9 @@ async def attack(
         expect(not Path(file).exists(), f"it created the file {file}")
         if not reply.body["done"]:
             reply = wire.ok(await wire.step(episode, "QUERY: SELECT 1 AS one", 1), "the next step")
-            seen = reply.body["observation"]
+            seen = reply.seen
             shown = brief(seen["result"] or seen["error"])
             expect(seen["result"] == "one\n1", f"the step after it was shown {shown}")
-        await wire.end(episode)
         median = statistics.median(waits)
         if median <= await other.allowed_s(median):
             return f"{outcome}, by {query.defence}; others {1000 * median:.0f} ms"
@@ -185,7 +173,7 @@ async def watched(request: Awaitable[Reply], other: Bystander) -> tuple[Reply, l
 
 def judge(query: HostileQuery, reply: Reply, file: str) -> str:
     """Return the outcome of a hostile query; `Failed` if it is not one of the expected."""
-    seen, code = reply.body["observation"], reply.body["info"]["error_code"]
+    seen, code = reply.seen, reply.body["info"]["error_code"]
     outcome = str(code) if seen["error"] is not None else SHOWN
     wanted, shown = " or ".join(query.expect), brief(seen["error"] or seen["result"])
     expect(outcome in query.expect, f"must be {wanted}, not {outcome}: {shown}")

@@ -47,6 +47,11 @@ class Reply:
         return brief(self.content.decode(errors="replace"))
 
     @property
+    def seen(self) -> Any:
+        """The observation of a reply to a reset or a step."""
+        return self.body["observation"]
+
+    @property
     def error(self) -> dict[str, Any]:
         """The error's fields. Raises `Failed` if the reply is not an error in the one shape."""
         fields = self.body.get("error") if isinstance(self.body, dict) else None
@@ -75,6 +80,7 @@ class Wire:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
+        self._started: list[WireEpisode] = []
 
     async def send(self, method: str, path: str, **options: Any) -> Reply:
         """Send a request and return its reply, whatever its status. `options` are httpx's."""
@@ -114,12 +120,18 @@ class Wire:
         reply = self.ok(await self.post("/reset", {"episode_id": fresh_id(), **fields}), "a reset")
         result = ResetResult.model_validate(reply.body)
         budget = result.observation.step_count + result.observation.budget_remaining
-        return WireEpisode(result.episode_id, result.info.question_id, budget, result)
+        episode = WireEpisode(result.episode_id, result.info.question_id, budget, result)
+        self._started.append(episode)
+        return episode
 
-    async def end(self, *episodes: WireEpisode) -> None:
-        """Close episodes, whatever became of them."""
-        for episode in episodes:
-            await self.send("DELETE", f"/episodes/{episode.episode_id}")
+    async def end(self, episode: WireEpisode) -> None:
+        """Close an episode, whatever became of it."""
+        await self.send("DELETE", f"/episodes/{episode.episode_id}")
+
+    async def end_all(self) -> None:
+        """Close the episodes that `start` returned."""
+        while self._started:
+            await self.end(self._started.pop())
 
     async def metadata(self) -> ServerMetadata:
         reply = self.ok(await self.send("GET", "/metadata"), "GET /metadata")

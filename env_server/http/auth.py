@@ -23,18 +23,15 @@ OPEN_PATHS = ("/health", "/ready")
 OPERATOR_PATHS = ("/operator", "/metrics")
 
 
-class KeyRing:
-    """The keys of one server."""
+class Keys:
+    """ASGI middleware that answers what needs another key before any of its body is read."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
         agent, operator = _secret(settings.api_key), _secret(settings.operator_key)
         self._operators = [operator] if operator else []
         self._agents = [agent, *self._operators] if agent else []
         self._closed = bool(agent) and not operator  # to operators, who have no key
-
-    @property
-    def empty(self) -> bool:
-        return not self._agents and not self._operators
 
     def check(self, path: str, authorization: bytes) -> None:
         """Raise `Unauthorized`, with what to do, unless the header's value opens the path."""
@@ -58,19 +55,12 @@ class KeyRing:
             problem = "wrong key" if given else "a key is needed"
             raise Unauthorized(f"{path}: {problem}; send 'Authorization: Bearer <{needed}>'")
 
-
-class Keys:
-    """ASGI middleware that answers what the key ring refuses before any of its body is read."""
-
-    def __init__(self, app: ASGIApp, ring: KeyRing, metrics: Metrics) -> None:
-        self.app, self.ring, self.metrics = app, ring, metrics
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             headers = scope["headers"]
             value = next((value for name, value in headers if name == b"authorization"), b"")
             try:
-                self.ring.check(scope["path"], value)
+                self.check(scope["path"], value)
             except Unauthorized as error:
                 return await error_reply(error, self.metrics)(scope, receive, send)
         await self.app(scope, receive, send)

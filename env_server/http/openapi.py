@@ -52,9 +52,8 @@ ERRORS = {
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of an endpoint with these errors."""
-    return {
-        status: {"model": ErrorReply, "description": ERRORS[status]} for status in (401, *statuses)
-    }
+    codes = (401, *statuses)
+    return {code: {"model": ErrorReply, "description": ERRORS[code]} for code in codes}
 
 
 def body_of(schema: dict[str, Any], required: bool = True) -> dict[str, Any]:

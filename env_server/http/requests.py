@@ -76,9 +76,7 @@ def invalid(error: ValidationError | RequestValidationError) -> InvalidAction | 
         fields = [f"{p['loc'][-1]}: {p['msg']}" for p in problems if "SQLAction" in p["loc"][:-1]]
         path = ".".join(place[: 2 if place[0] == "actions" else 1])
         reason = f" ({'; '.join(fields[:3])})" if fields else ""
-        return InvalidAction(
-            f"{path} is not an action{reason}; {EXPECTED}, or an object of action_type and argument"
-        )
-    return InvalidRequest(
-        "; ".join(f"{'.'.join(map(str, p['loc'])) or 'body'}: {p['msg']}" for p in problems[:5])
-    )
+        forms = f"{EXPECTED}, or an object of action_type and argument"
+        return InvalidAction(f"{path} is not an action{reason}; {forms}")
+    texts = (f"{'.'.join(map(str, p['loc'])) or 'body'}: {p['msg']}" for p in problems[:5])
+    return InvalidRequest("; ".join(texts))

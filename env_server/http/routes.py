@@ -64,9 +64,7 @@ async def in_time(service: Service, work: Coroutine[Any, Any, bytes]) -> Respons
     task = service.start(work)
     await asyncio.wait((task,), timeout=service.settings.request_timeout_s)
     if not task.done():
-        service.start(
-            reply_or_error(service, task)
-        )  # logs how it fails, which nobody else would notice
+        service.start(reply_or_error(service, task))  # logs how it fails
         raise timed_out(service.settings)
     return json_reply(task.result())
 

@@ -9,22 +9,7 @@ process.py      one child process, from asyncio
 pool.py         `SqlPool`: several of them
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from env_server.sql.jobs import JobKind, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
 
-if TYPE_CHECKING:
-    from env_server.sql.pool import SqlPool
-    from env_server.sql.run import SqlRunner
-
-__all__ = ["JobKind", "SqlJob", "SqlLimits", "SqlPool", "SqlResult", "SqlRunner"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import `SqlPool` and `SqlRunner` on first use: a worker process needs no asyncio."""
-    module = {"SqlPool": "pool", "SqlRunner": "run"}.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"env_server.sql.{module}"), name)
+__all__ = ["JobKind", "SqlJob", "SqlLimits", "SqlResult"]

@@ -9,8 +9,7 @@ CURRENT_TIMESTAMP. Only the modifier 'localtime' depends on the machine; a worke
 """
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -58,21 +57,15 @@ class _FixedClock(apsw.VFS):
 _clock = _FixedClock()  # registered in SQLite for as long as it lives
 
 
-def _open(path: str, limits: SqlLimits) -> apsw.Connection:
+def _open(path: str) -> apsw.Connection:
     # apsw raises for SQLite's notice about a symbolic link
     real = str(Path(path).resolve())
-    connection = apsw.Connection(
+    return apsw.Connection(
         f"file:{quote(real)}?mode=ro&immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         vfs=_VFS_NAME,
         statementcachesize=0,  # a cached statement moves the step count by one callback
     )
-    try:
-        _configure(connection, limits)
-    except BaseException:
-        connection.close(True)
-        raise
-    return connection
 
 
 def _configure(connection: apsw.Connection, limits: SqlLimits) -> None:
@@ -125,8 +118,9 @@ class SqlConnection:
     def __init__(self, path: str, limits: SqlLimits, *, jailed: bool = True) -> None:
         """Open `path`. Raises apsw's errors."""
         self.limits = limits
-        self.raw = _open(path, limits)
+        self.raw = _open(path)
         try:
+            _configure(self.raw, limits)
             self.tables = [name for (name,) in self.raw.execute(_TABLES)]
         except BaseException:
             self.raw.close(True)
@@ -289,18 +283,14 @@ def register_trim(connection: apsw.Connection) -> None:
     long texts, which nothing can interrupt.
     """
     for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
-        connection.create_scalar_function(
-            name, _trimmer(left, right), 2, deterministic=True, flags=apsw.SQLITE_INNOCUOUS
-        )
+        function, flags = partial(_trim_cell, left, right), apsw.SQLITE_INNOCUOUS
+        connection.create_scalar_function(name, function, 2, deterministic=True, flags=flags)
 
 
-def _trimmer(left: bool, right: bool) -> Callable[..., str | None]:
-    def function(value: Cell, characters: Cell) -> str | None:
-        if value is None or characters is None:
-            return None
-        return trim(_as_text(value), _as_text(characters), left, right)
-
-    return function
+def _trim_cell(left: bool, right: bool, value: Cell, characters: Cell) -> str | None:
+    if value is None or characters is None:
+        return None
+    return trim(_as_text(value), _as_text(characters), left, right)
 
 
 def trim(text: str, characters: str, left: bool, right: bool) -> str:

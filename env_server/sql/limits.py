@@ -98,9 +98,7 @@ class SqlLimits:
     # so `max_cpu_s` is for expensive steps; its error is that of the steps.
     max_cpu_s: float = 2.0
     kill_after_cpu_s: float = 10.0  # of a job that ignores the interrupt: its worker is killed
-    kill_after_s: float = (
-        60.0  # the same in wall time: a worker that is stopped, or stuck on a disk
-    )
+    kill_after_s: float = 60.0  # the same in wall time: a worker is stopped, or stuck on a disk
     max_kills: int = 2  # of workers by one job: then it is its own error, unless it got no CPU time
     start_timeout_s: float = 30.0  # until a worker reports that it is ready
     # RLIMIT_AS of a worker, beyond what it has at its start (33 MB). The heap limit comes first, so

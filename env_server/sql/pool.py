@@ -121,11 +121,8 @@ class SqlPool:
 
     def free_worker(self, busy: WorkerProcess) -> WorkerProcess | None:
         """Return the least loaded other worker that is up and not running a slow job."""
-        free = [
-            worker
-            for worker in self._workers
-            if worker is not busy and worker.up and worker.running_s() <= SLOW_S
-        ]
+        others = (worker for worker in self._workers if worker is not busy and worker.up)
+        free = (worker for worker in others if worker.running_s() <= SLOW_S)
         return min(free, key=lambda worker: worker.load, default=None)
 
     def _look(self) -> None:

@@ -184,23 +184,18 @@ class WorkerProcess(asyncio.Protocol):
         self._reap()
         # Nothing of the parent's environment, which may hold secrets; UTC for the modifier
         # 'localtime'; one malloc arena, since a second would reserve 64 MB of address space.
-        environment = {
-            "PYTHONPATH": str(_ROOT),
-            "TZ": "UTC",
-            "LC_ALL": "C.UTF-8",
-            "PATH": os.defpath,
-            "MALLOC_ARENA_MAX": "1",
-        }
+        environment = {"PYTHONPATH": str(_ROOT), "PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+        environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(MARKER_BYTES)
             self._marker = mmap.mmap(page.fileno(), MARKER_BYTES)
             self._buffer.clear()
-            command = [sys.executable, "-P", "-m", "env_server.sql.worker"]
-            limits = json.dumps(asdict(self.pool.limits))
+            descriptors = (theirs.fileno(), page.fileno())
+            command = [sys.executable, "-P", "-m", "env_server.sql.worker", *map(str, descriptors)]
             self.process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(page.fileno()), limits],
-                pass_fds=(theirs.fileno(), page.fileno()),
+                [*command, json.dumps(asdict(self.pool.limits))],
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=environment,
@@ -225,10 +220,8 @@ class WorkerProcess(asyncio.Protocol):
             self.kill()
             return
         silent_s, idle = time.monotonic() - self._heard, self.sent and not self._read_marker()[0]
-        if self.came_up.is_set():
-            if idle and silent_s > limits.kill_after_s:
-                self.kill()
-        elif silent_s > limits.start_timeout_s:
+        most_s = limits.kill_after_s if self.came_up.is_set() else limits.start_timeout_s
+        if silent_s > most_s and (idle or not self.came_up.is_set()):
             self.kill()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -255,9 +248,7 @@ class WorkerProcess(asyncio.Protocol):
         elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
             if not running.future.done():
-                reason = (
-                    "a query got no CPU time twice: the server's disk is stuck, or it was stopped"
-                )
+                reason = "a query got no CPU time twice: the server is stopped or its disk stuck"
                 running.future.set_exception(InternalError(reason))
         self.pool.counts["retries"] += len(self.sent)
         tasks = [*self.sent.values(), *self.waiting]

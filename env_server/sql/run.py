@@ -22,12 +22,8 @@ _TOO_BIG = re.compile(
     re.IGNORECASE,
 )
 _DATA_ERRORS = (
-    apsw.CorruptError,
-    apsw.NotADBError,
-    apsw.CantOpenError,
-    apsw.IOError,
-    apsw.PermissionsError,
-)
+    apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError,
+)  # fmt: skip
 _ALL_ROWS = 10_000  # more than a table can have columns
 # hidden 1: of a virtual table
 _COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
@@ -92,15 +88,13 @@ class SqlRunner:
             return SqlResult(["name"], [(name,) for name in connection.tables])
         self._deadline.start(connection)
         try:
-            match kind:
-                case JobKind.DESCRIBE:
-                    return describe(connection, job.sql)
-                case JobKind.SAMPLE:
-                    return sample(connection, job.sql)
-                case _:
-                    default = self.limits.gold_rows if kind == JobKind.GOLD else None
-                    max_rows = default if job.max_rows is None else job.max_rows
-                    return run_query(connection, job.sql, max_rows)
+            if kind == JobKind.DESCRIBE:
+                return describe(connection, job.sql)
+            if kind == JobKind.SAMPLE:
+                return sample(connection, job.sql)
+            default = self.limits.gold_rows if kind == JobKind.GOLD else None
+            max_rows = default if job.max_rows is None else job.max_rows
+            return run_query(connection, job.sql, max_rows)
         finally:
             self._deadline.stop()
 
@@ -137,9 +131,8 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
     finally:
         cursor.close(True)
-    return SqlResult(
-        connection.columns, rows, truncated, None, None, connection.vm_steps, connection.reads
-    )
+    columns, steps, reads = connection.columns, connection.vm_steps, connection.reads
+    return SqlResult(columns, rows, truncated, vm_steps=steps, tables_read=reads)
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:
@@ -215,13 +208,12 @@ def _take_broken_text(
         f"WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
         for n in names
     ]
-    connection.sql = (
-        f"WITH {name}({','.join(names)}) AS ({body}\n/**/) SELECT {','.join(casts)} FROM {name}"
-    )
+    query = f"{name}({','.join(names)}) AS ({body}\n/**/)"
+    connection.sql = f"WITH {query} SELECT {','.join(casts)} FROM {name}"
     max_bytes = connection.limits.max_result_bytes
     rows, truncated = _take(cursor.execute(connection.sql), max_rows, max_bytes)
     connection.columns = columns
-    return [tuple(_untag_bytes(cell) for cell in row) for row in rows], truncated
+    return [tuple(map(_untag_bytes, row)) for row in rows], truncated
 
 
 def _untag_bytes(cell: Cell) -> Cell:
@@ -329,9 +321,8 @@ class Deadline:
         clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
         self._clock_id = clock
         self._end = threading.Event()
-        self._thread = threading.Thread(
-            target=_watch, args=(weakref.ref(self), self._end), daemon=True
-        )
+        arguments = (weakref.ref(self), self._end)
+        self._thread = threading.Thread(target=_watch, args=arguments, daemon=True)
         self._thread.start()
 
 

@@ -43,9 +43,8 @@ _OTHERS = """
     point points pt pts times item items unit units piece pieces row rows people persons
 """
 _LENGTH_UNITS = frozenset(_LENGTHS.split())
-UNITS = _LENGTH_UNITS.union(
-    unit.replace("\u00a0", " ") for unit in re.split(r"[ \n]+", _OTHERS.strip())
-)
+_OTHER_UNITS = re.split(r"[ \n]+", _OTHERS.strip())  # not at the no-break space within one
+UNITS = _LENGTH_UNITS.union(unit.replace("\u00a0", " ") for unit in _OTHER_UNITS)
 _AREA = re.compile(r"(?:square|sq\.?|cubic|cu\.?) (.+)")
 
 # Never units, even if the question has them: they change the meaning of the number before them.

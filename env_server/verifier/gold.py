@@ -71,13 +71,10 @@ class Gold:
             rows = [[cell] for cell in answer] if isinstance(answer, list) else None
         else:
             rows = [[answer]]
-        if not (
-            isinstance(rows, list) and rows and all(isinstance(row, list) and row for row in rows)
-        ):
+        full = isinstance(rows, list) and all(isinstance(row, list) and row for row in rows)
+        if not (rows and full):
             raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
-        if not all(
-            cell is None or isinstance(cell, int | float | str) for row in rows for cell in row
-        ):
+        if not all(isinstance(cell, int | float | str | None) for row in rows for cell in row):
             raise ValueError(f"a cell is not a number, a string or null: {str(answer)[:80]!r}")
         return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
 

@@ -13,6 +13,8 @@ MAX_CELLS = 50_000
 A = TypeVar("A")
 B = TypeVar("B")
 Row = Sequence[Any]
+Rows = Sequence[Row]
+Order = list[int] | None
 
 
 def can_pair(
@@ -29,17 +31,16 @@ def can_pair(
     """
     if len(rows) == len(others) == 1:  # most answers
         return same(rows[0], others[0])
-    exact: dict[Hashable, list[int]] = {}
-    for index, row in enumerate(rows):
-        exact.setdefault(key(row), []).append(index)
+    exact: dict[Hashable, list[A]] = {}
+    for row in rows:
+        exact.setdefault(key(row), []).append(row)
     unlike = []
     for other in others:
-        partners = exact.get(other_key(other))
-        if partners:
+        if partners := exact.get(other_key(other)):
             partners.pop()
         else:
             unlike.append(other)
-    left = [rows[index] for indices in exact.values() for index in indices]
+    left = [row for partners in exact.values() for row in partners]
     if len(left) > len(unlike) or len(left) * len(unlike) > MAX_UNLIKE_PAIRS:
         return False
     fits = []
@@ -66,9 +67,7 @@ def _can_match(fits: list[list[int]]) -> bool:
     return all(place(row, set()) for row in range(len(fits)))
 
 
-def column_order(
-    rows: Sequence[Row], gold: Sequence[Row], ordered: bool, max_cells: int = MAX_CELLS
-) -> list[int] | None:
+def column_order(rows: Rows, gold: Rows, ordered: bool, max_cells: int = MAX_CELLS) -> Order:
     """Return `order`, such that column `order[j]` of `rows` is column j of `gold`, or None.
 
     Cells are compared as in Python (1 == 1.0, '1' != 1), rows by position if `ordered`, else as
@@ -127,12 +126,10 @@ class _ColumnSearch:
                 return False
             tried.append(self.columns[place])
             names: dict[tuple[int, Any], int] = {}
+            pairs = ((labels, self.columns[place]), (wanted_labels, self.wanted[column]))
             next_labels, next_wanted = (
                 [names.setdefault(part, len(names)) for part in zip(old, cells, strict=True)]
-                for old, cells in (
-                    (labels, self.columns[place]),
-                    (wanted_labels, self.wanted[column]),
-                )
+                for old, cells in pairs
             )
             if Counter(next_labels) == Counter(next_wanted):
                 self.order[column] = place

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from env_server.verifier.cells import Read
@@ -35,7 +35,7 @@ _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 def readings(text: str, answer_type: AnswerType) -> Iterator[Rows]:
     """Yield each set of rows that `text` may stand for. A scalar is one row of one cell."""
-    read = _READERS.get(answer_type, _read_scalar)
+    read = {"list": _read_list, "table": _read_table}.get(answer_type, _read_scalar)
     return (rows for inner in unwrapped_texts(text) for rows in read(inner))
 
 
@@ -121,12 +121,6 @@ def _read_table(text: str) -> Iterator[Rows]:
         yield _csv(text)
 
 
-_READERS: dict[AnswerType, Callable[[str], Iterator[Rows]]] = {
-    "list": _read_list,
-    "table": _read_table,
-}
-
-
 # -- lines
 
 
@@ -177,15 +171,16 @@ class _Digits(str):
     __slots__ = ()
 
 
+_AS_WRITTEN: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), _Digits)
+
+
 def _json(text: str) -> Any:
     """Parse JSON, JSON lines or a Python literal (numbers as `_Digits`); else return `text`."""
     if not text.startswith(("[", "{", "(", '"')):
         return text
     for form in (str,) if text[0] == '"' else (str, _python_as_json, _lines_as_json):
         try:
-            return json.loads(
-                form(text), parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits
-            )
+            return json.loads(form(text), **_AS_WRITTEN)
         except (ValueError, RecursionError):
             continue
     return text

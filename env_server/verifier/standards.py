@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, Final
 
 from env_server.verifier.cells import (
@@ -40,6 +39,7 @@ from env_server.verifier.reading import readings
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
 Typed = tuple[Scalar, ...]
+SameRow = Callable[[Any, Any], bool]
 RowKey = Callable[[Any], Hashable]
 
 TRAINING_STANDARD = "strict"
@@ -101,12 +101,8 @@ def _strict_result(rows: Rows, gold: Gold) -> bool:
     return _same_blocks(rows, gold, _same_values, _value_key, _value_key)
 
 
-def _same_blocks(
-    rows: Rows, gold: Gold, same: Callable[[Any, Any], bool], key: RowKey, gold_key: RowKey
-) -> bool:
-    if len(rows) != len(gold.rows) or any(
-        len(row) != len(right) for row, right in zip(rows, gold.rows, strict=True)
-    ):
+def _same_blocks(rows: Rows, gold: Gold, same: SameRow, key: RowKey, gold_key: RowKey) -> bool:
+    if list(map(len, rows)) != list(map(len, gold.rows)):
         return False
     rest = iter(rows)
     return all(
@@ -138,12 +134,12 @@ def _value_key(row: Sequence[Any]) -> Hashable:
 # -- Spider's and BIRD's
 
 
-def _spider_rows(rows: Rows, right: Rows, gold: Gold) -> bool:
-    return column_order(rows, right, _order_by_words(gold)) is not None
-
-
 def _order_by_words(gold: Gold) -> bool:
     return "order by" in gold.sql.lower()
+
+
+def _spider_rows(rows: Rows, right: Rows, gold: Gold) -> bool:
+    return column_order(rows, right, _order_by_words(gold)) is not None
 
 
 def _bird_rows(rows: Rows, right: Rows, _gold: Gold) -> bool:
@@ -166,7 +162,7 @@ def _answer_under(same: SameRows) -> Callable[[str, Gold], bool]:
     return right
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(1024)
 def _answer_reader(gold: Gold) -> "AnswerReader":
     return AnswerReader(gold.rows, gold.words)
 
@@ -192,10 +188,7 @@ class AnswerReader:
         numbers = {cell for row in rows for cell in row if isinstance(cell, int | float)}
         self._numbers = sorted(numbers)
         self._has_null = any(cell is None for row in rows for cell in row)
-        self.rows = [
-            tuple(self._named(cell) if isinstance(cell, str) else cell for cell in row)
-            for row in rows
-        ]
+        self.rows = [tuple(map(self._named, row)) for row in rows]
 
     def convert(self, rows: Sequence[Sequence[Read]]) -> list[Typed] | None:
         """Return the converted rows; None if a cell is not in the gold, so no standard matches."""
@@ -210,7 +203,9 @@ class AnswerReader:
             typed.append(tuple(cells))
         return typed
 
-    def _named(self, text: str) -> str:
+    def _named(self, text: Scalar) -> Scalar:
+        if not isinstance(text, str):
+            return text
         name = self._texts.setdefault(plain(text), text)
         moment = iso_moment(text.strip())
         return name if moment is None else self._moments.setdefault(moment, name)
@@ -244,14 +239,14 @@ class AnswerReader:
         return MISSING if moment is None else self._moments.get(moment, MISSING)
 
 
-def _standards() -> dict[str, Standard]:
-    strict = "columns by position, bag of rows, order where the gold orders"
-    spider = "columns in any order, bag of rows, 'order by' in the gold"
-    bird = "columns by position, set of rows"
-    standards = [Standard("strict", strict, judge_answer, _strict_result)]
-    for name, rule, same in (("spider", spider, _spider_rows), ("bird", bird, _bird_rows)):
-        standards.append(Standard(name, rule, _answer_under(same), _result_under(same)))
-    return {standard.name: standard for standard in standards}
+def _other(name: str, rule: str, same: SameRows) -> Standard:
+    return Standard(name, rule, _answer_under(same), _result_under(same))
 
 
-STANDARDS: Mapping[str, Standard] = MappingProxyType(_standards())
+_STRICT_RULE = "columns by position, bag of rows, order where the gold orders"
+_STANDARDS = (
+    Standard(TRAINING_STANDARD, _STRICT_RULE, judge_answer, _strict_result),
+    _other("spider", "columns in any order, bag of rows, 'order by' in the gold", _spider_rows),
+    _other("bird", "columns by position, set of rows", _bird_rows),
+)
+STANDARDS: Mapping[str, Standard] = {standard.name: standard for standard in _STANDARDS}

@@ -25,7 +25,8 @@ from typing import Any
 from env_server import render, rewards, service, verifier
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.run import SqlRunner
 from shared import actions
 from shared.dataset import Question
 from shared.errors import SQLEnvError

@@ -6,7 +6,8 @@ from typing import Any
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
-from env_server.sql import SqlJob, SqlResult, SqlRunner
+from env_server.sql import SqlJob, SqlResult
+from env_server.sql.run import SqlRunner
 from shared.dataset import Question
 from shared.models import ResetRequest, SQLState, StepRequest, StepResult
 

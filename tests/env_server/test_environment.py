@@ -10,7 +10,9 @@ import pytest
 from env_server.drive import drive, drive_async
 from env_server.environment import SQLEnvironment, find_table
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlPool, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql.pool import SqlPool
+from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
 from shared.errors import Conflict, DatabaseLoadError, InvalidAction, NotReady, UnknownQuestion
 from shared.models import Outcome, ResetRequest

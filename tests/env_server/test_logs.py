@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from env_server.logs import JsonLines, TextLines, WithEpisode, about, episode_of
+from env_server.logs import TEXT, JsonLines, WithEpisode, about, episode_of
 from shared.models import Outcome
 from tests.env_server.pool_driver import Driver
 
@@ -51,7 +51,7 @@ def as_json(log: logging.Logger) -> Iterator[Lines]:
 
 @pytest.fixture
 def as_text(log: logging.Logger) -> Iterator[Lines]:
-    lines = Lines(TextLines())
+    lines = Lines(logging.Formatter(TEXT))
     log.addHandler(lines.handler)
     yield lines
     log.removeHandler(lines.handler)

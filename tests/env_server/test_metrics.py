@@ -129,7 +129,7 @@ async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI
     pool.clock = lambda: float("inf")
     pool.sweep()
     assert (await read(http))["sqlenv_draining"] == 0
-    app.state.service.drain()
+    app.state.service.pool.draining = True
     seen = await read(http)
     assert (
         seen["sqlenv_leases_expired_total"],

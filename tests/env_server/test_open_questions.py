@@ -13,7 +13,7 @@ from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
-from env_server.sql import SqlRunner
+from env_server.sql.run import SqlRunner
 from shared.dataset import data_digest, load_open_questions, load_splits
 from shared.errors import Conflict, InvalidRequest, QuestionLoadError, UnknownQuestion
 from shared.models import Outcome, StepResult

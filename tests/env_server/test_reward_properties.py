@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import EMPTY_LEDGER, RULES, VERSIONS, RewardRules, StepFacts, settle
-from env_server.sql import SqlRunner
+from env_server.sql.run import SqlRunner
 from shared.models import Outcome, RewardLedger, StepResult
 
 QUESTION, GOLD = "shop-3", "SELECT title FROM products ORDER BY price DESC LIMIT 1"

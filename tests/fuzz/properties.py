@@ -8,7 +8,8 @@ from pydantic_core import to_json
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import MAX_CELL_CHARS, MAX_RESULT_BYTES, render_rows
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import InvalidAction
 from tests.conftest import make_database, write_data

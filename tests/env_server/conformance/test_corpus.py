@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from env_server.conformance.corpus import DIRECTORY, CorpusError, HostileQuery, join, load
+from env_server.conformance.corpus import DIRECTORY, HostileQuery, join, load
+from shared.errors import DataError
 
 QUERIES = load()
 
@@ -41,7 +42,13 @@ def test_every_statement_is_complete_and_fits_an_action() -> None:
 
 def test_names_and_paths_are_quoted() -> None:
     query = HostileQuery(
-        "n", "k", "w", "SELECT @column@ FROM @table@ WHERE x = '@file@'", "steps", ("shown",), ""
+        name="n",
+        kind="k",
+        what="w",
+        sql="SELECT @column@ FROM @table@ WHERE x = '@file@'",
+        defence="steps",
+        expect=("shown",),
+        shows="",
     )
     assert query.statement('a"b', "c d", "it's") == """SELECT "c d" FROM "a""b" WHERE x = 'it''s'"""
 
@@ -74,11 +81,11 @@ def test_parts_are_repeated_and_numbered() -> None:
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "a.toml").write_text(text)
-    with pytest.raises(CorpusError, match=re.escape(named)) as error:
+    with pytest.raises(DataError, match=re.escape(named)) as error:
         load(tmp_path)
     assert "a.toml" in str(error.value)
 
 
 def test_an_empty_directory_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="--hostile"):
+    with pytest.raises(DataError, match="--hostile"):
         load(tmp_path)

@@ -12,7 +12,8 @@ from pydantic_core import to_json
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import render_rows
-from env_server.sql import JobKind, SqlJob, SqlRunner
+from env_server.sql import JobKind, SqlJob
+from env_server.sql.run import SqlRunner
 from shared.dataset import load_splits
 from shared.server_process import running_server
 
@@ -168,7 +169,7 @@ def test_the_shipped_golds_give_the_same_rows_in_two_processes(
     request: pytest.FixtureRequest,
 ) -> None:
     """In this process, and in a worker with another hash seed."""
-    from env_server.sql import SqlPool
+    from env_server.sql.pool import SqlPool
 
     data = request.config.rootpath / "data"
     bank = QuestionBank.load(data)

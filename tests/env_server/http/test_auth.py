@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from env_server.__main__ import command
 from env_server.app import create_app
 from env_server.http import auth
-from env_server.http.auth import KeyRing
+from env_server.http.auth import Keys
+from env_server.metrics import Metrics
 from env_server.settings import Settings
 from shared.client import ClientLimits, in_process
 from shared.client.auth import bearer
@@ -120,10 +121,11 @@ def test_keys_are_compared_in_constant_time_and_all_of_them(
         return compare_digest(given, key)
 
     monkeypatch.setattr(auth.hmac, "compare_digest", compare)
-    ring = KeyRing(Settings(api_key=SecretStr(AGENT), operator_key=SecretStr(OPERATOR)))
+    settings = Settings(api_key=SecretStr(AGENT), operator_key=SecretStr(OPERATOR))
+    keys = Keys(create_app(settings), settings, Metrics())
     for given in (AGENT, OPERATOR):
         compared.clear()
-        ring.check("/step", f"Bearer {given}".encode())
+        keys.check("/step", f"Bearer {given}".encode())
         assert set(compared) == {AGENT.encode(), OPERATOR.encode()}
 
 

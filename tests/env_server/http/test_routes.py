@@ -433,7 +433,7 @@ async def test_health_ready_metadata_schema(
 
 
 async def test_draining_is_not_ready(http: httpx.AsyncClient, app: FastAPI, episode: str) -> None:
-    app.state.service.drain()
+    app.state.service.pool.draining = True
     try:
         for reply in (await http.get("/ready"), await http.post("/reset")):
             assert (reply.status_code, error_of(reply)["code"]) == (503, "not_ready")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.sql import JobKind, SqlJob, SqlRunner
+from env_server.sql import JobKind, SqlJob
 from env_server.sql.connection import is_virtual_table, register_trim, trim
 from env_server.sql.jobs import Cell
+from env_server.sql.run import SqlRunner
 from tests.conftest import make_database
 
 # Eponymous virtual tables of SQLite's sources, in this build or not.

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlPool, SqlResult
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql import process as process_module
+from env_server.sql.pool import SqlPool
 from shared.errors import InternalError, NotReady
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -68,7 +69,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> None:
-    from env_server.sql import SqlRunner
+    from env_server.sql.run import SqlRunner
 
     jobs = [
         SqlJob(JobKind.QUERY, shop, "SELECT 9e999, x'00ff', NULL, 2.0, 'Zoë', * FROM orders"),
@@ -257,7 +258,7 @@ def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
 def test_workers_end_when_the_parent_is_killed() -> None:
     script = (
         "import asyncio\n"
-        "from env_server.sql import SqlPool\n"
+        "from env_server.sql.pool import SqlPool\n"
         "async def main():\n"
         "    async with SqlPool(2) as pool:\n"
         "        print(*pool.pids, flush=True)\n"

@@ -7,7 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.run import SqlRunner
 from tests.conftest import make_database
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"

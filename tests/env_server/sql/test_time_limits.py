@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from env_server.app import create_app
 from env_server.settings import Settings
-from env_server.sql import SqlJob, SqlPool, SqlResult
+from env_server.sql import SqlJob, SqlResult
+from env_server.sql.pool import SqlPool
 from shared.dataset import Question
 from shared.errors import TimedOut, from_wire, is_retryable
 

@@ -9,7 +9,8 @@ import pytest
 
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult, SqlRunner
+from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql.run import SqlRunner
 from env_server.verifier import Gold, judge_answer
 from env_server.verifier.gold import Block, blocks_of, find_ties, is_ordered
 from shared.dataset import Question

@@ -4,7 +4,7 @@ import asyncio
 
 from env_server.conformance.check import Registry
 from env_server.conformance.episodes import NUMBERS
-from env_server.conformance.wire import Wire, expect, tables_of
+from env_server.conformance.wire import Wire, expect
 from shared.sqltext import quote_identifier
 
 determinism = Registry("determinism")
@@ -18,8 +18,7 @@ LOAD = NUMBERS.format(" LIMIT 300000") + " SELECT count(*), max(i) FROM n"
 async def play(wire: Wire, seed: int) -> list[bytes]:
     """Play a seed's episode and return the bytes of every reply, the reset's without the id."""
     episode = await wire.start(seed=seed, step_budget=12)
-    tables = tables_of(episode.reset.observation.schema_info)
-    table = tables[seed % len(tables)]
+    table = episode.tables[seed % len(episode.tables)]
     quoted = quote_identifier(table)
     actions = [
         f"DESCRIBE: {table}",

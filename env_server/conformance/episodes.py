@@ -64,7 +64,7 @@ async def _reset(wire: Wire) -> None:
 @plays("DESCRIBE, SAMPLE, QUERY and ANSWER work as documented")
 async def _actions(wire: Wire) -> None:
     episode = await wire.start(step_budget=6)
-    table = tables_of(episode.reset.observation.schema_info)[0]
+    table = episode.tables[0]
     failing = ["QUERY: SELECT nothing_there", "DESCRIBE: no_such_one"]
     actions = [f"DESCRIBE: {table}", f"SAMPLE: {table}", QUERY, *failing, WRONG]
     results = [shaped(StepResult, reply) for reply in await wire.steps(episode, actions)]
@@ -171,7 +171,7 @@ async def _conflict(wire: Wire) -> None:
 async def history(wire: Wire) -> tuple[WireEpisode, list[str], list[Reply]]:
     """Play several kinds of action, also failing ones. Returns the episode, which has not ended."""
     episode = await wire.start(step_budget=8)
-    table = tables_of(episode.reset.observation.schema_info)[-1]
+    table = episode.tables[-1]
     actions = [f"DESCRIBE: {table}", QUERY, "QUERY: SELECT random()", f"SAMPLE: {table}", QUERY]
     return episode, actions, await wire.steps(episode, actions)
 

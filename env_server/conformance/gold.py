@@ -8,7 +8,7 @@ from typing import Any
 
 from env_server.conformance.check import Check, Registry
 from env_server.conformance.episodes import WRONG
-from env_server.conformance.wire import Skipped, Wire, brief, expect, tables_of
+from env_server.conformance.wire import Skipped, Wire, brief, expect
 from shared.dataset import Question, load_splits
 
 gold = Registry("gold")
@@ -33,7 +33,7 @@ def field_names(value: Any) -> Iterator[str]:
 async def every_reply(wire: Wire, **fields: Any) -> list[tuple[str, bytes]]:
     """Play a question without knowledge up to a wrong answer. Returns (request, reply) pairs."""
     episode = await wire.start(step_budget=9, **fields)
-    table = tables_of(episode.reset.observation.schema_info)[0]
+    table = episode.tables[0]
     queries = ["QUERY: SELECT 1", "QUERY: SELECT"]
     actions = [f"DESCRIBE: {table}", *queries, "DESCRIBE: nothing", WRONG]
     seen = [("the reset", episode.reset.model_dump_json().encode())]
@@ -83,17 +83,14 @@ def with_data(data_dir: Path) -> Check:
 
     async def body(wire: Wire) -> str:
         chosen = questions[:: max(1, len(questions) // QUESTIONS)]
-        seen = [
-            [
-                (request, searchable(reply))
-                for request, reply in await every_reply(wire, question_id=question.question_id)
-            ]
-            for question in chosen
-        ]
-        for number, (question, replies) in enumerate(zip(chosen, seen, strict=True)):
+        seen = []
+        for question in chosen:
+            replies = await every_reply(wire, question_id=question.question_id)
+            seen.append([(request, searchable(reply)) for request, reply in replies])
+        for number, question in enumerate(chosen):
             others = " ".join(text for _, text in seen[number - 1])  # in replies anyway
             for name, secret in secrets(question):
-                for request, text in replies:
+                for request, text in seen[number]:
                     leaked = secret in text and secret not in others
                     where = f"question {question.question_id}: {request}"
                     expect(not leaked, f"{where} holds the {name}, {brief(secret, 60)}")

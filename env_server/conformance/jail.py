@@ -21,7 +21,7 @@ from pathlib import Path
 
 from env_server.conformance.check import Check
 from env_server.conformance.corpus import SHOWN, HostileQuery
-from env_server.conformance.wire import Failed, Reply, Wire, WireEpisode, brief, expect, tables_of
+from env_server.conformance.wire import Failed, Reply, Wire, WireEpisode, brief, expect
 from shared.sqltext import quote_identifier
 
 MAX_WAIT_S = 0.1  # of another episode's step, the median
@@ -86,7 +86,7 @@ async def find_target(wire: Wire) -> Target:
     """Return the question of seed 0 and its largest table; `Failed` if none has two rows."""
     episode = await wire.start(step_budget=2 * TABLES)
     largest: tuple[int, str] = (0, "")
-    tables = tables_of(episode.reset.observation.schema_info)[:TABLES]
+    tables = episode.tables[:TABLES]
     for number, table in enumerate(tables):
         action = f"QUERY: SELECT count(*) FROM {quote_identifier(table)}"
         reply = await wire.step(episode, action, number)

@@ -70,6 +70,11 @@ class WireEpisode:
     reset: ResetResult
 
     @property
+    def tables(self) -> list[str]:
+        """The tables that the reset listed."""
+        return tables_of(self.reset.observation.schema_info)
+
+    @property
     def options(self) -> dict[str, Any]:
         """The fields of a reset that asks for the same episode under another id."""
         return {"question_id": self.question_id, "step_budget": self.step_budget}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from env_server.verifier.cells import (
     BOOLEANS,
@@ -167,13 +167,6 @@ def _answer_reader(gold: Gold) -> "AnswerReader":
     return AnswerReader(gold.rows, gold.words)
 
 
-class _Missing:
-    pass
-
-
-MISSING: Final = _Missing()
-
-
 class AnswerReader:
     """Converts an answer's cells to the gold's values, so that they can be compared as SQL results.
 
@@ -192,16 +185,10 @@ class AnswerReader:
 
     def convert(self, rows: Sequence[Sequence[Read]]) -> list[Typed] | None:
         """Return the converted rows; None if a cell is not in the gold, so no standard matches."""
-        typed: list[Typed] = []
-        for row in rows:
-            cells: list[Scalar] = []
-            for text in row:
-                value = self._value(text)
-                if isinstance(value, _Missing):
-                    return None
-                cells.append(value)
-            typed.append(tuple(cells))
-        return typed
+        try:
+            return [tuple(map(self._value, row)) for row in rows]
+        except LookupError:
+            return None
 
     def _named(self, text: Scalar) -> Scalar:
         if not isinstance(text, str):
@@ -210,33 +197,38 @@ class AnswerReader:
         moment = iso_moment(text.strip())
         return name if moment is None else self._moments.setdefault(moment, name)
 
-    def _value(self, text: Read) -> Scalar | _Missing:
-        if text is None or (self._has_null and plain(text) in NULLS):
-            return None if self._has_null else MISSING
-        unquoted = unquote(text.strip())
-        value = self._number(unquoted)
-        return self._text(text, unquoted) if isinstance(value, _Missing) else value
+    def _value(self, text: Read) -> Scalar:
+        """Return the gold's value that a cell is; raise `LookupError` if there is none."""
+        if self._has_null and (text is None or plain(text) in NULLS):
+            return None
+        if text is not None:
+            unquoted = unquote(text.strip())
+            if (number := self._number(unquoted)) is not None:
+                return number
+            if (name := self._text(text, unquoted)) is not None:
+                return name
+        raise LookupError(text)
 
-    def _number(self, unquoted: str) -> Scalar | _Missing:
+    def _number(self, unquoted: str) -> int | float | None:
         if not self._numbers:
-            return MISSING
+            return None
         given = read_number(unquoted, self.words)
         if given is None:
             truth = BOOLEANS.get(unquoted.casefold())
-            return MISSING if truth is None or truth not in self._numbers else truth
+            return truth if truth in self._numbers else None
         at = bisect_left(self._numbers, given)
         near = self._numbers[max(at - 1, 0) : at + 1]
         near.sort(key=lambda number: abs(float(number) - float(given)))
-        return next((number for number in near if is_value(given, number)), MISSING)
+        return next((number for number in near if is_value(given, number)), None)
 
-    def _text(self, text: str, unquoted: str) -> Scalar | _Missing:
+    def _text(self, text: str, unquoted: str) -> str | None:
         for form in (text, unquoted, unquote(text.strip().removesuffix("."))):
             name = self._texts.get(plain(form))
             if name is not None:
                 moment = iso_moment(name.strip())
                 return self._moments.get(moment, name) if moment else name
         moment = iso_moment(unquoted)
-        return MISSING if moment is None else self._moments.get(moment, MISSING)
+        return None if moment is None else self._moments.get(moment)
 
 
 def _other(name: str, rule: str, same: SameRows) -> Standard:

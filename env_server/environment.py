@@ -110,7 +110,6 @@ class SQLEnvironment:
         self,
         bank: QuestionBank,
         executor: Executor | None = None,
-        *,
         step_budget: int = DEFAULT_STEP_BUDGET,
     ) -> None:
         """`executor` is for `reset` and `step`; `step_budget` is for resets that name none."""

@@ -34,6 +34,8 @@ from shared.run_files import (
     read_checksums,
 )
 
+Replies = Sequence[StepResult]  # the reset's first
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -135,10 +137,7 @@ async def verify_run(
 
 
 def episode_differences(
-    recorded: EpisodeLine,
-    replies: Sequence[StepResult],
-    bank: QuestionBank,
-    train_databases: frozenset[str],
+    recorded: EpisodeLine, replies: Replies, bank: QuestionBank, train_databases: frozenset[str]
 ) -> Iterator[str]:
     """Yield where a recorded episode differs from its replay; `replies` start with the reset's."""
     if len(recorded.rewards) != len(recorded.actions):
@@ -167,10 +166,7 @@ def episode_differences(
 
 
 def _expected(
-    recorded: EpisodeLine,
-    replies: Sequence[StepResult],
-    bank: QuestionBank,
-    train_databases: frozenset[str],
+    recorded: EpisodeLine, replies: Replies, bank: QuestionBank, train_databases: frozenset[str]
 ) -> dict[str, Any]:
     """Return the fields of a line that follow from the question and the replies."""
     question = bank.with_gold(recorded.question_id)

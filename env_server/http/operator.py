@@ -17,9 +17,7 @@ operator = APIRouter(tags=["operator"])
 
 
 @operator.get(
-    "/metrics",
-    response_class=Response,
-    responses={**errors(), 200: {"content": {"text/plain": {}}}},
+    "/metrics", response_class=Response, responses=errors() | {200: {"content": {"text/plain": {}}}}
 )
 async def metrics(request: Request) -> Response:
     """Return the server's metrics in Prometheus's format."""

@@ -33,6 +33,7 @@ from shared.models import (
 )
 
 log = logging.getLogger(__name__)
+Call = Callable[[Request_], Awaitable[bytes]]
 # an id that a gateway chose, so that it knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
@@ -82,10 +83,7 @@ async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
 
 
 async def run_batch(
-    service: Service,
-    items: list[Any],
-    model: type[Request_],
-    call: Callable[[Request_], Awaitable[bytes]],
+    service: Service, items: list[Any], model: type[Request_], call: Call[Request_]
 ) -> Response:
     """Run a batch concurrently, the items of one episode in order; returns `{results: [...]}`.
 

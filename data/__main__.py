@@ -7,10 +7,10 @@ import typer
 
 from data import build
 from data.audit.command import audit_command
-from data.cli import fail, reporting_errors, say, warn
 from data.generate import generate_command
 from data.sources.command import fetch_app, import_app
 from data.summary import show
+from shared.console import errors, failure, one_line_errors, print_line, table_console
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,17 +33,17 @@ def build_command(
     """Build the shipped databases and questions."""
     directory = build.DATA_DIR if out is None else out
     problems: list[str] = []
-    with reporting_errors():
+    with one_line_errors():
         if check:
             summary, problems = build.check(directory)
         else:
             summary = build.build(directory)
-    show(summary)
+    show(table_console(), summary)
     for problem in problems:
-        warn(problem)
+        print_line(errors, problem, "yellow")
     if problems:
-        fail(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
-    say(f"{directory} is what the code builds" if check else f"Wrote {directory}")
+        raise failure(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
+    typer.echo(f"{directory} is what the code builds" if check else f"Wrote {directory}")
 
 
 app.command("audit")(audit_command)

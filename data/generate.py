@@ -19,12 +19,12 @@ import typer
 from rich.progress import track
 
 from data.build import as_question, write_json
-from data.cli import fail, reporting_errors, say
 from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, demonstrate
 from data.domains.fresh import Shape, fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
 from data.domains.templates import balanced
+from shared.console import failure, one_line_errors
 from shared.dataset import database_path, questions_path
 
 EASY_SHARE = 0.5  # of a database's questions
@@ -139,10 +139,12 @@ def generate_command(
     With --eval-databases the set can be trained on: make train DATA=OUT.
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        fail(f"{out} is not empty: empty it, or name another directory with --out")
+        raise failure(f"{out} is not empty: empty it, or name another directory with --out")
     if eval_databases >= databases:
-        fail(f"--eval-databases {eval_databases} leaves none of {databases} databases for training")
-    with reporting_errors():
+        raise failure(
+            f"--eval-databases {eval_databases} leaves none of {databases} databases for training"
+        )
+    with one_line_errors():
         report = generate(
             seed,
             databases,
@@ -156,4 +158,4 @@ def generate_command(
         )
     count, missing = report.questions.total(), databases * questions - report.questions.total()
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
-    say(f"Wrote {report.databases} databases and {count} questions to {out}{note}")
+    typer.echo(f"Wrote {report.databases} databases and {count} questions to {out}{note}")

@@ -8,7 +8,16 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Column
 
 from shared.errors import SQLEnvError
 
@@ -22,6 +31,11 @@ def table_console() -> Console:
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
     return console
+
+
+def right_aligned(*headings: str) -> list[Column]:
+    """Return the columns of a table's numbers."""
+    return [Column(heading, justify="right") for heading in headings]
 
 
 def print_line(console: Console, line: str, style: str | None = None) -> None:
@@ -45,9 +59,12 @@ def one_line_errors() -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (done, total) that moves a bar on stderr, if that is a terminal."""
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+def progress_bar(
+    title: str, *, in_bytes: bool = False
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of (done, total if known) that moves a bar on stderr, if a terminal."""
+    counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
     disabled = not errors.is_terminal
     with Progress(*columns, console=errors, transient=True, disable=disabled) as progress:
         task = progress.add_task(title, total=None)

@@ -1,16 +1,13 @@
 """`python -m data audit [DIR]`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from data.audit.report import audit
-from data.cli import fail, output, reporting_errors, say
+from shared.console import failure, one_line_errors, table_console, write_json
 from shared.dataset import data_directory
-
-MIN_WIDTH = 120  # columns; a narrower table breaks its cells
 
 
 def audit_command(
@@ -29,23 +26,22 @@ def audit_command(
     data_dir = Path(__file__).parents[1] if directory is None else data_directory(directory)
     if not (data_dir / "questions").is_dir():
         if (data_dir / "dev.json").is_file():
-            fail(f"{data_dir} has Spider's own layout: run 'python -m data import spider' first")
-        fail(f"no questions_<split>.json in {data_dir / 'questions'}: name a data directory")
-    with reporting_errors():
+            raise failure(
+                f"{data_dir} has Spider's own layout: run 'python -m data import spider' first"
+            )
+        raise failure(
+            f"no questions_<split>.json in {data_dir / 'questions'}: name a data directory"
+        )
+    with one_line_errors():
         report = audit(data_dir)
-    output.width = max(output.width, MIN_WIDTH)
-    report.show(output, everything=everything)
+    report.show(table_console(), everything=everything)
     questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
     verdict = "clean" if report.clean else f"{len(report.errors):,} errors"
     notes = len(report.findings) - len(report.errors)
-    say(
+    typer.echo(
         f"{verdict}, {notes:,} notes: {questions}; "
         f"{report.databases} databases, {report.wall_s:.1f} s"
     )
-    if json_path is not None:
-        with reporting_errors():
-            json_path.write_text(
-                json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-            )
+    write_json(json_path, report.as_json())
     if not report.clean:
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ from data.audit.flags import FLAGS, Finding, Severity
 from data.audit.golds import question_findings
 from data.audit.splits import by_audience, split_findings
 from data.golds.execute import open_readonly
+from shared.console import print_line, right_aligned
 from shared.dataset import Question, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
@@ -59,12 +60,11 @@ class AuditReport:
     def show(self, console: Console, *, everything: bool = False) -> None:
         """Print one row per flag, then the findings, errors first: at most `MAX_SHOWN` or all."""
         splits = list(dict.fromkeys(key.partition(",")[0] for key in self.questions))
-        table = Table(title=f"Questions flagged in {self.path}", title_justify="left")
-        for heading in ("flag", "severity", *splits, "meaning"):
-            table.add_column(heading, justify="right" if heading in splits else "left")
+        title, counts = f"Questions flagged in {self.path}", right_aligned(*splits)
+        table = Table("flag", "severity", *counts, "meaning", title=title, title_justify="left")
         for flag, (severity, meaning) in FLAGS.items():
-            counts = (f"{self.count(flag, split):,}" for split in splits)
-            table.add_row(flag, severity, *(n if n != "0" else "-" for n in counts), meaning)
+            cells = [f"{self.count(flag, split):,}" for split in splits]
+            table.add_row(flag, severity, *("-" if n == "0" else n for n in cells), meaning)
         console.print(table)
         ordered = sorted(
             self.findings,
@@ -72,10 +72,10 @@ class AuditReport:
         )
         for finding in ordered if everything else ordered[:MAX_SHOWN]:
             line = f"{finding.severity}: {finding.flag}: {finding.question_id}: {finding.detail}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            print_line(console, line)
         if not everything and len(ordered) > MAX_SHOWN:
             hidden = len(ordered) - MAX_SHOWN
-            console.print(f"... and {hidden:,} more: use --all or --json PATH")
+            print_line(console, f"... and {hidden:,} more: use --all or --json PATH")
 
 
 def audit(data_dir: Path) -> AuditReport:

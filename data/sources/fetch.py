@@ -1,17 +1,17 @@
 """Download Spider's archive, unpack it and import it."""
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256 as digest_of
 from pathlib import Path
 
 from data.settings import DataSettings
 from data.sources.archive import find_root, unpack
-from data.sources.download import Progress, download
+from data.sources.download import download
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
 from data.sources.staging import check_out
+from shared.console import errors, print_line, progress_bar
 
 
 @dataclass(frozen=True)
@@ -36,36 +36,29 @@ def fetch_spider(
     url: str | None = None,
     sha256: str | None = None,
     force: bool = False,
-    progress: Callable[[str], Progress] = lambda _phase: lambda _done, _total: None,
-    notice: Callable[[str], None] = lambda _line: None,
 ) -> FetchResult:
-    """Write the data directory `out` from the official archive. Raises `DataError`.
+    """Write the data directory `out` from the official archive, with progress on stderr.
 
-    `progress(phase)` returns the callback of each phase; `notice` gets the reason of each transfer
-    that failed.
+    Raises `DataError`.
     """
     url = url or settings.spider_url
     expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
     archive = archive_path(settings, url)
     check_out(out, archive, force=force)
-    actual = download(
-        url,
-        archive,
-        sha256=expected,
-        attempts=settings.download_attempts,
-        timeout_s=settings.download_timeout_s,
-        progress=progress("downloading"),
-        notice=notice,
-    )
-    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix=".spider-") as folder:
-        unpack(
+    with progress_bar("downloading", in_bytes=True) as progress:
+        actual = download(
+            url,
             archive,
-            Path(folder),
-            max_bytes=settings.unpacked_max_bytes,
-            progress=progress("unpacking"),
+            sha256=expected,
+            attempts=settings.download_attempts,
+            timeout_s=settings.download_timeout_s,
+            progress=progress,
+            notice=lambda line: print_line(errors, line, "yellow"),
         )
+    with tempfile.TemporaryDirectory(dir=settings.cache_dir, prefix=".spider-") as folder:
+        with progress_bar("unpacking", in_bytes=True) as progress:
+            max_bytes = settings.unpacked_max_bytes
+            unpack(archive, Path(folder), max_bytes=max_bytes, progress=progress)
         root = find_root(Path(folder), "train_spider.json")
-        report = import_spider(
-            root, out, force=force, progress=progress("running the golds"), source_name=url
-        )
+        report = import_spider(root, out, force=force, source_name=url)
     return FetchResult(archive, actual, expected is not None, report)

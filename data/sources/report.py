@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from shared.console import print_line, right_aligned
+
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_PROBLEMS = 20
 
@@ -86,10 +88,8 @@ class ImportReport:
 
     def show(self, console: Console) -> None:
         """Print a table of the rows by split and reason, then the problems."""
-        table = Table(title=f"{self.source}: questions kept and dropped", title_justify="left")
-        table.add_column("")
-        for name in self.splits:
-            table.add_column(name, justify="right")
+        title = f"{self.source}: questions kept and dropped"
+        table = Table("", *right_aligned(*self.splits), title=title, title_justify="left")
         splits = list(self.splits.values())
 
         def row(label: str, cells: list[int]) -> None:
@@ -108,6 +108,6 @@ class ImportReport:
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
         for problem in self.problems[:MAX_SHOWN_PROBLEMS]:
-            console.print(f"problem: {problem}", markup=False, highlight=False, soft_wrap=True)
+            print_line(console, f"problem: {problem}")
         if (hidden := len(self.problems) - MAX_SHOWN_PROBLEMS) > 0:
-            console.print(f"... and {hidden:,} more in {REPORT_NAME}")
+            print_line(console, f"... and {hidden:,} more in {REPORT_NAME}")

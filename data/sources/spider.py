@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from data.golds.execute import GoldRejected, open_readonly, run_gold
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.report import Dropped, ImportReport, SplitCount
 from data.sources.staging import check_out, staged
+from shared.console import progress_bar
 from shared.dataset import SPIDER_DEV_PREFIX, Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
@@ -40,8 +41,6 @@ MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only coun
 # what lines of PRAGMA quick_check start with if the file is damaged
 DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
 
-Progress = Callable[[int, int], None]  # (rows done, rows in all)
-
 
 @dataclass(frozen=True)
 class SpiderRow:
@@ -55,12 +54,7 @@ class SpiderRow:
 
 
 def import_spider(
-    source: Path,
-    out: Path,
-    *,
-    force: bool = False,
-    source_name: str | None = None,
-    progress: Progress = lambda _done, _total: None,
+    source: Path, out: Path, *, force: bool = False, source_name: str | None = None
 ) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
@@ -78,7 +72,7 @@ def import_spider(
     report = ImportReport("spider", source_name or str(source.resolve()))
     rows = [row for name in FILES for row in _read_questions(source / name, report)]
     schema = _read_schema(source / "tables.json", report)
-    kept = _convert(source, rows, schema, report, progress)
+    kept = _convert(source, rows, schema, report)
     if not kept:
         raise DataError(f"no usable question in {source}:\n" + "\n".join(_why_nothing(report)))
     with staged(out) as folder:
@@ -179,37 +173,42 @@ def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
 
 
 def _convert(
-    source: Path,
-    rows: Sequence[SpiderRow],
-    schema: dict[str, list[str]],
-    report: ImportReport,
-    progress: Progress,
+    source: Path, rows: Sequence[SpiderRow], schema: dict[str, list[str]], report: ImportReport
 ) -> dict[str, Question]:
-    """Return the usable questions by id. One database is open at a time."""
+    """Return the usable questions by id."""
     by_database: dict[str, list[SpiderRow]] = defaultdict(list)
     for row in rows:
         by_database[row.database].append(row)
     kept: dict[str, Question] = {}
     done = 0
-    for name, group in by_database.items():
-        try:
-            connection, tables = _open_checked(_database_file(source, name))
-        except DatabaseLoadError as error:
-            report.problems.append(f"{error.message}; {len(group)} questions need it")
-            for row in group:
-                _drop(report, row, "unusable database", error.message)
-        else:
-            if missing := _missing_tables(schema.get(name, []), tables):
-                report.problems.append(
-                    f"{name}: tables.json names tables that the file lacks: {', '.join(missing)}"
-                )
-            for row in group:
-                if (question := _convert_row(connection, row, tables, report)) is not None:
-                    kept[row.question_id] = question
-            connection.close()
-        done += len(group)
-        progress(done, len(rows))
+    with progress_bar("running the golds") as progress:
+        for name, group in by_database.items():
+            path = _database_file(source, name)
+            kept |= _convert_database(path, group, schema.get(name, []), report)
+            done += len(group)
+            progress(done, len(rows))
     return kept
+
+
+def _convert_database(
+    path: Path, rows: Sequence[SpiderRow], declared: list[str], report: ImportReport
+) -> dict[str, Question]:
+    """Return the usable questions of one database by id. `declared`: tables.json's tables."""
+    try:
+        connection, tables = _open_checked(path)
+    except DatabaseLoadError as error:
+        report.problems.append(f"{error.message}; {len(rows)} questions need it")
+        for row in rows:
+            _drop(report, row, "unusable database", error.message)
+        return {}
+    if missing := _missing_tables(declared, tables):
+        names = ", ".join(missing)
+        report.problems.append(
+            f"{path.stem}: tables.json names tables that the file lacks: {names}"
+        )
+    converted = [_convert_row(connection, row, tables, report) for row in rows]
+    connection.close()
+    return {question.question_id: question for question in converted if question is not None}
 
 
 def _convert_row(

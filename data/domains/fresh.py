@@ -49,9 +49,9 @@ class Shape:
 class Style:
     """How a domain writes its identifiers."""
 
-    table: Callable[["Noun"], str]
-    key: Callable[["Noun"], str]
-    ref: Callable[[str, str], str]  # (parent's noun, parent's key) -> name
+    table: str  # a pattern of {one} and {many}, the noun's singular and plural
+    key: str  # a pattern of {one}
+    ref_as_key: bool  # a reference has the name of its parent's key, unless that is `id`
     prefixed: bool  # columns start with the table's noun
     case: Callable[[str], str]
 
@@ -76,9 +76,9 @@ class Noun:
     def one(self) -> str:
         return _snake(self.singular)
 
-    @property
-    def many(self) -> str:
-        return _snake(self.plural)
+    def named(self, pattern: str) -> str:
+        """Fill in a pattern of `Style`."""
+        return pattern.format(one=self.one, many=_snake(self.plural))
 
 
 def fresh_domain(seed: int, shape: Shape | None = None) -> Domain:
@@ -91,9 +91,7 @@ class _Maker:
     """Draws one domain."""
 
     def __init__(self, rng: random.Random, shape: Shape) -> None:
-        self.rng = rng
-        self.shape = shape
-        self.style = _style(rng)
+        self.rng, self.shape, self.style = rng, shape, _style(rng)
         self.noun_words: set[str] = set()
 
     def domain(self, seed: int) -> Domain:
@@ -123,7 +121,7 @@ class _Maker:
 
     def _table(self, noun: Noun, parents: list[Table]) -> Table:
         style, rng = self.style, self.rng
-        key = Column(style.spell(style.key(noun)), Kind.KEY)
+        key = Column(style.spell(noun.named(style.key)), Kind.KEY)
         columns: list[Column] = []
         taken = {key.name.lower()}
         count = rng.randint(*self.shape.columns)
@@ -137,7 +135,7 @@ class _Maker:
         columns = [key, *columns[:1], *rest]
         for ref in refs:
             columns.insert(rng.choice((1, len(columns), len(columns))), ref)
-        name, rows = style.spell(style.table(noun)), rng.randint(*self.shape.rows)
+        name, rows = style.spell(noun.named(style.table)), rng.randint(*self.shape.rows)
         return Table(name, noun.singular, noun.plural, tuple(columns), rows)
 
     def _kinds(self, count: int) -> list[Kind]:
@@ -157,7 +155,9 @@ class _Maker:
         count = 1 if len(parents) == 1 or self.rng.random() < 0.7 else 2
         refs = []
         for parent in self.rng.sample(parents, count):
-            name = self.style.ref(_snake(parent.singular), parent.key.name)
+            name = f"{_snake(parent.singular)}_id"
+            if self.style.ref_as_key and parent.key.name != "id":
+                name = parent.key.name
             phrases: tuple[str, ...] = ()
             if parent.singular in NOUNS["person"] and self.rng.random() < ROLE_SHARE:
                 role = self.rng.choice(NOUNS["person"])
@@ -297,26 +297,11 @@ class _Maker:
 def _style(rng: random.Random) -> Style:
     mark = fresh_word(rng, 1, 2)
     suffix = rng.choice(("info", "data", "list", "records", "details"))
-    tables: tuple[Callable[[Noun], str], ...] = (
-        lambda noun: noun.many,
-        lambda noun: noun.one,
-        lambda noun: f"tbl_{noun.many}",
-        lambda noun: f"{mark}_{noun.many}",
-        lambda noun: f"{noun.one}_{suffix}",
-    )
-    keys: tuple[Callable[[Noun], str], ...] = (
-        lambda noun: f"{noun.one}_id",
-        lambda noun: "id",
-        lambda noun: f"{noun.one}_no",
-    )
-    refs: tuple[Callable[[str, str], str], ...] = (
-        lambda parent, key: f"{parent}_id",
-        lambda parent, key: f"{parent}_id" if key == "id" else key,
-    )
+    tables = ("{many}", "{one}", "tbl_{many}", mark + "_{many}", "{one}_" + suffix)
     return Style(
         table=rng.choices(tables, (50, 25, 5, 10, 10))[0],
-        key=rng.choices(keys, (60, 30, 10))[0],
-        ref=rng.choice(refs),
+        key=rng.choices(("{one}_id", "id", "{one}_no"), (60, 30, 10))[0],
+        ref_as_key=rng.choice((False, True)),
         prefixed=rng.random() < 0.12,
         case=rng.choices((str, _camel), (96, 4))[0],
     )

@@ -54,6 +54,10 @@ class Link:
     parent: Table
 
     @property
+    def tables(self) -> tuple[Table, Table]:
+        return self.child, self.parent
+
+    @property
     def join(self) -> str:
         """`child JOIN parent ON ...`, for FROM."""
         on = f"{self.child.name}.{self.ref.name} = {self.parent.name}.{self.parent.key.name}"
@@ -92,6 +96,18 @@ class Asker:
     def column(self, table: Table, *kinds: Kind, but: tuple[Column, ...] = ()) -> Column:
         """Pick a column of one of `kinds` that is not in `but`."""
         return self.one([column for column in table.of_kind(*kinds) if column not in but])
+
+    def any_column(self, *kinds: Kind, complete: bool = False) -> tuple[Table, Column]:
+        """Pick a table and a column of one of `kinds`, without NULL if it must be `complete`."""
+        table = self.table(kinds)
+        column = self.column(table, *kinds)
+        return table, self.complete(table, column) if complete else column
+
+    def named_column(self, *kinds: Kind, complete: bool = False) -> tuple[Table, Column, Column]:
+        """Pick a table, its NAME and a column of one of `kinds`, as `any_column` does."""
+        table = self.table(Kind.NAME, kinds)
+        name, column = self.column(table, Kind.NAME), self.column(table, *kinds)
+        return table, name, self.complete(table, column) if complete else column
 
     def one(self, options: Sequence[T]) -> T:
         """Pick one of `options`."""
@@ -147,22 +163,22 @@ class Asker:
 
     # English
 
-    def say(
-        self, table: Table, *wordings: str, condition: Condition | None = None, **fields: object
-    ) -> str:
-        """Return one of the texts of `wordings` (keys of wordings.toml) with its fields filled in.
+    def draft(
+        self, tables: Table | tuple[Table, ...], sql: str, *wordings: str, **fields: object
+    ) -> Draft:
+        """Return a draft on `tables` with one of the texts of `wordings`, keys of wordings.toml.
 
-        Besides `fields`, a text may use `singular` and `plural` (the table's nouns), `having` and
-        `whose` of the condition, and `a_column` and `are`, which follow from the field `column`.
+        Besides `fields`, a text may use `singular` and `plural` (the first table's nouns), and
+        `a_column` and `are`, which follow from `column`. `ask` adds the form and the difficulty.
         """
+        read = tables if isinstance(tables, tuple) else (tables,)
         text = self.rng.choice([text for key in wordings for text in WORDINGS[key]])
-        fields |= {"singular": table.singular, "plural": table.plural}
-        if condition is not None:
-            fields |= {"having": condition.having, "whose": condition.whose}
+        fields |= {"singular": read[0].singular, "plural": read[0].plural}
         if column := str(fields.get("column", "")):
             fields |= {"a_column": indefinite(column), "are": _be(column)}
         text = text.format(**fields)
-        return text[0].upper() + text[1:]
+        names = tuple(table.name for table in read)
+        return Draft(text[0].upper() + text[1:], sql, "", names, "")
 
     def phrase(self, column: Column) -> str:
         """Pick a phrase for a column."""
@@ -189,10 +205,6 @@ class Asker:
             return value
         marks = self.marks or "'"
         return f"{marks}{value}{marks}"
-
-    def draft(self, text: str, sql: str, *tables: Table) -> Draft:
-        """Return a draft; `ask` adds its form and difficulty."""
-        return Draft(text, sql, "", tuple(table.name for table in tables), "")
 
     # Conditions
 

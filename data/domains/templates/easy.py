@@ -13,7 +13,7 @@ MAX_LISTED = 8  # rows of a list answer
 def count_all(ask: Asker) -> Draft:
     """Count a table's rows."""
     table = ask.one(ask.domain.tables)
-    return ask.draft(ask.say(table, "count_all"), f"SELECT COUNT(*) FROM {table.name}", table)
+    return ask.draft(table, f"SELECT COUNT(*) FROM {table.name}", "count_all")
 
 
 def count_equal(ask: Asker) -> Draft:
@@ -29,42 +29,38 @@ def count_compare(ask: Asker) -> Draft:
 
 def _count(ask: Asker, table: Table, *kinds: Kind) -> Draft:
     condition = ask.condition(table, *kinds)
-    text = ask.say(table, "count", condition=condition)
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {condition.where()}", table)
+    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {condition.where()}"
+    return ask.draft(table, sql, "count", condition=condition)
 
 
 def extreme_value(ask: Asker) -> Draft:
     """Ask for the highest or lowest number of a column."""
-    table = ask.table(NUMBERS)
-    column = ask.column(table, *NUMBERS)
+    table, column = ask.any_column(*NUMBERS)
     top = ask.rng.random() < 0.5
     words = ("highest", "maximum", "largest") if top else ("lowest", "minimum", "smallest")
     word = ask.rng.choice(words)
-    text = ask.say(table, "extreme_value", word=word, column=ask.amount(column))
-    function = "MAX" if top else "MIN"
-    return ask.draft(text, f"SELECT {function}({column.name}) FROM {table.name}", table)
+    sql = f"SELECT {'MAX' if top else 'MIN'}({column.name}) FROM {table.name}"
+    return ask.draft(table, sql, "extreme_value", word=word, column=ask.amount(column))
 
 
 def average(ask: Asker) -> Draft:
     """Ask for the average of a column."""
-    table = ask.table(NUMBERS)
-    column = ask.column(table, *NUMBERS)
+    table, column = ask.any_column(*NUMBERS)
     if "year" in column.name:
         raise NoQuestionError
-    text = ask.say(table, "average", column=ask.amount(column))
-    return ask.draft(text, f"SELECT ROUND(AVG({column.name}), 2) FROM {table.name}", table)
+    sql = f"SELECT ROUND(AVG({column.name}), 2) FROM {table.name}"
+    return ask.draft(table, sql, "average", column=ask.amount(column))
 
 
 def total(ask: Asker) -> Draft:
     """Ask for the sum of a column."""
-    table = ask.table(NUMBERS)
-    column = ask.column(table, *NUMBERS)
+    table, column = ask.any_column(*NUMBERS)
     if not additive(column):
         raise NoQuestionError
     phrase = ask.amount(column)
     wordings = ("sum",) if "total" in phrase else ("total", "sum")
-    text = ask.say(table, *wordings, column=phrase)
-    return ask.draft(text, f"SELECT {sum_of(column.name, column.kind)} FROM {table.name}", table)
+    sql = f"SELECT {sum_of(column.name, column.kind)} FROM {table.name}"
+    return ask.draft(table, sql, *wordings, column=phrase)
 
 
 def sum_of(name: str, kind: Kind) -> str:
@@ -74,20 +70,11 @@ def sum_of(name: str, kind: Kind) -> str:
 
 def lookup(ask: Asker) -> Draft:
     """Ask for one column of a named row."""
-    kinds = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
-    table = ask.table(Kind.NAME, kinds)
-    name = ask.column(table, Kind.NAME)
-    column = ask.column(table, *kinds)
+    table, name, column = ask.named_column(*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
     value, _ = ask.named_row(table, name)
-    text = ask.say(
-        table,
-        "lookup",
-        column=ask.amount(column),
-        value=ask.quote(value),
-        called=_called(ask.phrase(name)),
-    )
+    amount, called = ask.amount(column), _called(ask.phrase(name))
     sql = f"SELECT {column.name} FROM {table.name} WHERE {name.name} = {literal(value)}"
-    return ask.draft(text, sql, table)
+    return ask.draft(table, sql, "lookup", column=amount, value=ask.quote(value), called=called)
 
 
 def _called(phrase: str) -> str:
@@ -98,50 +85,36 @@ def _called(phrase: str) -> str:
 
 def reverse_lookup(ask: Asker) -> Draft:
     """Ask for the name of the row that holds a value that no other row holds."""
-    kinds = (Kind.TEXT, Kind.DATE, *NUMBERS)
-    table = ask.table(Kind.NAME, kinds)
-    name, column = ask.column(table, Kind.NAME), ask.column(table, *kinds)
+    table, name, column = ask.named_column(Kind.TEXT, Kind.DATE, *NUMBERS)
     cells = ask.known(table, column)
     value = ask.one(cells)
     if cells.count(value) != 1 or len(str(value)) > 40:
         raise NoQuestionError
-    text = ask.say(
-        table,
-        "reverse_lookup",
-        column=ask.amount(column),
-        value=ask.quote(value),
-        name=ask.phrase(name),
-    )
+    fields = {"column": ask.amount(column), "value": ask.quote(value), "name": ask.phrase(name)}
     sql = f"SELECT {name.name} FROM {table.name} WHERE {column.name} = {literal(value)}"
-    return ask.draft(text, sql, table)
+    return ask.draft(table, sql, "reverse_lookup", **fields)
 
 
 def superlative(ask: Asker) -> Draft:
     """Ask for the name of the row with the highest or lowest number, or latest or earliest date."""
-    table = ask.table(Kind.NAME, (*NUMBERS, Kind.DATE))
-    name = ask.column(table, Kind.NAME)
-    column = ask.complete(table, ask.column(table, *NUMBERS, Kind.DATE))
+    table, name, column = ask.named_column(*NUMBERS, Kind.DATE, complete=True)
     top = ask.rng.random() < 0.5
     if column.kind is Kind.DATE:
         words: tuple[str, ...] = ("latest", "most recent") if top else ("earliest",)
     else:
         words = ("highest", "largest") if top else ("lowest", "smallest")
-    word = ask.rng.choice(words)
-    text = ask.say(
-        table, "superlative", word=word, column=ask.amount(column), name=ask.phrase(name)
-    )
-    order = "DESC" if top else "ASC"
-    sql = f"SELECT {name.name} FROM {table.name} ORDER BY {column.name} {order} LIMIT 1"
-    return ask.draft(text, sql, table)
+    word, amount, phrase = ask.rng.choice(words), ask.amount(column), ask.phrase(name)
+    order = f"{column.name} {'DESC' if top else 'ASC'}"
+    sql = f"SELECT {name.name} FROM {table.name} ORDER BY {order} LIMIT 1"
+    return ask.draft(table, sql, "superlative", word=word, column=amount, name=phrase)
 
 
 def count_distinct(ask: Asker) -> Draft:
     """Count the different values of a category."""
-    table = ask.table(Kind.CATEGORY)
-    column = ask.column(table, Kind.CATEGORY)
+    table, column = ask.any_column(Kind.CATEGORY)
     phrase = ask.phrase(column)
-    text = ask.say(table, "count_distinct", column=phrase, columns=as_plural(phrase))
-    return ask.draft(text, f"SELECT COUNT(DISTINCT {column.name}) FROM {table.name}", table)
+    sql = f"SELECT COUNT(DISTINCT {column.name}) FROM {table.name}"
+    return ask.draft(table, sql, "count_distinct", column=phrase, columns=as_plural(phrase))
 
 
 def as_plural(phrase: str) -> str:
@@ -151,23 +124,21 @@ def as_plural(phrase: str) -> str:
 
 def list_distinct(ask: Asker) -> Draft:
     """List the different values of a category."""
-    table = ask.table(Kind.CATEGORY)
-    column = ask.complete(table, ask.column(table, Kind.CATEGORY))
+    table, column = ask.any_column(Kind.CATEGORY, complete=True)
     if not 2 <= len(set(ask.known(table, column))) <= MAX_LISTED:
         raise NoQuestionError
-    text = ask.say(table, "list_distinct", columns=as_plural(ask.phrase(column)))
-    return ask.draft(text, f"SELECT DISTINCT {column.name} FROM {table.name}", table)
+    sql = f"SELECT DISTINCT {column.name} FROM {table.name}"
+    return ask.draft(table, sql, "list_distinct", columns=as_plural(ask.phrase(column)))
 
 
 def date_edge(ask: Asker) -> Draft:
     """Ask for the latest or earliest date of a column."""
-    table = ask.table(Kind.DATE)
-    column = ask.column(table, Kind.DATE)
+    table, column = ask.any_column(Kind.DATE)
     word, function = ask.rng.choice(
         (("latest", "MAX"), ("most recent", "MAX"), ("earliest", "MIN"), ("first", "MIN"))
     )
-    text = ask.say(table, "date_edge", word=word, column=ask.phrase(column))
-    return ask.draft(text, f"SELECT {function}({column.name}) FROM {table.name}", table)
+    sql = f"SELECT {function}({column.name}) FROM {table.name}"
+    return ask.draft(table, sql, "date_edge", word=word, column=ask.phrase(column))
 
 
 EASY: tuple[Template, ...] = (

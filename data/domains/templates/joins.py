@@ -24,9 +24,9 @@ def join_count(ask: Asker) -> Draft:
     """Count the children of a named parent."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     value, where = _named_parent(ask, link)
-    text = ask.say(link.child, "join_count", parent=ask.role(link), value=ask.quote(value))
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {where}"
-    return ask.draft(text, sql, link.child, link.parent)
+    parent = ask.role(link)
+    return ask.draft(link.tables, sql, "join_count", parent=parent, value=ask.quote(value))
 
 
 def join_count_where(ask: Asker) -> Draft:
@@ -37,12 +37,9 @@ def join_count_where(ask: Asker) -> Draft:
     keys = {row[key] for row in ask.matching(link.parent, condition)}
     if sum(cell in keys for cell in ask.cells(link.child, link.ref)) < MIN_MATCHES:
         raise NoQuestionError
-    parents, parent = link.parent.plural, indefinite(ask.role(link))
-    text = ask.say(
-        link.child, "join_count_where", condition=condition, parents=parents, a_parent=parent
-    )
+    fields = {"parents": link.parent.plural, "a_parent": indefinite(ask.role(link))}
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {condition.where(f'{link.parent.name}.')}"
-    return ask.draft(text, sql, link.child, link.parent)
+    return ask.draft(link.tables, sql, "join_count_where", condition=condition, **fields)
 
 
 def join_lookup(ask: Asker) -> Draft:
@@ -52,11 +49,10 @@ def join_lookup(ask: Asker) -> Draft:
     column = ask.column(link.parent, *ATTRIBUTES, Kind.NAME, Kind.NAME)
     value, _ = ask.named_row(link.child, name)
     by_name = ("join_lookup_name",) if column.kind is Kind.NAME else ()
-    phrase, parent, quoted = ask.amount(column), ask.role(link), ask.quote(value)
-    text = ask.say(link.child, "join_lookup", *by_name, column=phrase, parent=parent, value=quoted)
+    fields = {"column": ask.amount(column), "parent": ask.role(link), "value": ask.quote(value)}
     where = f"{link.child.name}.{name.name} = {literal(value)}"
     sql = f"SELECT {link.parent.name}.{column.name} FROM {link.join} WHERE {where}"
-    return ask.draft(text, sql, link.child, link.parent)
+    return ask.draft(link.tables, sql, "join_lookup", *by_name, **fields)
 
 
 def join_aggregate(ask: Asker) -> Draft:
@@ -65,10 +61,9 @@ def join_aggregate(ask: Asker) -> Draft:
     column = ask.column(link.child, *NUMBERS)
     value, where = _named_parent(ask, link)
     function, fields = aggregate(ask, column, f"{link.child.name}.")
-    parent, value = ask.role(link), ask.quote(value)
-    text = ask.say(link.child, "join_aggregate", parent=parent, value=value, **fields)
+    fields |= {"parent": ask.role(link), "value": ask.quote(value)}
     sql = f"SELECT {function} FROM {link.join} WHERE {where}"
-    return ask.draft(text, sql, link.child, link.parent)
+    return ask.draft(link.tables, sql, "join_aggregate", **fields)
 
 
 def join_names(ask: Asker) -> Draft:
@@ -77,32 +72,31 @@ def join_names(ask: Asker) -> Draft:
     name = ask.column(link.child, Kind.NAME)
     value, where = _named_parent(ask, link, MAX_LIST)
     names, parent, value = plural(ask.phrase(name)), ask.role(link), ask.quote(value)
-    text = ask.say(link.child, "join_names", names=names, parent=parent, value=value)
     sql = f"SELECT {link.child.name}.{name.name} FROM {link.join} WHERE {where}"
-    return ask.draft(text, sql, link.child, link.parent)
+    return ask.draft(link.tables, sql, "join_names", names=names, parent=parent, value=value)
 
 
 def parent_top(ask: Asker) -> Draft:
     """Ask for the parent with the most children."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     name = ask.column(link.parent, Kind.NAME)
-    text = ask.say(link.parent, "parent_top", name=ask.phrase(name), children=link.child.plural)
+    fields = {"name": ask.phrase(name), "parent": link.parent.singular}
     sql = (
         f"SELECT {link.parent.name}.{name.name} FROM {link.join} "
         f"GROUP BY {link.parent.name}.{link.parent.key.name} ORDER BY COUNT(*) DESC LIMIT 1"
     )
-    return ask.draft(text, sql, link.child, link.parent)
+    return ask.draft(link.tables, sql, "parent_top", **fields)
 
 
 def without_children(ask: Asker) -> Draft:
     """Count the parents that no child refers to."""
     link = ask.link()
     ask.complete(link.child, link.ref)
-    text = ask.say(link.child, "without_children", parents=link.parent.plural)
     referenced = f"SELECT {link.ref.name} FROM {link.child.name}"
     where = f"{link.parent.key.name} NOT IN ({referenced})"
     sql = f"SELECT COUNT(*) FROM {link.parent.name} WHERE {where}"
-    return ask.draft(text, sql, link.parent, link.child)
+    children = link.child.plural
+    return ask.draft((link.parent, link.child), sql, "without_children", children=children)
 
 
 JOINS: tuple[Template, ...] = (

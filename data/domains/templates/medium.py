@@ -27,9 +27,8 @@ def count_two(ask: Asker) -> Draft:
     second = ask.condition(table, *FILTERS, but=(first.column,))
     if len(ask.matching(table, first, second)) < MIN_MATCHES:
         raise NoQuestionError
-    text = ask.say(table, "count_two", first=first.having, second=second.having)
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {first.where()} AND {second.where()}"
-    return ask.draft(text, sql, table)
+    return ask.draft(table, sql, "count_two", first=first.having, second=second.having)
 
 
 def count_either(ask: Asker) -> Draft:
@@ -42,22 +41,20 @@ def count_either(ask: Asker) -> Draft:
     if len(values) < 2:
         raise NoQuestionError
     first = next(cell for cell in known if condition.test(cell))
-    second, phrase = ask.one(values), ask.phrase(column)
-    text = ask.say(
-        table, "count_either", column=phrase, first=ask.quote(first), second=ask.quote(second)
-    )
+    second = ask.one(values)
     where = f"{column.name} = {literal(first)} OR {column.name} = {literal(second)}"
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
+    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
+    fields = {"column": ask.phrase(column), "first": ask.quote(first), "second": ask.quote(second)}
+    return ask.draft(table, sql, "count_either", **fields)
 
 
 def aggregate_where(ask: Asker) -> Draft:
     """Ask for an aggregate of the rows that meet a condition."""
-    table = ask.table(NUMBERS)
-    column = ask.column(table, *NUMBERS)
+    table, column = ask.any_column(*NUMBERS)
     condition = ask.condition(table, Kind.CATEGORY, Kind.DATE, but=(column,))
     function, fields = aggregate(ask, column)
-    text = ask.say(table, "aggregate_where", condition=condition, **fields)
-    return ask.draft(text, f"SELECT {function} FROM {table.name} WHERE {condition.where()}", table)
+    sql = f"SELECT {function} FROM {table.name} WHERE {condition.where()}"
+    return ask.draft(table, sql, "aggregate_where", condition=condition, **fields)
 
 
 def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, dict[str, Any]]:
@@ -76,13 +73,11 @@ def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, dict[s
 
 def group_top(ask: Asker) -> Draft:
     """Ask for the value of a category that most or fewest rows have."""
-    table = ask.table(Kind.CATEGORY)
-    column = ask.complete(table, ask.column(table, Kind.CATEGORY))
+    table, column = ask.any_column(Kind.CATEGORY, complete=True)
     top = ask.rng.random() < 0.65
     most, many = ("most", "most") if top else ("least", "fewest")
-    text = ask.say(table, "group_top", most=most, many=many, column=ask.phrase(column))
-    order = f"COUNT(*) {'DESC' if top else 'ASC'}"
-    return ask.draft(text, _first_group(table.name, column.name, order), table)
+    sql = _first_group(table.name, column.name, f"COUNT(*) {'DESC' if top else 'ASC'}")
+    return ask.draft(table, sql, "group_top", most=most, many=many, column=ask.phrase(column))
 
 
 def _first_group(table: str, column: str, order: str) -> str:
@@ -97,20 +92,15 @@ def group_extreme(ask: Asker) -> Draft:
     if "year" in averaged.name:
         raise NoQuestionError
     top = ask.rng.random() < 0.6
-    word, phrase, amount = (
-        ("highest" if top else "lowest"),
-        ask.phrase(column),
-        ask.amount(averaged),
-    )
-    text = ask.say(table, "group_extreme", word=word, column=phrase, number=amount)
-    order = f"AVG({averaged.name}) {'DESC' if top else 'ASC'}"
-    return ask.draft(text, _first_group(table.name, column.name, order), table)
+    word, order = ("highest", "DESC") if top else ("lowest", "ASC")
+    fields = {"column": ask.phrase(column), "number": ask.amount(averaged)}
+    sql = _first_group(table.name, column.name, f"AVG({averaged.name}) {order}")
+    return ask.draft(table, sql, "group_extreme", word=word, **fields)
 
 
 def having_count(ask: Asker) -> Draft:
     """Count the groups with more than, or at least, a number of rows."""
-    table = ask.table(Kind.CATEGORY)
-    column = ask.complete(table, ask.column(table, Kind.CATEGORY))
+    table, column = ask.any_column(Kind.CATEGORY, complete=True)
     cells = ask.known(table, column)
     sizes = sorted(cells.count(value) for value in sorted(set(map(str, cells))))
     if len(sizes) < 4:
@@ -121,10 +111,11 @@ def having_count(ask: Asker) -> Draft:
     if not MIN_MATCHES <= passing < len(sizes):
         raise NoQuestionError
     bound = f"more than {limit}" if more else f"at least {limit}"
-    text = ask.say(table, "having_count", columns=as_plural(ask.phrase(column)), limit=bound)
     having = f"COUNT(*) {'>' if more else '>='} {limit}"
     groups = f"SELECT {column.name} FROM {table.name} GROUP BY {column.name} HAVING {having}"
-    return ask.draft(text, f"SELECT COUNT(*) FROM ({groups})", table)
+    columns = as_plural(ask.phrase(column))
+    sql = f"SELECT COUNT(*) FROM ({groups})"
+    return ask.draft(table, sql, "having_count", columns=columns, limit=bound)
 
 
 def names_where(ask: Asker) -> Draft:
@@ -138,16 +129,14 @@ def names_where(ask: Asker) -> Draft:
     if not MIN_MATCHES <= len(names) <= MAX_LIST or len(set(names)) < len(names):
         raise NoQuestionError
     having = " and ".join(condition.having for condition in conditions)
-    text = ask.say(table, "names_where", names=plural(ask.phrase(name)), having=having)
     where = " AND ".join(condition.where() for condition in conditions)
-    return ask.draft(text, f"SELECT {name.name} FROM {table.name} WHERE {where}", table)
+    sql = f"SELECT {name.name} FROM {table.name} WHERE {where}"
+    return ask.draft(table, sql, "names_where", names=plural(ask.phrase(name)), having=having)
 
 
 def top_names(ask: Asker) -> Draft:
     """Ask for the names of the first few rows by a number or a date, in order."""
-    table = ask.table(Kind.NAME, (*NUMBERS, Kind.DATE))
-    name = ask.column(table, Kind.NAME)
-    column = ask.complete(table, ask.column(table, *NUMBERS, Kind.DATE))
+    table, name, column = ask.named_column(*NUMBERS, Kind.DATE, complete=True)
     count = ask.rng.randint(2, 4)
     top = ask.rng.random() < 0.6
     if column.kind is Kind.DATE:
@@ -156,33 +145,29 @@ def top_names(ask: Asker) -> Draft:
         word = "highest" if top else "lowest"
     names = plural(ask.phrase(name))
     shown = NUMBER_WORDS[count] if ask.rng.random() < 0.5 else count
-    text = ask.say(
-        table, "top_names", names=names, count=shown, word=word, column=ask.amount(column)
-    )
-    order = "DESC" if top else "ASC"
-    sql = f"SELECT {name.name} FROM {table.name} ORDER BY {column.name} {order} LIMIT {count}"
-    return ask.draft(text, sql, table)
+    fields = {"names": names, "count": shown, "word": word, "column": ask.amount(column)}
+    order = f"{column.name} {'DESC' if top else 'ASC'}"
+    sql = f"SELECT {name.name} FROM {table.name} ORDER BY {order} LIMIT {count}"
+    return ask.draft(table, sql, "top_names", **fields)
 
 
 def above_average(ask: Asker) -> Draft:
     """Count the rows above or below the average of a column."""
-    table = ask.table(NUMBERS)
-    column = ask.column(table, *NUMBERS)
+    table, column = ask.any_column(*NUMBERS)
     if "year" in column.name:
         raise NoQuestionError
     above, than, sign = ("below", "lower than", "<")
     if ask.rng.random() < 0.6:
         above, than, sign = ("above", "higher than", ">")
-    text = ask.say(table, "above_average", column=ask.amount(column), above=above, than=than)
     average = f"(SELECT AVG({column.name}) FROM {table.name})"
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {sign} {average}"
-    return ask.draft(text, sql, table)
+    amount = ask.amount(column)
+    return ask.draft(table, sql, "above_average", column=amount, above=above, than=than)
 
 
 def count_between(ask: Asker) -> Draft:
     """Count the rows between two numbers or two dates."""
-    table = ask.table((*NUMBERS, Kind.DATE))
-    column = ask.column(table, *NUMBERS, Kind.DATE)
+    table, column = ask.any_column(*NUMBERS, Kind.DATE)
     if column.kind is Kind.DATE:
         dates = sorted({str(cell) for cell in ask.known(table, column)})
         if len(dates) < 8:
@@ -193,23 +178,22 @@ def count_between(ask: Asker) -> Draft:
     inside = sum(low <= cell <= high for cell in ask.known(table, column))  # type: ignore[operator]
     if low == high or inside < MIN_MATCHES:
         raise NoQuestionError
-    phrase = ask.amount(column)
-    text = ask.say(table, "count_between", column=phrase, low=number(low), high=number(high))
+    fields = {"column": ask.amount(column), "low": number(low), "high": number(high)}
     where = f"{column.name} BETWEEN {literal(low)} AND {literal(high)}"
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
+    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
+    return ask.draft(table, sql, "count_between", **fields)
 
 
 def count_year(ask: Asker) -> Draft:
     """Count the rows with a date in one year."""
-    table = ask.table(Kind.DATE)
-    column = ask.column(table, Kind.DATE)
+    table, column = ask.any_column(Kind.DATE)
     years = [str(cell)[:4] for cell in ask.known(table, column)]
     year = ask.one(years)
     if not MIN_MATCHES <= years.count(year) < len(years):
         raise NoQuestionError
-    text = ask.say(table, "count_year", column=ask.phrase(column), year=year)
     where = f"strftime('%Y', {column.name}) = '{year}'"
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {where}", table)
+    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
+    return ask.draft(table, sql, "count_year", column=ask.phrase(column), year=year)
 
 
 def null_count(ask: Asker) -> Draft:
@@ -229,26 +213,23 @@ def null_count(ask: Asker) -> Draft:
     # 'without goals' would mean none, not an unknown number
     if column.kind in (*NUMBERS, Kind.CATEGORY):
         phrase, wording = ask.amount(column), f"null_count_amount_{state}"
-    text = ask.say(table, wording, column=phrase)
-    test = "IS NULL" if missing else "IS NOT NULL"
-    return ask.draft(text, f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {test}", table)
+    where = f"{column.name} {'IS NULL' if missing else 'IS NOT NULL'}"
+    sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
+    return ask.draft(table, sql, wording, column=phrase)
 
 
 def lookup_two(ask: Asker) -> Draft:
     """Ask for two columns of a named row: a table answer."""
     kinds = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
-    table = ask.table(Kind.NAME, kinds)
-    name = ask.column(table, Kind.NAME)
-    first = ask.column(table, *kinds)
+    table, name, first = ask.named_column(*kinds)
     second = ask.column(table, *kinds, but=(first,))
     value, row = ask.named_row(table, name)
     if any(row[table.columns.index(column)] is None for column in (first, second)):
         raise NoQuestionError
-    amounts: dict[str, Any] = {"first": ask.amount(first), "second": ask.amount(second)}
-    text = ask.say(table, "lookup_two", value=ask.quote(value), **amounts)
+    amounts = {"first": ask.amount(first), "second": ask.amount(second)}
     columns = f"{first.name}, {second.name}"
     sql = f"SELECT {columns} FROM {table.name} WHERE {name.name} = {literal(value)}"
-    return ask.draft(text, sql, table)
+    return ask.draft(table, sql, "lookup_two", value=ask.quote(value), **amounts)
 
 
 MEDIUM: tuple[Template, ...] = (

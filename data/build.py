@@ -14,6 +14,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -154,11 +155,8 @@ def _template_questions(source: _Source) -> dict[str, list[AnsweredDraft]]:
         for difficulty in DIFFICULTIES
     }
     rng = random.Random(f"questions:{SEED}:{domain.db_id}")
-    connection = open_memory(domain, source.rows)
-    try:
+    with closing(open_memory(domain, source.rows)) as connection:
         pool = balanced(domain, source.rows, connection, rng, sizes)
-    finally:
-        connection.close()
     chosen = distribute(pool, wanted, source.quotas, source.hard)
     for split, counts in wanted.items():
         for difficulty, count in counts.items():
@@ -177,8 +175,7 @@ def _hard_questions(
     """Return the hand-written questions by split."""
     domain = shipped.domain
     chosen: dict[str, list[AnsweredDraft]] = {split: [] for split in quotas}
-    connection = open_memory(domain, rows)
-    try:
+    with closing(open_memory(domain, rows)) as connection:
         for number, question in enumerate(domain.hard, start=1):
             draft = hard_draft(domain, question)
             where = f"{domain.db_id}: {draft.text!r}"
@@ -192,8 +189,6 @@ def _hard_questions(
             if not quotas[split].accept(item):
                 raise DataError(f"{where}: another question has the text, the gold or the answer")
             chosen[split].append(item)
-    finally:
-        connection.close()
     return chosen
 
 
@@ -237,15 +232,13 @@ def _difference(path: Path, fresh: Path) -> str | None:
 
 def dump(path: Path) -> list[str]:
     """Return the schema and every row of a database, independent of the SQLite version."""
-    connection = open_readonly(path)
-    try:
-        tables = list(connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY rowid"))
-        lines = [str(sql) for _, sql in tables]
-        for name, _ in tables:
-            rows = connection.execute(f"SELECT * FROM {quote_identifier(str(name))} ORDER BY rowid")
-            lines += [repr(row) for row in rows]
-        return lines
-    except apsw.Error as error:
-        raise DatabaseLoadError(f"cannot read {path}: {error}") from error
-    finally:
-        connection.close()
+    with closing(open_readonly(path)) as connection:
+        try:
+            tables = list(connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY rowid"))
+            lines = [str(sql) for _, sql in tables]
+            for name in (quote_identifier(str(name)) for name, _ in tables):
+                rows = connection.execute(f"SELECT * FROM {name} ORDER BY rowid")
+                lines += map(repr, rows)
+            return lines
+        except apsw.Error as error:
+            raise DatabaseLoadError(f"cannot read {path}: {error}") from error

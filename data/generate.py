@@ -9,35 +9,25 @@ The seed determines every byte. Database k of seed s does not depend on how many
 """
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import track
 
 from data.build import as_question, write_json
 from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, demonstrate
-from data.domains.fresh import Shape, fresh_domain
+from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
+from data.domains.spec import Draft
 from data.domains.templates import balanced
-from shared.console import failure, one_line_errors
+from shared.console import failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
 
 EASY_SHARE = 0.5  # of a database's questions
 SEED_STRIDE = 1_000_003  # database k of seed s is the domain of seed s * this + k
-
-
-@dataclass
-class GenerationReport:
-    """What a run of the generator wrote."""
-
-    databases: int = 0
-    questions: Counter[str] = field(default_factory=Counter)  # by form
-    demonstrators: Counter[str] = field(default_factory=Counter)
 
 
 def generate(
@@ -50,11 +40,10 @@ def generate(
     mixture: Mixture = "careless",
     eval_databases: int = 0,
     easy_share: float = EASY_SHARE,
-    shape: Shape | None = None,
-    progress: bool = False,
-) -> GenerationReport:
+) -> int:
     """Write `databases` fresh databases, each with up to that many questions, and demonstrations.
 
+    Returns the number of questions, of which a database may yield fewer than requested.
     `noise` is the share of demonstrations by noisy demonstrators, drawn from `MIXTURES[mixture]`;
     `easy_share` of the questions are easy, the others medium. The questions of the last
     `eval_databases` databases form the eval split and have no demonstrations. Files of the same
@@ -68,54 +57,43 @@ def generate(
         raise ValueError(f"unknown mixture {mixture!r}: use one of {', '.join(MIXTURES)}")
     if not 0 <= eval_databases < databases:
         raise ValueError("eval_databases must be less than databases: none is left for training")
-    report = GenerationReport()
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     scripts: dict[str, dict[str, Any]] = {}
     easy = round(questions_per_database * easy_share)
     wanted = {"easy": easy, "medium": questions_per_database - easy}
-    indices = range(databases)
-    for index in track(indices, "Generating") if progress else indices:
-        split = "train" if index < databases - eval_databases else "eval"
-        tasks = _write_database(seed * SEED_STRIDE + index, wanted, shape, out)
-        for number, task in enumerate(tasks, start=1):
-            demonstrator, actions = demonstrate(task, noise, mixture)
-            db_id, form = task.domain.db_id, task.draft.form
-            question_id = f"{db_id}_{number:03d}"
-            question = as_question(question_id, db_id, task.question)
-            splits[split].append(question.model_dump() | {"form": form})
-            if split == "train":
-                scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
-            report.questions[form] += 1
-            report.demonstrators[demonstrator] += 1
-        report.databases += 1
+    with progress_bar("generating") as progress:
+        for index in range(databases):
+            split = "train" if index < databases - eval_databases else "eval"
+            tasks = _write_database(seed * SEED_STRIDE + index, wanted, out)
+            for number, task in enumerate(tasks, start=1):
+                demonstrator, actions = demonstrate(task, noise, mixture)
+                db_id = task.domain.db_id
+                question_id = f"{db_id}_{number:03d}"
+                question = as_question(question_id, db_id, task.question)
+                splits[split].append(question.model_dump() | {"form": task.draft.form})
+                if split == "train":
+                    scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
+            progress(index + 1, databases)
     for split, questions in splits.items():
         if questions:
             write_json(questions_path(out, split), questions)
     write_json(questions_path(out, "train").with_name("demonstrations.json"), scripts)
-    return report
+    return sum(map(len, splits.values()))
 
 
-def _write_database(
-    seed: int, wanted: Mapping[str, int], shape: Shape | None, out: Path
-) -> Iterator[DemonstrationTask]:
+def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator[DemonstrationTask]:
     """Write one database and yield its questions as tasks, which share one random stream."""
-    domain = fresh_domain(seed, shape)
+    domain = fresh_domain(seed)
     rng = random.Random(f"questions:{seed}")
     rows = populate(domain, random.Random(f"rows:{seed}"))
     write_database(domain, rows, database_path(out, domain.db_id))
-    connection = open_memory(domain, rows)
-    try:
-        for question in balanced(
-            domain,
-            rows,
-            connection,
-            rng,
-            wanted,
-            accepts=lambda draft: not is_held_out_pair(draft.form, draft.text),
-        ):
+    with closing(open_memory(domain, rows)) as connection:
+        for question in balanced(domain, rows, connection, rng, wanted, accepts=_may_be_seen):
             yield DemonstrationTask(domain, question, connection, rng)
-    finally:
-        connection.close()
+
+
+def _may_be_seen(draft: Draft) -> bool:
+    return not is_held_out_pair(draft.form, draft.text)
 
 
 def generate_command(
@@ -145,7 +123,7 @@ def generate_command(
             f"--eval-databases {eval_databases} leaves none of {databases} databases for training"
         )
     with one_line_errors():
-        report = generate(
+        count = generate(
             seed,
             databases,
             questions,
@@ -154,8 +132,7 @@ def generate_command(
             mixture=mixture,
             eval_databases=eval_databases,
             easy_share=easy_share,
-            progress=True,
         )
-    count, missing = report.questions.total(), databases * questions - report.questions.total()
+    missing = databases * questions - count
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
-    typer.echo(f"Wrote {report.databases} databases and {count} questions to {out}{note}")
+    typer.echo(f"Wrote {databases} databases and {count} questions to {out}{note}")

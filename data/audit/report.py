@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,6 @@ def _database_findings(path: Path, questions: Sequence[tuple[str, Question]]) ->
             name = question.database_name
             yield Finding("failing", split, question.question_id, name, error.message)
         return
-    try:
+    with closing(connection):
         for split, question in questions:
             yield from question_findings(split, question, connection)
-    finally:
-        connection.close()

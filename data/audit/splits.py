@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 
@@ -161,15 +162,13 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
         connection = open_readonly(path)
     except DatabaseLoadError:
         return str(path), frozenset()
-    try:
-        tables = set()
+    tables = set()
+    with closing(connection):
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
             if not str(name).startswith("sqlite_"):
                 info = connection.execute(f"PRAGMA table_info({quote_identifier(str(name))})")
                 columns = sorted(str(row[1]).lower() for row in info)
                 tables.add((str(name).lower(), *columns))
-    finally:
-        connection.close()
     return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
 
 

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -76,56 +77,38 @@ def expert(task: DemonstrationTask) -> list[str]:
     return [*looks, task.query, task.answer]
 
 
-def guesses_columns(task: DemonstrationTask) -> list[str]:
-    """Query with column names taken from the question's words, then describe and recover."""
-    return [f"QUERY: {_guess_columns(task)}", *task.describes, task.query, task.answer]
-
-
-def guesses_late(task: DemonstrationTask) -> list[str]:
-    """Describe, but first write a column name as the question phrases it."""
-    return [*task.describes, f"QUERY: {_guess_columns(task)}", task.query, task.answer]
-
-
-def guesses_and_gives_up(task: DemonstrationTask) -> list[str]:
-    """Query with guessed names, then answer at random."""
-    return [f"QUERY: {_guess_columns(task)}", _blind_answer(task)]
-
-
-def guesses_once(task: DemonstrationTask) -> list[str]:
-    """Query with guessed names and answer with the result, or at random after an error."""
-    sql = _guess_columns(task)
-    return [f"QUERY: {sql}", _result_answer(task, sql)]
+def follow_script(moves: str, task: DemonstrationTask) -> list[str]:
+    """Make the moves of a script of demonstrations.toml, which explains them."""
+    actions: list[str] = []
+    for move in moves.split():
+        match move:
+            case "describe":
+                actions += task.describes
+            case "query":
+                actions.append(task.query)
+            case "answer":
+                actions.append(task.answer)
+            case "guess":
+                actions.append(f"QUERY: {_guess_columns(task)}")
+            case "miss":
+                actions.append(f"QUERY: {_wrong_query(task)}")
+            case "result":
+                actions.append(_result_answer(task, actions[-1]))
+            case "blind":
+                actions.append(_blind_answer(task))
+            case _:
+                raise ValueError(f"{moves!r}: unknown move {move!r}")
+    return actions
 
 
 def keeps_guessing(task: DemonstrationTask) -> list[str]:
     """Guess as `guesses_once` does, but again after an error, up to five times."""
-    guesses = []
+    guesses: list[str] = []
     for _ in range(task.rng.randint(2, 5)):
-        guesses.append(_guess_columns(task))
-        if _works(task, guesses[-1]):
+        guesses.append(f"QUERY: {_guess_columns(task)}")
+        if _result(task, guesses[-1]) is not None:
             break
-    return [*(f"QUERY: {sql}" for sql in guesses), _result_answer(task, guesses[-1])]
-
-
-def answers_blindly(task: DemonstrationTask) -> list[str]:
-    """Answer at random without looking."""
-    return [_blind_answer(task)]
-
-
-def describes_then_guesses(task: DemonstrationTask) -> list[str]:
-    """Describe the tables, then answer at random."""
-    return [*task.describes, _blind_answer(task)]
-
-
-def takes_wrong_query(task: DemonstrationTask) -> list[str]:
-    """Run a query that is nearly the gold, and answer with its result."""
-    sql = _wrong_query(task)
-    return [*task.describes, f"QUERY: {sql}", _result_answer(task, sql)]
-
-
-def corrects_wrong_query(task: DemonstrationTask) -> list[str]:
-    """Run a query that is nearly the gold, then the gold."""
-    return [*task.describes, f"QUERY: {_wrong_query(task)}", task.query, task.answer]
+    return [*guesses, _result_answer(task, guesses[-1])]
 
 
 def repeats(task: DemonstrationTask) -> list[str]:
@@ -158,15 +141,11 @@ def runs_long(task: DemonstrationTask) -> list[str]:
     return [*looks[: MAX_ACTIONS - 2], task.query, task.answer]
 
 
-NOISY: dict[str, Demonstrator] = {
-    play.__name__: play
-    for play in (
-        guesses_columns, guesses_late, guesses_and_gives_up, guesses_once, keeps_guessing,
-        answers_blindly, describes_then_guesses, takes_wrong_query, corrects_wrong_query, repeats,
-        misnames_table, runs_long,
-    )
-}  # fmt: skip
 _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+NOISY: dict[str, Demonstrator] = {
+    **{name: partial(follow_script, moves) for name, moves in _FILE["scripts"].items()},
+    **{play.__name__: play for play in (keeps_guessing, repeats, misnames_table, runs_long)},
+}
 MIXTURES: dict[Mixture, dict[str, float]] = _FILE["mixtures"]  # weights of the noisy ones
 SWAPS: dict[str, list[str]] = _FILE["swaps"]
 
@@ -216,19 +195,16 @@ def _wrong_query(task: DemonstrationTask) -> str:
     return rng.choice(options)
 
 
-def _works(task: DemonstrationTask, sql: str) -> bool:
+def _result(task: DemonstrationTask, query: str) -> list[Any] | None:
+    """Return the first rows of a QUERY action, or None if it fails."""
     try:
-        task.connection.execute(sql)
+        return list(islice(task.connection.execute(query.removeprefix("QUERY: ")), 3))
     except apsw.Error:
-        return False
-    return True
+        return None
 
 
-def _result_answer(task: DemonstrationTask, sql: str) -> str:
-    try:
-        rows = list(islice(task.connection.execute(sql), 3))
-    except apsw.Error:
-        rows = []
+def _result_answer(task: DemonstrationTask, query: str) -> str:
+    rows = _result(task, query)
     return answer_action(rows) if rows else _blind_answer(task)
 
 

@@ -16,6 +16,10 @@ from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_
 from data.domains.spec import Column, Domain, Kind, Maker, Table
 from data.domains.words import SQL_WORDS, WORDS, is_plural, plural
 
+# fewest and most
+TABLES = (2, 6)
+COLUMNS = (2, 6)  # of a table, besides its key and references
+ROWS = (30, 200)
 PSEUDO_NOUN_SHARE = 0.04  # of tables
 PSEUDO_PHRASE_SHARE = 0.04  # of columns
 FITTING_SHARE = 0.75  # of the other columns, whose phrase suits the table's noun
@@ -34,15 +38,6 @@ CATEGORY_ADJECTIVES = allowed(WORDS.category_adjectives)
 COUNT_ADJUNCTS = allowed(WORDS.count_adjuncts)
 COMPOUND_HEADS = allowed(WORDS.compound_heads)
 UNITS = allowed(WORDS.units)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How large a fresh domain is; the bounds are inclusive."""
-
-    tables: tuple[int, int] = (2, 6)
-    columns: tuple[int, int] = (2, 6)  # of a table, besides its key and references
-    rows: tuple[int, int] = (30, 200)
 
 
 @dataclass(frozen=True)
@@ -81,21 +76,20 @@ class Noun:
         return pattern.format(one=self.one, many=_snake(self.plural))
 
 
-def fresh_domain(seed: int, shape: Shape | None = None) -> Domain:
+def fresh_domain(seed: int) -> Domain:
     """Return the domain of `seed`, the same on every machine, called `fresh_<seed>_<noun>`."""
-    rng = random.Random(f"fresh:{seed}")
-    return _Maker(rng, shape or Shape()).domain(seed)
+    return _Maker(random.Random(f"fresh:{seed}")).domain(seed)
 
 
 class _Maker:
     """Draws one domain."""
 
-    def __init__(self, rng: random.Random, shape: Shape) -> None:
-        self.rng, self.shape, self.style = rng, shape, _style(rng)
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.style = rng, _style(rng)
         self.noun_words: set[str] = set()
 
     def domain(self, seed: int) -> Domain:
-        nouns = self._nouns(self.rng.randint(*self.shape.tables))
+        nouns = self._nouns(self.rng.randint(*TABLES))
         self.noun_words = {word for noun in nouns for word in noun.words}
         tables: list[Table] = []
         for noun in nouns:
@@ -124,7 +118,7 @@ class _Maker:
         key = Column(style.spell(noun.named(style.key)), Kind.KEY)
         columns: list[Column] = []
         taken = {key.name.lower()}
-        count = rng.randint(*self.shape.columns)
+        count = rng.randint(*COLUMNS)
         if noun.kind != "event" or rng.random() < 0.4:
             columns.append(self._name(noun, taken))
         for kind in self._kinds(count - len(columns)):
@@ -135,7 +129,7 @@ class _Maker:
         columns = [key, *columns[:1], *rest]
         for ref in refs:
             columns.insert(rng.choice((1, len(columns), len(columns))), ref)
-        name, rows = style.spell(noun.named(style.table)), rng.randint(*self.shape.rows)
+        name, rows = style.spell(noun.named(style.table)), rng.randint(*ROWS)
         return Table(name, noun.singular, noun.plural, tuple(columns), rows)
 
     def _kinds(self, count: int) -> list[Kind]:

@@ -9,6 +9,7 @@ with other words.
 import random
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -76,15 +77,12 @@ def held_out_values() -> frozenset[str]:
         if not shipped.unseen:
             continue
         path = database_path(DATA_DIR, shipped.domain.db_id)
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             for table in shipped.domain.tables:
                 for column in table.of_kind(Kind.NAME, Kind.CATEGORY, Kind.TEXT):
                     name, source = quote_identifier(column.name), quote_identifier(table.name)
                     cells = connection.execute(f"SELECT DISTINCT {name} FROM {source}")
                     texts.update(cell for (cell,) in cells if isinstance(cell, str))
-        finally:
-            connection.close()
     return frozenset(texts)
 
 

@@ -1,6 +1,7 @@
 """Fill a domain's tables from a random stream and write them as reproducible SQLite files."""
 
 import random
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
@@ -103,15 +104,12 @@ def write_database(domain: Domain, rows: Rows, path: Path) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    connection = apsw.Connection(str(path))
-    try:
+    with closing(apsw.Connection(str(path))) as connection:
         connection.pragma("page_size", PAGE_BYTES)
         connection.pragma("journal_mode", "memory")
         connection.pragma("synchronous", "off")
         connection.pragma("foreign_keys", True)
         fill(connection, domain, rows)
-    finally:
-        connection.close()
 
 
 def open_memory(domain: Domain, rows: Rows) -> apsw.Connection:

@@ -8,8 +8,8 @@ scalar subquery with several rows), and window functions with equal keys (`ties.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -171,7 +171,7 @@ def _check_rows(rows: Sequence[tuple[Any, ...]]) -> None:
         raise GoldRejected(Reason.OVERSIZE, f"about {size:,} bytes of text")
 
 
-def _stream(connection: apsw.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]:
     """Yield the rows of one read-only statement. Raises apsw's errors, `GoldRejected` for a second.
 
     Sets the connection's progress handler until the generator is closed.
@@ -201,11 +201,8 @@ def _stream(connection: apsw.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _fetch(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, ...]]:
-    stream = _stream(connection, sql)
-    try:
+    with closing(_stream(connection, sql)) as stream:  # the next statement sets the handler
         return list(islice(stream, most))
-    finally:
-        stream.close()  # type: ignore[attr-defined]  # now: the next statement sets the handler
 
 
 def _fetch_reversed(connection: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:

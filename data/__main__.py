@@ -1,12 +1,13 @@
 """`python -m data`: build, audit, generate, import and fetch data sets."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from data import build
 from data.audit.command import audit_command
+from data.build import DATA_DIR, build, compare
 from data.generate import generate_command
 from data.sources.command import fetch_app, import_app
 from data.summary import show
@@ -31,14 +32,14 @@ def build_command(
     ] = None,
 ) -> None:
     """Build the shipped databases and questions."""
-    directory = build.DATA_DIR if out is None else out
+    directory = DATA_DIR if out is None else out
     problems: list[str] = []
-    with one_line_errors():
+    with one_line_errors(), tempfile.TemporaryDirectory(prefix="sqlenv-build-") as scratch:
+        built = Path(scratch) if check else directory
+        build(built)
+        show(table_console(), built)
         if check:
-            summary, problems = build.check(directory)
-        else:
-            summary = build.build(directory)
-    show(table_console(), summary)
+            problems = compare(directory, built)
     for problem in problems:
         print_line(errors, problem, "yellow")
     if problems:

@@ -4,18 +4,16 @@
     OUT/questions/questions_train.json    questions on eight databases
     OUT/questions/questions_eval.json     other questions on these, and questions on the other five
 
-`check` rebuilds everything in a temporary folder and lists the files that differ. A database file
+`compare` lists the files that differ between a data directory and a fresh build. A database file
 contains the number of the SQLite version that wrote it: with the same version bytes are compared,
 with another one the schema and the rows.
 """
 
 import json
 import random
-import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +24,7 @@ from data.choose import (
     MAX_ANSWER_SHARE,
     TRAIN,
     SplitQuota,
+    Splits,
     distribute,
     hard_draft,
     reveals_answer,
@@ -51,27 +50,6 @@ SURPLUS = 1.7  # questions generated per wanted one, since many are refused
 VERSION_OFFSET = 96  # of a SQLite file: big-endian number of the version that wrote it
 
 
-@dataclass
-class DatabaseSummary:
-    """One database of a build."""
-
-    db_id: str
-    unseen: bool
-    rows: dict[str, int]  # table -> rows
-    size_bytes: int
-    questions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by split and difficulty
-
-
-@dataclass
-class Summary:
-    """What a build wrote."""
-
-    databases: list[DatabaseSummary] = field(default_factory=list)
-    answer_types: dict[str, Counter[str]] = field(  # split -> answer type -> questions
-        default_factory=lambda: {TRAIN: Counter(), EVAL: Counter()}
-    )
-
-
 @dataclass(frozen=True)
 class _Source:
     """A database under construction, with its quotas and hard questions by split."""
@@ -79,32 +57,24 @@ class _Source:
     shipped: Shipped
     rows: Rows
     quotas: dict[str, SplitQuota]
-    hard: dict[str, list[AnsweredDraft]]
+    hard: Splits
 
 
-def build(out: Path) -> Summary:
+def build(out: Path) -> None:
     """Write everything under `out`, replacing files of the same names.
 
     Raises `DataError` if a hard question is unfit or a database yields too few questions.
     """
-    summary = Summary()
     files: dict[str, list[Question]] = {TRAIN: [], EVAL: []}
     for source in _sources():
         domain = source.shipped.domain
-        path = database_path(out, domain.db_id)
-        write_database(domain, source.rows, path)
-        counts = {table: len(rows) for table, rows in source.rows.items()}
-        entry = DatabaseSummary(domain.db_id, source.shipped.unseen, counts, path.stat().st_size)
+        write_database(domain, source.rows, database_path(out, domain.db_id))
         for split, drafts in _template_questions(source).items():
             for number, item in enumerate([*drafts, *source.hard[split]], start=1):
                 question_id = f"{domain.db_id}-{split}-{number:04d}"
                 files[split].append(as_question(question_id, domain.db_id, item))
-                entry.questions[split, item.draft.difficulty] += 1
-                summary.answer_types[split][item.gold.answer_type] += 1
-        summary.databases.append(entry)
     for split, questions in files.items():
         write_json(questions_path(out, split), [question.model_dump() for question in questions])
-    return summary
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -146,7 +116,7 @@ def _sources() -> list[_Source]:
     return sources
 
 
-def _template_questions(source: _Source) -> dict[str, list[AnsweredDraft]]:
+def _template_questions(source: _Source) -> Splits:
     """Return easy and medium questions by split, the easy ones first."""
     domain = source.shipped.domain
     wanted = WANTED_UNSEEN if source.shipped.unseen else WANTED_SEEN
@@ -169,12 +139,10 @@ def _template_questions(source: _Source) -> dict[str, list[AnsweredDraft]]:
     return chosen
 
 
-def _hard_questions(
-    shipped: Shipped, rows: Rows, quotas: dict[str, SplitQuota]
-) -> dict[str, list[AnsweredDraft]]:
+def _hard_questions(shipped: Shipped, rows: Rows, quotas: dict[str, SplitQuota]) -> Splits:
     """Return the hand-written questions by split."""
     domain = shipped.domain
-    chosen: dict[str, list[AnsweredDraft]] = {split: [] for split in quotas}
+    chosen: Splits = {split: [] for split in quotas}
     with closing(open_memory(domain, rows)) as connection:
         for number, question in enumerate(domain.hard, start=1):
             draft = hard_draft(domain, question)
@@ -190,12 +158,6 @@ def _hard_questions(
                 raise DataError(f"{where}: another question has the text, the gold or the answer")
             chosen[split].append(item)
     return chosen
-
-
-def check(data_dir: Path) -> tuple[Summary, list[str]]:
-    """Rebuild in a temporary folder; return the summary and `compare`'s lines on `data_dir`."""
-    with tempfile.TemporaryDirectory(prefix="sqlenv-build-") as folder:
-        return build(Path(folder)), compare(data_dir, Path(folder))
 
 
 def compare(data_dir: Path, fresh: Path) -> list[str]:

@@ -20,6 +20,7 @@ from shared.order_by import parse_query
 
 TRAIN, EVAL = "train", "eval"
 TRIVIAL_WORDS = frozenset(("a", "an", "and", "at", "in", "of", "the", "with"))
+Splits = dict[str, list[AnsweredDraft]]  # split -> its questions
 MAX_ANSWER_SHARE = 0.02  # of the questions of train, eval on seen and eval on unseen databases
 
 
@@ -96,20 +97,16 @@ def distribute(
     pool: Iterable[AnsweredDraft],
     wanted: Mapping[str, Mapping[str, int]],
     quotas: Mapping[str, SplitQuota],
-    hard: Mapping[str, Iterable[AnsweredDraft]],
-) -> dict[str, list[AnsweredDraft]]:
+    hard: Splits,
+) -> Splits:
     """Distribute `pool` to the splits: `wanted[split][difficulty]` questions each.
 
     A skeleton goes to the split that is furthest behind its share of the form's questions, and
     stays there. The `hard` questions are distributed already and fix the split of their skeletons.
     """
-    chosen: dict[str, list[AnsweredDraft]] = {split: [] for split in wanted}
+    chosen: Splits = {split: [] for split in wanted}
     left = {split: dict(counts) for split, counts in wanted.items()}
-    owner = {
-        skeleton(question.draft.sql): split
-        for split, questions in hard.items()
-        for question in questions
-    }
+    owner = {skeleton(item.draft.sql): split for split, items in hard.items() for item in items}
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     for question in pool:
         difficulty, form = question.draft.difficulty, question.draft.form

@@ -1,42 +1,47 @@
-"""Print the summary of a build as tables."""
+"""Print what a build wrote as tables."""
 
-from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from data.build import DatabaseSummary, Summary
+from data.choose import EVAL, TRAIN
+from data.domains.shipped import SHIPPED, Shipped
 from shared.console import right_aligned
+from shared.dataset import database_path, load_splits
+from shared.models import AnswerType
 
-ANSWER_TYPES = ("integer", "float", "string", "list", "table")
+ANSWER_TYPES: tuple[AnswerType, ...] = ("integer", "float", "string", "list", "table")
 
 
-def show(console: Console, summary: Summary) -> None:
-    """Print a table of the databases and one of the answer types."""
+def show(console: Console, data_dir: Path) -> None:
+    """Print a table of the shipped databases in `data_dir` and one of the answer types."""
+    questions = load_splits(data_dir)
+
+    def cells(entries: Sequence[Shipped]) -> list[str]:
+        """Return the cells of the numbers, each summed over `entries`."""
+        names = {entry.domain.db_id for entry in entries}
+        rows = [table.rows for entry in entries for table in entry.domain.tables]
+        size_kb = round(sum(database_path(data_dir, name).stat().st_size for name in names) / 1000)
+        texts = [str(len(rows)), f"{sum(rows):,}", str(size_kb)]
+        for split in (TRAIN, EVAL):
+            own = [item.difficulty for item in questions[split] if item.database_name in names]
+            counts = "/".join(str(own.count(level)) for level in ("easy", "medium", "hard"))
+            texts.append(f"{len(own)} = {counts}" if own else "-")
+        return texts
+
     numbers = right_aligned("tables", "rows", "KB", "train", "eval")
     title = "Databases, and questions as easy/medium/hard"
     table = Table("database", "group", *numbers, title=title)
-    for entry in summary.databases:
-        table.add_row(entry.db_id, "unseen" if entry.unseen else "seen", *_sums([entry]))
+    for entry in SHIPPED:
+        group = "unseen" if entry.unseen else "seen"
+        table.add_row(entry.domain.db_id, group, *cells([entry]))
     table.add_section()
-    table.add_row("all", "", *_sums(summary.databases))
+    table.add_row("all", "", *cells(SHIPPED))
     console.print(table)
     table = Table("split", *right_aligned(*ANSWER_TYPES), title="Answer types")
-    for split, counts in summary.answer_types.items():
-        table.add_row(split, *(str(counts[kind]) for kind in ANSWER_TYPES))
+    for split in (TRAIN, EVAL):
+        kinds = [item.answer_type for item in questions[split]]
+        table.add_row(split, *(str(kinds.count(kind)) for kind in ANSWER_TYPES))
     console.print(table)
-
-
-def _sums(entries: Sequence[DatabaseSummary]) -> list[str]:
-    """Return the cells of the numbers, each summed over `entries`."""
-    rows = [count for entry in entries for count in entry.rows.values()]
-    size_kb = round(sum(entry.size_bytes for entry in entries) / 1000)
-    questions: Counter[tuple[str, str]] = Counter()
-    for entry in entries:
-        questions += entry.questions
-    cells = [str(len(rows)), f"{sum(rows):,}", str(size_kb)]
-    for split in ("train", "eval"):
-        counts = [questions[split, difficulty] for difficulty in ("easy", "medium", "hard")]
-        cells.append(f"{sum(counts)} = {'/'.join(map(str, counts))}" if any(counts) else "-")
-    return cells

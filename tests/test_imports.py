@@ -41,7 +41,7 @@ FLOORS = {
     ),
     "data": (
         ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("choose",),
-        ("domains",), ("golds",), ("cli", "settings"),
+        ("domains",), ("golds",), ("settings",),
     ),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ class Severity(StrEnum):
     NOTE = "note"  # a reader of a result should know
 
 
-_GOLDS = {
+_ERRORS = {
     Reason.FAILING: "the gold is not one SELECT that runs",
     Reason.EMPTY: "the gold returns no row",
     Reason.NULL: "the gold returns nothing but NULL",
@@ -23,34 +23,30 @@ _GOLDS = {
     Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
     Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",
+    "same-id": "two questions have the same id; no server loads such data",
+    "blank": "the question has no text",
+    "stale": "the stored answer or its type is not what the gold returns",
+    "guessable-number": "the answer is a number in the question",
+    "guessable-text": "the question's own words contain the answer",
+    "guessable-constant": "one answer is right for too many questions of its split",
+    "duplicate": "two splits ask the same of the same database",
+    "near-duplicate": "two splits ask the same of the same database except for a value",
+    "shared-database": (
+        "an unseen database of the eval split is a training database under another name"
+    ),
+    "dev-question": "a question reserved for measuring is in the training split",
 }
-
+_NOTES = {
+    "guessable-one": "the answer is 1, the result of SELECT 1",
+    "guessable-mode": "at least half of the rows of its column hold the answer",
+    "repeated": "one split asks the same of the same database twice",
+    "null-cells": "some cells of the answer are NULL",
+}
 # flag -> (severity, meaning), in the order in which they are shown
 FLAGS: dict[str, tuple[Severity, str]] = {
-    **{str(reason): (Severity.ERROR, text) for reason, text in _GOLDS.items()},
-    "same-id": (Severity.ERROR, "two questions have the same id; no server loads such data"),
-    "blank": (Severity.ERROR, "the question has no text"),
-    "stale": (Severity.ERROR, "the stored answer or its type is not what the gold returns"),
-    "guessable-number": (Severity.ERROR, "the answer is a number in the question"),
-    "guessable-text": (Severity.ERROR, "the question's own words contain the answer"),
-    "guessable-constant": (
-        Severity.ERROR,
-        "one answer is right for too many questions of its split",
-    ),
-    "duplicate": (Severity.ERROR, "two splits ask the same of the same database"),
-    "near-duplicate": (
-        Severity.ERROR,
-        "two splits ask the same of the same database except for a value",
-    ),
-    "shared-database": (
-        Severity.ERROR,
-        "an unseen database of the eval split is a training database under another name",
-    ),
-    "dev-question": (Severity.ERROR, "a question reserved for measuring is in the training split"),
-    "guessable-one": (Severity.NOTE, "the answer is 1, the result of SELECT 1"),
-    "guessable-mode": (Severity.NOTE, "at least half of the rows of its column hold the answer"),
-    "repeated": (Severity.NOTE, "one split asks the same of the same database twice"),
-    "null-cells": (Severity.NOTE, "some cells of the answer are NULL"),
+    str(flag): (severity, meaning)
+    for severity, meanings in ((Severity.ERROR, _ERRORS), (Severity.NOTE, _NOTES))
+    for flag, meaning in meanings.items()
 }
 
 

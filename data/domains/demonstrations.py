@@ -8,18 +8,17 @@ right, others answer wrongly.
 
 import random
 import re
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 import apsw
 
 from data.domains.spec import Domain, Draft, Kind
 from data.domains.templates import AnsweredDraft
+from data.domains.words import read_toml
 
 SAMPLE_SHARE = 0.03  # of expert scripts that look at rows before the query
 EXTRA_SHARE = 0.03  # of expert scripts that first describe a table too many
@@ -115,12 +114,8 @@ def repeats(task: DemonstrationTask) -> list[str]:
     """Repeat one action once or twice, then continue."""
     script = [*task.describes, task.query]
     at = task.rng.randrange(len(script))
-    return [
-        *script[: at + 1],
-        *[script[at]] * task.rng.randint(1, 2),
-        *script[at + 1 :],
-        task.answer,
-    ]
+    script[at:at] = [script[at]] * task.rng.randint(1, 2)
+    return [*script, task.answer]
 
 
 def misnames_table(task: DemonstrationTask) -> list[str]:
@@ -141,7 +136,7 @@ def runs_long(task: DemonstrationTask) -> list[str]:
     return [*looks[: MAX_ACTIONS - 2], task.query, task.answer]
 
 
-_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FILE = read_toml("demonstrations.toml")
 NOISY: dict[str, Demonstrator] = {
     **{name: partial(follow_script, moves) for name, moves in _FILE["scripts"].items()},
     **{play.__name__: play for play in (keeps_guessing, repeats, misnames_table, runs_long)},
@@ -182,9 +177,8 @@ def _guess_columns(task: DemonstrationTask) -> str:
 def _wrong_query(task: DemonstrationTask) -> str:
     """Return the gold with an aggregate, a comparison, a direction or a column changed."""
     sql, rng = task.draft.sql, task.rng
-    options = [
-        sql.replace(old, new, 1) for old, many in SWAPS.items() if old in sql for new in many
-    ]
+    swaps = [(old, new) for old, many in SWAPS.items() if old in sql for new in many]
+    options = [sql.replace(old, new, 1) for old, new in swaps]
     table = task.domain.table(task.draft.tables[0])
     others = [column.name for column in table.columns if not re.search(rf"\b{column.name}\b", sql)]
     for column in table.columns:

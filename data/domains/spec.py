@@ -24,15 +24,9 @@ class Kind(StrEnum):
 
     @property
     def sql_type(self) -> str:
-        match self:
-            case Kind.KEY | Kind.REF | Kind.INTEGER:
-                return "INTEGER"
-            case Kind.REAL:
-                return "REAL"
-            case Kind.DATE:
-                return "DATE"
-            case _:
-                return "TEXT"
+        if self in (Kind.KEY, Kind.REF, Kind.INTEGER):
+            return "INTEGER"
+        return self.upper() if self in (Kind.REAL, Kind.DATE) else "TEXT"
 
 
 @dataclass(frozen=True)

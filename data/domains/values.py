@@ -11,8 +11,8 @@ import random
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from data.domains.lexicon import LISTS
 from data.domains.spec import Maker, Value
+from data.domains.words import LISTS
 
 Draw = Callable[[random.Random], Value]  # (stream) -> one cell
 
@@ -103,10 +103,9 @@ def choice(
     values: Sequence[Value], weights: Sequence[float] | None = None, null: float = 0.0
 ) -> Maker:
     """Return a maker that picks one of `values`, with equal weights by default."""
-    pool, shares = list(values), None if weights is None else list(weights)
-    if shares is not None and len(shares) != len(pool):
-        raise ValueError(f"{len(pool)} values but {len(shares)} weights")
-    return column(lambda rng: rng.choices(pool, shares)[0], null=null)
+    if weights is not None and len(weights) != len(values):
+        raise ValueError(f"{len(values)} values but {len(weights)} weights")
+    return column(lambda rng: rng.choices(values, weights)[0], null=null)
 
 
 def skewed_choice(values: Sequence[Value], null: float = 0.0) -> Maker:
@@ -128,9 +127,8 @@ def integers(lo: int, hi: int, null: float = 0.0, *, skew: bool = False) -> Make
 
 def reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0) -> Maker:
     """Return a maker of rounded numbers in [lo, hi]; small ones are more frequent, as in prices."""
-    return column(
-        lambda rng: round(lo + (hi - lo) * rng.random() * rng.random(), decimals), null=null
-    )
+    span = hi - lo
+    return column(lambda rng: round(lo + span * rng.random() * rng.random(), decimals), null=null)
 
 
 def even_reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0) -> Maker:
@@ -200,12 +198,10 @@ def streets(*, null: float = 0.0, unique: bool = False) -> Maker:
 
 def composed(patterns: Sequence[str], *, unique: bool = False, **words: Sequence[str]) -> Maker:
     """Return a maker of texts: a pattern such as `The {mood} {place}`, filled from `words`."""
-    templates = list(patterns)
-    pools = {field: list(pool) for field, pool in words.items()}
 
     def draw(rng: random.Random) -> str:
-        template = rng.choice(templates)
-        return template.format(**{field: rng.choice(pool) for field, pool in pools.items()})
+        pattern = rng.choice(patterns)
+        return pattern.format(**{field: rng.choice(pool) for field, pool in words.items()})
 
     return column(draw, unique=unique)
 

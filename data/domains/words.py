@@ -1,12 +1,27 @@
-"""The words of fresh schemas and of questions, from words.toml, and the English that joins them."""
+"""The words of fresh schemas and of questions, from words.toml, and the English that joins them.
+
+`LISTS` has the words of cells, from lexicon.toml.
+"""
 
 import random
 import tomllib
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 
-from data.domains.lexicon import WordList
+
+def read_toml(name: str) -> dict[str, Any]:
+    """Return the content of a TOML file in data/domains."""
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Split `text` into words at each `|`, or at white space if it has no `|`."""
+    return tuple(word.strip() for word in (text.split("|") if "|" in text else text.split()))
+
+
+WordList = Annotated[tuple[str, ...], BeforeValidator(listed)]
 
 
 class Words(BaseModel):
@@ -43,9 +58,9 @@ class Words(BaseModel):
     held_out_pairs: dict[str, str]
 
 
-WORDS = Words.model_validate(
-    tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-)
+WORDS = Words.model_validate(read_toml("words.toml"))
+LISTS = TypeAdapter(dict[str, WordList]).validate_python(read_toml("lexicon.toml"))
+LISTS["one_word_cities"] = tuple(city for city in LISTS["cities"] if " " not in city)
 SQL_WORDS = frozenset(WORDS.sql_words)
 
 

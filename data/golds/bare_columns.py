@@ -27,9 +27,7 @@ def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
     if not _BESIDE.search(sql) or not (_AGGREGATE.search(sql) or "group" in sql.lower()):
         return None
     try:
-        selects = [
-            select for select in parse_query(sql).find_all(exp.Select) if _aggregates(select)
-        ]
+        selects = list(filter(_aggregates, parse_query(sql).find_all(exp.Select)))
     except SqlglotError:
         return None
     for select in selects:
@@ -43,7 +41,7 @@ def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
 
 
 def _aggregates(select: exp.Select) -> bool:
-    nodes = (node for column in select.expressions for node in _own(column))
+    nodes = (node for column in select.expressions for node in own_nodes(column))
     return bool(select.args.get("group")) or any(map(_is_aggregate, nodes))
 
 
@@ -53,19 +51,18 @@ def _is_aggregate(node: exp.Expression) -> bool:
     return isinstance(node, exp.AggFunc) and not scalar
 
 
-def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Yield `node` and its descendants outside subqueries."""
-    return cast(
-        Iterator[exp.Expression],
-        node.walk(prune=lambda below: isinstance(below, exp.Query | exp.Subquery)),
-    )
+def own_nodes(node: exp.Expression) -> Iterator[exp.Expression]:
+    """Yield `node` and what is below it; subqueries are yielded but not entered."""
+    below = node.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Subquery))
+    return cast(Iterator[exp.Expression], below)
 
 
 def _bare(node: exp.Expression, grouped: list[exp.Expression]) -> Iterator[exp.Column]:
-    stops = (exp.Query, exp.Subquery)
-    for below in node.walk(
-        prune=lambda n: isinstance(n, stops) or _is_aggregate(n) or n in grouped
-    ):
+    def ends(inner: exp.Expression) -> bool:
+        subquery = isinstance(inner, exp.Query | exp.Subquery)
+        return subquery or _is_aggregate(inner) or inner in grouped
+
+    for below in node.walk(prune=ends):
         if isinstance(below, exp.Column) and below not in grouped:
             yield below
 
@@ -83,7 +80,7 @@ def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> st
     bare = list(dict.fromkeys(column for place in places for column in _bare(place, group)))
     if not bare or any(column.is_star for column in bare):
         return None
-    aggregates = (node for place in places for node in _own(place) if _is_aggregate(node))
+    aggregates = (node for place in places for node in own_nodes(place) if _is_aggregate(node))
     extremes = {node for node in aggregates if isinstance(node, exp.Min | exp.Max)}
     extreme = extremes.pop() if len(extremes) == 1 else None
     shown = set(run(_regrouped(select, group, terms).sql(dialect="sqlite"))) if group else {()}
@@ -102,9 +99,7 @@ def _differing(rows: Iterator[Row], width: int, extreme: exp.Expression | None) 
     A row has `width` key cells, the argument of the extreme, and the bare columns. With exactly one
     min or max, SQLite takes bare columns from a row that holds it, otherwise from any row.
     """
-    better: Callable[[Any, Any], bool] = (
-        operator.lt if isinstance(extreme, exp.Min) else operator.gt
-    )
+    better = operator.lt if isinstance(extreme, exp.Min) else operator.gt
     groups: dict[Row, tuple[Any, Row | None, bool]] = {}
     for row in rows:
         key, at, values = row[:width], row[width], row[width + 1 :]

@@ -13,6 +13,7 @@ from typing import cast
 
 from sqlglot import exp
 
+from data.golds.bare_columns import own_nodes
 from shared.models import Difficulty
 from shared.order_by import parse_query
 
@@ -48,7 +49,7 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
     where, having = args.get("where"), args.get("having")
     conditions = [join.args["on"] for join in joins if join.args.get("on")]
     conditions += [clause.this for clause in (where, having) if clause]
-    inside = [node for condition in conditions for node in _own(condition)]
+    inside = [node for condition in conditions for node in own_nodes(condition)]
 
     plain = sum(bool(args.get(part)) for part in ("where", "group", "order", "limit"))
     plain += len(joins) + sum(isinstance(node, exp.Or | exp.Like) for node in inside)
@@ -58,9 +59,12 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
 
     group = args["group"].expressions if args.get("group") else []
     order = args["order"].expressions if args.get("order") else []
-    aggregates = sum(_holds_aggregate(node) for node in [*select.expressions, *group, *order])
-    aggregates += sum(isinstance(node, exp.Not) for node in _own(where)) if where else 0
-    aggregates += sum(isinstance(node, exp.And | exp.Or) for node in _own(having)) if having else 0
+    shown = [*select.expressions, *group, *order]
+    aggregates = sum(any(isinstance(n, exp.AggFunc) for n in own_nodes(node)) for node in shown)
+    aggregates += sum(isinstance(node, exp.Not) for node in own_nodes(where)) if where else 0
+    aggregates += (
+        sum(isinstance(node, exp.And | exp.Or) for node in own_nodes(having)) if having else 0
+    )
     leaves = sum(1 for _leaf in _leaves(where.this)) if where else 0
     others = sum(count > 1 for count in (aggregates, len(select.expressions), leaves, len(group)))
     return plain, nested, others
@@ -73,16 +77,6 @@ def tables_of(sql: str, known: list[str]) -> list[str]:
     made = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     mentioned = [table.name.lower() for table in query.find_all(exp.Table, bfs=False)]
     return list(dict.fromkeys(spelling.get(name, name) for name in mentioned if name not in made))
-
-
-def _own(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Yield `node` and what is below it; subqueries are yielded but not entered."""
-    for below in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery)):
-        yield cast(exp.Expression, below)
-
-
-def _holds_aggregate(node: exp.Expression) -> bool:
-    return any(isinstance(below, exp.AggFunc) for below in _own(node))
 
 
 def _leaves(condition: exp.Expression) -> Iterator[exp.Expression]:

@@ -62,11 +62,8 @@ class ImportReport:
         """Return the content of the report file."""
         splits = {
             name: {
-                "rows": split.rows,
-                "kept": split.kept,
-                "dropped": dict(split.dropped.most_common()),
-                "difficulty": dict(split.difficulty.most_common()),
-                "answer_type": dict(split.answer_type.most_common()),
+                key: dict(value.most_common()) if isinstance(value, Counter) else value
+                for key, value in vars(split).items()
             }
             for name, split in self.splits.items()
         }

@@ -17,19 +17,17 @@ finish.py edits the populated rows so that cells agree with one another.
 """
 
 import random
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from data.domains import values
-from data.domains.lexicon import LISTS, WordList, listed
 from data.domains.populate import populate
 from data.domains.shipped import finish
 from data.domains.shipped.finish import Lookup, Sheet
 from data.domains.spec import Column, Domain, HardQuestion, Kind, Maker, Rows, Table, Value
+from data.domains.words import LISTS, WordList, listed, read_toml
 
 # In this order the build distributes questions: earlier databases take frequent answers first.
 SEEN = (
@@ -150,8 +148,7 @@ class Shipped:
 
 def load(db_id: str, *, unseen: bool) -> Shipped:
     """Read the file of one shipped database."""
-    path = Path(__file__).with_name(f"{db_id}.toml")
-    file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    file = _File.model_validate(read_toml(f"shipped/{db_id}.toml"))
     tables = tuple(map(file.table, file.tables))
     lookup: Lookup = dict(file.lookup)
     for table in file.tables.values():
@@ -165,7 +162,4 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-SHIPPED = (
-    *(load(db_id, unseen=False) for db_id in SEEN),
-    *(load(db_id, unseen=True) for db_id in UNSEEN),
-)
+SHIPPED = tuple(load(db_id, unseen=db_id in UNSEEN) for db_id in (*SEEN, *UNSEEN))

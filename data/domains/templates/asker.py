@@ -2,14 +2,12 @@
 
 import operator
 import random
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table, Value
-from data.domains.words import WORDS, indefinite, is_plural
+from data.domains.words import WORDS, indefinite, is_plural, read_toml
 from shared.sqltext import quote_text
 
 T = TypeVar("T")
@@ -18,8 +16,17 @@ NUMBERS = (Kind.INTEGER, Kind.REAL)
 MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 are rare
 MAX_SHARE = 0.85  # of the rows that a condition may keep
 MAX_LITERAL_CHARS = 40  # a longer value does not belong in a question
-WORDINGS: dict[str, list[str]] = tomllib.loads(
-    Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8")
+WORDINGS: dict[str, list[str]] = read_toml("templates/wordings.toml")
+
+
+# for a plural noun, for a singular one, in SQL
+_COMPARISONS: tuple[tuple[str, str, str, Callable[[Any, Any], bool]], ...] = (
+    ("more than", "above", ">", operator.gt),
+    ("more than", "greater than", ">", operator.gt),
+    ("less than", "below", "<", operator.lt),
+    ("less than", "less than", "<", operator.lt),
+    ("at least", "at least", ">=", operator.ge),
+    ("at most", "at most", "<=", operator.le),
 )
 
 
@@ -263,16 +270,7 @@ class Asker:
 
     def _compares_numbers(self, table: Table, column: Column) -> Condition:
         value = self.threshold(table, column)
-        amount, clause, sign = self.rng.choice(
-            (
-                ("more than", "above", ">"),
-                ("more than", "greater than", ">"),
-                ("less than", "below", "<"),
-                ("less than", "less than", "<"),
-                ("at least", "at least", ">="),
-                ("at most", "at most", "<="),
-            )
-        )
+        amount, clause, sign, compare = self.rng.choice(_COMPARISONS)
         phrase = self.phrase(column)
         if is_plural(phrase):
             amount = "fewer than" if sign == "<" else amount
@@ -282,12 +280,6 @@ class Asker:
             relation = clause if clause in ("above", "below") else f"of {amount}"
             having = f"{indefinite(phrase)} {relation} {number(value)}"
             whose = f"whose {phrase} is {clause} {number(value)}"
-        compare: Callable[[Any, Any], bool] = {
-            ">": operator.gt,
-            "<": operator.lt,
-            ">=": operator.ge,
-            "<=": operator.le,
-        }[sign]
         comparison = f"{sign} {number(value)}"
         return Condition(column, having, whose, comparison, lambda cell: compare(cell, value))
 

@@ -132,9 +132,8 @@ def _template_questions(source: _Source) -> Splits:
         for difficulty, count in counts.items():
             enough = sum(item.draft.difficulty == difficulty for item in chosen[split])
             if enough < count:
-                raise DataError(
-                    f"{domain.db_id}: only {enough} of {count} {difficulty} {split} questions"
-                )
+                wanted_count = f"{count} {difficulty} {split} questions"
+                raise DataError(f"{domain.db_id}: only {enough} of {wanted_count}")
         chosen[split].sort(key=lambda item: DIFFICULTIES.index(item.draft.difficulty))
     return chosen
 

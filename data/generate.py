@@ -119,9 +119,8 @@ def generate_command(
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise failure(f"{out} is not empty: empty it, or name another directory with --out")
     if eval_databases >= databases:
-        raise failure(
-            f"--eval-databases {eval_databases} leaves none of {databases} databases for training"
-        )
+        reserved = f"--eval-databases {eval_databases}"
+        raise failure(f"{reserved} leaves none of {databases} databases for training")
     with one_line_errors():
         count = generate(
             seed,

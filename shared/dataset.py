@@ -136,13 +136,11 @@ def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:
     try:
         questions = kind.validate_json(shipped_path(path).read_bytes())
     except OSError as error:
-        raise QuestionLoadError(
-            f"can't read the questions file {path}: {error.strerror}; {_REMEDY}"
-        ) from error
+        problem = f"can't read the questions file {path}: {error.strerror}"
+        raise QuestionLoadError(f"{problem}; {_REMEDY}") from error
     except ValidationError as error:
-        raise QuestionLoadError(
-            f"{path} is not a questions file: {first_problem(error, 'top level')}"
-        ) from error
+        problem = first_problem(error, "top level")
+        raise QuestionLoadError(f"{path} is not a questions file: {problem}") from error
     if not questions:
         raise QuestionLoadError(f"{path} has no question; {_REMEDY}")
     return questions

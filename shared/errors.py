@@ -1,25 +1,5 @@
 """The error tree, with the HTTP status of each error.
 
-    SQLEnvError                     anything this project raises on purpose
-    ├── InvalidRequest              the body is not what the endpoint takes (422)
-    ├── InvalidAction               neither an action object nor an action's text form (400)
-    ├── Unauthorized                no key, or one that does not open this path (401)
-    ├── UnknownEpisode              no such episode here: reset it, with its actions (404)
-    ├── UnknownQuestion             no question matches the id or the filters (404)
-    ├── Conflict                    contradicts the episode's history (409)
-    ├── Behind                      the caller has seen more steps than this server (409)
-    ├── DigestMismatch              a replay on a server whose data or rules differ (409)
-    ├── BodyTooLarge                the body is over the limit (413)
-    ├── CapacityReached             the server's pool is full; retryable (429)
-    ├── InternalError               a fault of the server; retryable (500)
-    ├── NotReady                    starting, draining or without a SQL worker; retryable (503)
-    ├── TimedOut                    exceeded the server's time for a request; retryable (503)
-    ├── ServerUnreachable           client side: no reply from the server's URL
-    ├── ServerStartError            a server started as a child process did not get ready
-    └── DataError                   data on disk: a file is missing, corrupt or malformed
-        ├── QuestionLoadError       a questions file
-        └── DatabaseLoadError       a SQLite file
-
 An error crosses the wire as `{"error": {"code", "message", "retryable", ...details}}` (`to_wire`)
 and becomes the same class again on the client (`from_wire`).
 """
@@ -36,6 +16,12 @@ class SQLEnvError(Exception):
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
 
+    def __init_subclass__(
+        cls, code: str | None = None, status: int | None = None, retryable: bool | None = None
+    ) -> None:
+        cls.code, cls.status = code or cls.code, status or cls.status
+        cls.retryable = cls.retryable if retryable is None else retryable
+
     def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.message = message
@@ -47,86 +33,77 @@ class SQLEnvError(Exception):
         return {"error": fields | self.details}
 
 
-class InvalidRequest(SQLEnvError):
-    code, status = "invalid_request", 422
+class InvalidRequest(SQLEnvError, code="invalid_request", status=422):
+    """The body is not what the endpoint takes."""
 
 
-class InvalidAction(SQLEnvError):
-    code, status = "invalid_action", 400
+class InvalidAction(SQLEnvError, code="invalid_action", status=400):
+    """Neither an action object nor an action's text form."""
 
 
-class Unauthorized(SQLEnvError):
-    code, status = "unauthorized", 401
+class Unauthorized(SQLEnvError, code="unauthorized", status=401):
+    """No key, or one that does not open this path."""
 
 
-class UnknownEpisode(SQLEnvError):
-    code, status = "unknown_episode", 404
+class UnknownEpisode(SQLEnvError, code="unknown_episode", status=404):
+    """No such episode here: reset it, with its actions."""
 
 
-class UnknownQuestion(SQLEnvError):
-    code, status = "unknown_question", 404
+class UnknownQuestion(SQLEnvError, code="unknown_question", status=404):
+    """No question matches the id or the filters."""
 
 
-class Conflict(SQLEnvError):
-    code, status = "conflict", 409
+class Conflict(SQLEnvError, code="conflict", status=409):
+    """The request contradicts the episode's history."""
 
 
-class Behind(SQLEnvError):
-    code, status = "behind", 409
+class Behind(SQLEnvError, code="behind", status=409):
+    """The caller has seen more steps than this server."""
 
 
-class DigestMismatch(SQLEnvError):
-    code, status = "digest_mismatch", 409
+class DigestMismatch(SQLEnvError, code="digest_mismatch", status=409):
+    """A replay on a server whose data or rules differ."""
 
 
-class BodyTooLarge(SQLEnvError):
-    code, status = "body_too_large", 413
+class BodyTooLarge(SQLEnvError, code="body_too_large", status=413):
+    """The body is over the limit."""
 
 
-class CapacityReached(SQLEnvError):
-    """`details["retry_after_s"]` has the seconds of the Retry-After header."""
-
-    code, status, retryable = "capacity", 429, True
+class CapacityReached(SQLEnvError, code="capacity", status=429, retryable=True):
+    """The server's pool is full. `details["retry_after_s"]` is the Retry-After header's seconds."""
 
 
-class InternalError(SQLEnvError):
-    code, status, retryable = "internal", 500, True
+class InternalError(SQLEnvError, code="internal", status=500, retryable=True):
+    """A fault of the server."""
 
 
-class NotReady(SQLEnvError):
-    code, status, retryable = "not_ready", 503, True
+class NotReady(SQLEnvError, code="not_ready", status=503, retryable=True):
+    """The server starts, drains or has no SQL worker."""
 
 
-class TimedOut(SQLEnvError):
-    """The work continues: the same step sent again waits for it, or gets its reply."""
-
-    code, status, retryable = "timeout", 503, True
-
-
-class ServerUnreachable(SQLEnvError):
-    """Raised only by the client. The message names the URL."""
-
-    code, status, retryable = "unreachable", 503, True
+class TimedOut(SQLEnvError, code="timeout", status=503, retryable=True):
+    """The request exceeded the server's time. The work continues: the same step sent again waits
+    for it, or gets its reply."""
 
 
-class ServerStartError(SQLEnvError):
-    """The message holds the end of the server's log."""
-
-    code = "server_start"
+class ServerUnreachable(SQLEnvError, code="unreachable", status=503, retryable=True):
+    """No reply from a server; raised only by the client. The message names the URL."""
 
 
-class DataError(SQLEnvError):
-    """Data on disk can't be used. The message names the path and the remedy."""
-
-    code, status = "data", 500
+class ServerStartError(SQLEnvError, code="server_start"):
+    """A server started as a child process did not get ready. The message ends with its log."""
 
 
-class QuestionLoadError(DataError):
-    code = "question_load"
+class DataError(SQLEnvError, code="data", status=500):
+    """Data on disk is missing, corrupt or malformed. The message names the path and the remedy."""
 
 
-class DatabaseLoadError(DataError):
-    code = "database_load"
+class QuestionLoadError(DataError, code="question_load"):
+    """A questions file can't be used."""
+
+
+class DatabaseLoadError(DataError, code="database_load"):
+    """A SQLite file can't be used."""
 
 
 def _tree(root: type[SQLEnvError]) -> dict[str, type[SQLEnvError]]:
@@ -168,9 +145,5 @@ def first_problem(error: ValidationError, whole: str) -> str:
 def is_retryable(error: SQLEnvError) -> bool:
     """Return whether sending the same request again can help, by its class, its sender or a
     gateway's status."""
-    details = error.details
-    return (
-        error.retryable
-        or details.get("retryable") is True
-        or details.get("status") in (429, 502, 503, 504)
-    )
+    stated, status = error.details.get("retryable"), error.details.get("status")
+    return error.retryable or stated is True or status in (429, 502, 503, 504)

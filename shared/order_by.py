@@ -93,11 +93,8 @@ def resolve_term(select: exp.Select, term: exp.Expression) -> exp.Expression:
         if starred or not 0 <= index < len(select.expressions):
             raise Unresolved(f"the number {term.this} for an output column")
         return cast(exp.Expression, select.expressions[index].unalias())
-    aliases = {
-        column.alias.lower(): column.this
-        for column in select.expressions
-        if isinstance(column, exp.Alias)
-    }
+    named = [column for column in select.expressions if isinstance(column, exp.Alias)]
+    aliases = {column.alias.lower(): column.this for column in named}
     whole = _without_collation(term)
     for column in term.find_all(exp.Column):
         if column.table or column.name.lower() not in aliases:

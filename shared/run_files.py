@@ -81,7 +81,17 @@ class EpisodeLine(PlayedEpisode):
         return not self.finished
 
 
-class MetricsRow(TypedDict, total=False):
+class RolloutSeconds(TypedDict, total=False):
+    """What the time of training was spent on."""
+
+    rollout_s: float
+    env_wait_s: float
+    generate_s: float
+    update_s: float
+    rank_wait_s: float  # in runs of several processes
+
+
+class MetricsRow(RolloutSeconds, total=False):
     """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
     curve.
 
@@ -101,11 +111,6 @@ class MetricsRow(TypedDict, total=False):
     context_overflows: int
     episodes_truncated: int
     rebuilds: int  # episodes rebuilt on a server by replay
-    rollout_s: float
-    env_wait_s: float
-    generate_s: float
-    update_s: float
-    rank_wait_s: float  # in runs of several processes
     # since the run started
     train_s: float | None
     cpu_s: float | None
@@ -141,7 +146,7 @@ class TimedMeasurement(Measurement):
     wall_s: float
 
 
-class RunSummary(TypedDict, total=False):
+class RunSummary(RolloutSeconds, total=False):
     """summary.json. Runs of older versions lack some of the keys."""
 
     run: Required[str]
@@ -158,11 +163,6 @@ class RunSummary(TypedDict, total=False):
     episodes_truncated: int
     by_phase: dict[str, dict[str, int]]  # phase -> the six counts above
     train_rebuilds: int
-    rollout_s: float
-    env_wait_s: float
-    generate_s: float
-    update_s: float
-    rank_wait_s: float
     cost: Cost
     wall_s: Required[float]
     seed: Required[int]

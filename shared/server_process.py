@@ -106,10 +106,7 @@ class ServerProcess:
                         if client.get(f"{self.url}/ready").status_code == 200:
                             return
                 time.sleep(POLL_S)
-        raise ServerStartError(
-            f"the environment server was not ready within {timeout_s:.0f} s; "
-            f"the end of {self.log_path}:\n{self.log_tail()}"
-        )
+        raise ServerStartError(self._with_log(f"was not ready within {timeout_s:.0f} s"))
 
     def send_signal(self, number: int, *, workers: bool = False) -> None:
         """Send a signal to the server and, with `workers`, to its SQL workers."""
@@ -142,12 +139,11 @@ class ServerProcess:
     def died(self) -> str | None:
         """Return an error message if the server ended by itself, else None."""
         status = self._process.poll() if self._process else None
-        if status is None:
-            return None
-        return (
-            f"the environment server ended with exit code {status}; "
-            f"the end of {self.log_path}:\n{self.log_tail()}"
-        )
+        return None if status is None else self._with_log(f"ended with exit code {status}")
+
+    def _with_log(self, problem: str) -> str:
+        end = f"the end of {self.log_path}:\n{self.log_tail()}"
+        return f"the environment server {problem}; {end}"
 
     def log(self) -> str:
         """Return the whole log, or "" if there is none."""
@@ -177,9 +173,8 @@ def running_server(
     The arguments are those of `ServerProcess`. The log is a temporary file.
     """
     with tempfile.TemporaryDirectory(prefix="sqlenv-server-") as scratch:
-        server = ServerProcess(
-            data_dir, Path(scratch, "server.log"), *options, port=port, settings=settings
-        )
+        log = Path(scratch, "server.log")
+        server = ServerProcess(data_dir, log, *options, port=port, settings=settings)
         try:
             server.start()
             server.wait_ready()

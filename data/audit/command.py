@@ -26,22 +26,18 @@ def audit_command(
     data_dir = Path(__file__).parents[1] if directory is None else data_directory(directory)
     if not (data_dir / "questions").is_dir():
         if (data_dir / "dev.json").is_file():
-            raise failure(
-                f"{data_dir} has Spider's own layout: run 'python -m data import spider' first"
-            )
-        raise failure(
-            f"no questions_<split>.json in {data_dir / 'questions'}: name a data directory"
-        )
+            remedy = "run 'python -m data import spider' first"
+            raise failure(f"{data_dir} has Spider's own layout: {remedy}")
+        folder = data_dir / "questions"
+        raise failure(f"no questions_<split>.json in {folder}: name a data directory")
     with one_line_errors():
         report = audit(data_dir)
     report.show(table_console(), everything=everything)
     questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
     verdict = "clean" if report.clean else f"{len(report.errors):,} errors"
     notes = len(report.findings) - len(report.errors)
-    typer.echo(
-        f"{verdict}, {notes:,} notes: {questions}; "
-        f"{report.databases} databases, {report.wall_s:.1f} s"
-    )
+    size = f"{questions}; {report.databases} databases"
+    typer.echo(f"{verdict}, {notes:,} notes: {size}, {report.wall_s:.1f} s")
     write_json(json_path, report.as_json())
     if not report.clean:
         raise typer.Exit(1)

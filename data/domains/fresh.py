@@ -161,9 +161,7 @@ class _Maker:
                 continue
             taken.add(name.lower())
             null = 0.06 if self.rng.random() < 0.2 else 0.0
-            refs.append(
-                Column(name, Kind.REF, phrases=phrases, references=parent.name, null_share=null)
-            )
+            refs.append(Column(name, Kind.REF, None, phrases, parent.name, null))
         return refs
 
     def _name(self, noun: Noun, taken: set[str]) -> Column:

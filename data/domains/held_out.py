@@ -52,9 +52,8 @@ def words_of(name: str) -> list[str]:
 def allowed(options: Sequence[str]) -> tuple[str, ...]:
     """Return the nouns or phrases that share no word with the unseen databases."""
     held_out = held_out_words()
-    return tuple(
-        text for text in options if held_out.isdisjoint(words_of(text) + words_of(plural(text)))
-    )
+    forms = [(text, words_of(text) + words_of(plural(text))) for text in options]
+    return tuple(text for text, words in forms if held_out.isdisjoint(words))
 
 
 def allowed_by(options: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:

@@ -34,9 +34,8 @@ def unpack(
             members = [member for member in packed.infolist() if _wanted(member, archive)]
             total = sum(member.file_size for member in members)
             if total > max_bytes:
-                raise DataError(
-                    f"{archive} unpacks to {total:,} bytes, over the limit of {max_bytes:,}"
-                )
+                size = f"{total:,} bytes, over the limit of {max_bytes:,}"
+                raise DataError(f"{archive} unpacks to {size}")
             done = 0
             for member in members:
                 path = target / _safe_path(member, archive)

@@ -63,9 +63,8 @@ def fetch_spider_command(
         settings = DataSettings()
     except ValidationError as error:
         first = error.errors()[0]
-        raise failure(
-            f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}: {first['msg']}"
-        ) from error
+        setting = f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}"
+        raise failure(f"{setting}: {first['msg']}") from error
     out = out or settings.cache_dir / "spider"
     with one_line_errors():
         result = fetch_spider(out, settings, url=url, sha256=sha256, force=force)

@@ -97,9 +97,8 @@ class _ProgressBar:
 
     def update(self, count: int) -> None:
         self._done += count
-        self._progress(
-            min(self._done, self.total) if self.total else self._done, self.total or None
-        )
+        done = min(self._done, self.total) if self.total else self._done
+        self._progress(done, self.total or None)
 
     def reset(self) -> None:
         self._done = 0

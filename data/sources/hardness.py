@@ -61,11 +61,12 @@ def count_components(query: exp.Query) -> tuple[int, int, int]:
     order = args["order"].expressions if args.get("order") else []
     shown = [*select.expressions, *group, *order]
     aggregates = sum(any(isinstance(n, exp.AggFunc) for n in own_nodes(node)) for node in shown)
-    aggregates += sum(isinstance(node, exp.Not) for node in own_nodes(where)) if where else 0
-    aggregates += (
-        sum(isinstance(node, exp.And | exp.Or) for node in own_nodes(having)) if having else 0
-    )
-    leaves = sum(1 for _leaf in _leaves(where.this)) if where else 0
+    leaves = 0
+    if where:
+        aggregates += sum(isinstance(node, exp.Not) for node in own_nodes(where))
+        leaves = sum(1 for _leaf in _leaves(where.this))
+    if having:
+        aggregates += sum(isinstance(node, exp.And | exp.Or) for node in own_nodes(having))
     others = sum(count > 1 for count in (aggregates, len(select.expressions), leaves, len(group)))
     return plain, nested, others
 

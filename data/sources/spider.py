@@ -203,9 +203,8 @@ def _convert_database(
         return {}
     if missing := _missing_tables(declared, tables):
         names = ", ".join(missing)
-        report.problems.append(
-            f"{path.stem}: tables.json names tables that the file lacks: {names}"
-        )
+        lacking = f"tables.json names tables that the file lacks: {names}"
+        report.problems.append(f"{path.stem}: {lacking}")
     converted = [_convert_row(connection, row, tables, report) for row in rows]
     connection.close()
     return {question.question_id: question for question in converted if question is not None}
@@ -245,11 +244,8 @@ def _drop(report: ImportReport, row: SpiderRow, reason: str, detail: str) -> Non
 
 def _missing_tables(declared: list[str], present: list[str]) -> list[str]:
     known = {name.lower() for name in present}
-    return [
-        name
-        for name in declared
-        if name.lower() not in known and not name.lower().startswith("sqlite_")
-    ]
+    missing = [name for name in declared if name.lower() not in known]
+    return [name for name in missing if not name.lower().startswith("sqlite_")]
 
 
 def _database_file(source: Path, name: str) -> Path:
@@ -280,7 +276,5 @@ def _open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(
-        json.dumps(question.model_dump(), ensure_ascii=False) for question in questions
-    )
-    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    rows = [json.dumps(question.model_dump(), ensure_ascii=False) for question in questions]
+    path.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")

@@ -194,11 +194,8 @@ class AsyncClient:
         first, elsewhere if need be. A call that was cancelled may or may not have been played:
         repeat it with the same action, or reset.
         """
-        request: dict[str, object] = {
-            "episode_id": episode_id,
-            "action": _text(action),
-            "step": step,
-        }
+        text = _text(action)
+        request: dict[str, object] = {"episode_id": episode_id, "action": text, "step": step}
         episode = self._episodes.get(episode_id)
         with self._waiting:
             if episode is None:
@@ -321,9 +318,8 @@ async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> N
             if not is_retryable(error):
                 raise
             if perf_counter() + wait_s > deadline:
-                raise ServerUnreachable(
-                    f"not ready after {timeout_s:g} s: {error}", url=replica.url
-                ) from error
+                problem = f"not ready after {timeout_s:g} s: {error}"
+                raise ServerUnreachable(problem, url=replica.url) from error
         await asyncio.sleep(wait_s)
         wait_s = min(2 * wait_s, longest_wait_s)
 

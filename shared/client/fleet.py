@@ -155,9 +155,8 @@ class Fleet:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, longest_wait_s)
                 with suppress(SQLEnvError):
-                    await replica.request_once(
-                        "GET", "/ready", timeout_s=self._limits.stall_s, watched=False
-                    )
+                    limit_s = self._limits.stall_s
+                    await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
                     replica.lost = None
                     log.warning("the server at %s is back", replica.url)
                     self._notify_returned()
@@ -199,14 +198,7 @@ class Fleet:
                 self._all.add(replica)
             self._listed[address.url] = replica
         if before and before.keys() != self._listed.keys():
-            removed, added = (
-                before.keys() - self._listed.keys(),
-                self._listed.keys() - before.keys(),
-            )
-            log.info(
-                "servers: %d (removed: %s; added: %s)",
-                len(self._listed),
-                sorted(removed),
-                sorted(added),
-            )
+            removed = sorted(before.keys() - self._listed.keys())
+            added = sorted(self._listed.keys() - before.keys())
+            log.info("servers: %d (removed: %s; added: %s)", len(self._listed), removed, added)
             self._notify_returned()

@@ -43,10 +43,8 @@ class InProcessTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if self._requests is None:
-            raise RuntimeError(
-                "the app in this process is not running; use the client inside 'async with' or"
-                " 'with'"
-            )
+            remedy = "use the client inside 'async with' or 'with'"
+            raise RuntimeError(f"the app in this process is not running; {remedy}")
         return await self._requests.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -70,6 +68,5 @@ class InProcessTransport(httpx.AsyncBaseTransport):
         for event in ("startup", "shutdown"):
             if f"lifespan.{event}.complete" not in sent:
                 reason = sent.get(f"lifespan.{event}.failed", {}).get("message", "it ended")
-                raise RuntimeError(
-                    f"the app in this process did not complete its {event}: {reason}"
-                )
+                problem = f"did not complete its {event}: {reason}"
+                raise RuntimeError(f"the app in this process {problem}")

@@ -130,8 +130,8 @@ class Replica:
         return self._parse(ResetResult, await self._shard(episode_id).resets.submit(item))
 
     async def state(self, episode_id: str) -> SQLState:
-        params = {"episode_id": episode_id}
-        return self._parse(SQLState, await self._single(episode_id, "/state", params=params))
+        path = f"/state?episode_id={quote(episode_id, safe='')}"
+        return self._parse(SQLState, await self._single(episode_id, path))
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
         path = f"/operator/verdicts/{quote(episode_id, safe='')}"
@@ -145,13 +145,12 @@ class Replica:
         path, headers = f"/episodes/{quote(episode_id, safe='')}", self._shard(episode_id).headers
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
+        limit_s = CLOSE_TIMEOUT_S
         async with self._singles:
             attempts = Attempts(limits, self._stats, self._peers.pause)
             while True:
                 try:
-                    await self.request_once(
-                        "DELETE", path, headers=headers, timeout_s=CLOSE_TIMEOUT_S
-                    )
+                    await self.request_once("DELETE", path, headers=headers, timeout_s=limit_s)
                     return
                 except SQLEnvError as error:
                     await attempts.wait(error)
@@ -195,7 +194,6 @@ class Replica:
         path: str,
         *,
         content: bytes | None = None,
-        params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = math.inf,
         watched: bool = True,
@@ -215,10 +213,10 @@ class Replica:
             async with scope:
                 if watched:
                     self._under_way[scope] = began
-                    self._watch()
-                response = await self._http.request(
-                    method, self.url + path, content=content, params=params, headers=headers
-                )
+                    if self._watchdog is None or self._watchdog.done():
+                        self._watchdog = asyncio.create_task(self._end_hanging())
+                url = self.url + path
+                response = await self._http.request(method, url, content=content, headers=headers)
         except TimeoutError as error:
             raise self._unreachable(f"no reply within {perf_counter() - began:.3g} s") from error
         except _BROKEN as error:
@@ -292,17 +290,12 @@ class Replica:
         try:
             return model.model_validate(reply)
         except ValidationError as error:
-            problem = first_problem(error, "the reply")
-            raise SQLEnvError(
-                f"not a {model.__name__}: {problem}; client/server version mismatch?"
-            ) from error
+            problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
+            raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
 
-    async def _single(
-        self, episode_id: str, path: str, params: Mapping[str, str] | None = None
-    ) -> object:
+    async def _single(self, episode_id: str, path: str) -> object:
         async with self._singles:
-            headers = self._shard(episode_id).headers
-            return await self.request("GET", path, params=params, headers=headers)
+            return await self.request("GET", path, headers=self._shard(episode_id).headers)
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""
@@ -316,10 +309,6 @@ class Replica:
         self._peers.lose(self, error)
         return self._peers.has_other(self)
 
-    def _watch(self) -> None:
-        if self._watchdog is None or self._watchdog.done():
-            self._watchdog = asyncio.get_running_loop().create_task(self._end_hanging())
-
     async def _end_hanging(self) -> None:
         """End all requests once the oldest is old and the server gives no sign of life.
 
@@ -331,9 +320,8 @@ class Replica:
             wait_s = min(self._under_way.values()) + stall_s - perf_counter()
             if wait_s <= 0:
                 if self._peers.has_other(self) and not await self._is_alive():
-                    self._peers.lose(
-                        self, self._unreachable(f"no sign of life within {stall_s:g} s")
-                    )
+                    error = self._unreachable(f"no sign of life within {stall_s:g} s")
+                    self._peers.lose(self, error)
                     for scope in self._under_way:
                         if not scope.expired():
                             scope.reschedule(0.0)
@@ -341,11 +329,10 @@ class Replica:
             await asyncio.sleep(wait_s)
 
     async def _is_alive(self) -> bool:
+        limit_s = self._limits.stall_s
         for _ in range(ATTEMPTS_BEFORE_LOST):
             try:
-                await self.request_once(
-                    "GET", "/health", timeout_s=self._limits.stall_s, watched=False
-                )
+                await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
                 return True
             except SQLEnvError as error:
                 if not isinstance(error, ServerUnreachable):

@@ -141,8 +141,7 @@ class Shipped:
             sheet[table.name] = dict(enumerate(records, start=1))  # keys count from 1
         getattr(finish, db_id)(sheet, self.lookup, random.Random(f"finish:{seed}:{db_id}"))
         return {
-            name: [tuple(record.values()) for record in records.values()]
-            for name, records in sheet.items()
+            name: [tuple(row.values()) for row in table.values()] for name, table in sheet.items()
         }
 
 

@@ -252,9 +252,8 @@ def zoo(sheet: Sheet, lookup: Lookup, rng: random.Random) -> None:
     for feeding in sheet["feedings"].values():
         animal = animals[feeding["animal_id"]]
         amount = round(min(60.0, 0.1 + animal["weight"] * (0.01 + 0.03 * rng.random())), 1)
-        feeding["food"] = rng.choice(
-            lookup["foods"][sheet["species"][animal["species_id"]]["diet"]]
-        )
+        diet = sheet["species"][animal["species_id"]]["diet"]
+        feeding["food"] = rng.choice(lookup["foods"][diet])
         if feeding["amount_kg"] is not None:
             feeding["amount_kg"] = max(0.1, amount)
     for checkup in sheet["checkups"].values():

@@ -13,11 +13,8 @@ from data.sources.command import fetch_app, import_app
 from data.summary import show
 from shared.console import errors, failure, one_line_errors, print_line, table_console
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Build, audit, generate, import and fetch data sets.",
-)
+HELP = "Build, audit, generate, import and fetch data sets."
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
 
 @app.command("build")

@@ -50,11 +50,11 @@ def normalised(sql: str) -> str:
 
 def skeleton(sql: str) -> str:
     """Return `normalised` with every literal masked, LIMIT's number included."""
-    return _canonical(
-        parse_query(sql).transform(
-            lambda node: exp.Placeholder() if isinstance(node, exp.Literal) else node
-        )
-    )
+    return _canonical(parse_query(sql).transform(_masked))
+
+
+def _masked(node: exp.Expression) -> exp.Expression:
+    return exp.Placeholder() if isinstance(node, exp.Literal) else node
 
 
 def _canonical(tree: exp.Expression) -> str:

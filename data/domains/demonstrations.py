@@ -121,11 +121,9 @@ def repeats(task: DemonstrationTask) -> list[str]:
 def misnames_table(task: DemonstrationTask) -> list[str]:
     """Describe a table by the question's noun instead of its name first."""
     table = task.domain.table(task.draft.tables[0])
-    guess = next(
-        (noun for noun in (table.plural, table.singular) if noun.replace(" ", "_") != table.name),
-        "data",
-    )
-    return [f"DESCRIBE: {guess.replace(' ', '_')}", *task.describes, task.query, task.answer]
+    nouns = [noun.replace(" ", "_") for noun in (table.plural, table.singular)]
+    guess = next((noun for noun in nouns if noun != table.name), "data")
+    return [f"DESCRIBE: {guess}", *task.describes, task.query, task.answer]
 
 
 def runs_long(task: DemonstrationTask) -> list[str]:

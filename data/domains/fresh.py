@@ -136,11 +136,8 @@ class _Maker:
         """Draw the columns' kinds, first those that most templates need."""
         first = [Kind.CATEGORY, self.rng.choice((Kind.INTEGER, Kind.REAL)), Kind.DATE]
         self.rng.shuffle(first)
-        more = self.rng.choices(
-            (Kind.CATEGORY, Kind.INTEGER, Kind.REAL, Kind.DATE, Kind.TEXT),
-            (4, 3, 3, 2, 2),
-            k=max(0, count - 3),
-        )
+        kinds = (Kind.CATEGORY, Kind.INTEGER, Kind.REAL, Kind.DATE, Kind.TEXT)
+        more = self.rng.choices(kinds, (4, 3, 3, 2, 2), k=max(0, count - 3))
         return (first + more)[: max(1, count)]
 
     def _refs(self, parents: list[Table], taken: set[str]) -> list[Column]:
@@ -324,9 +321,8 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
     if word in WORDS.ranges:
         return values.integers(*WORDS.ranges[word], null)
     low = rng.choice((0, 1, 1, 5, 10, 50, 100))
-    return values.integers(
-        low, low + rng.choice((20, 40, 60, 100, 500, 2000, 9000)), null, skew=rng.random() < 0.3
-    )
+    high = low + rng.choice((20, 40, 60, 100, 500, 2000, 9000))
+    return values.integers(low, high, null, skew=rng.random() < 0.3)
 
 
 def _reals(rng: random.Random, word: str, null: float) -> Maker:

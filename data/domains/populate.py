@@ -23,10 +23,8 @@ def populate(domain: Domain, rng: random.Random) -> Rows:
     """
     rows: Rows = {}
     for table in domain.tables:
-        cells = [
-            _column_cells(table, column, rows, random.Random(rng.getrandbits(64)))
-            for column in table.columns
-        ]
+        streams = [(column, random.Random(rng.getrandbits(64))) for column in table.columns]
+        cells = [_column_cells(table, column, rows, stream) for column, stream in streams]
         rows[table.name] = list(zip(*cells, strict=True))
     return rows
 
@@ -57,12 +55,13 @@ def _references(count: int, parents: int, null_share: float, rng: random.Random)
     # The offset keeps the most frequent parent within a few times the mean.
     offset = 3 + len(keys) // 4
     cumulative = list(accumulate(1 / (offset + rank) for rank in range(len(keys))))
-    return [
-        None
-        if null_share and rng.random() < null_share
-        else rng.choices(keys, cum_weights=cumulative)[0]
-        for _ in range(count)
-    ]
+
+    def draw() -> Value:
+        if null_share and rng.random() < null_share:
+            return None
+        return rng.choices(keys, cum_weights=cumulative)[0]
+
+    return [draw() for _ in range(count)]
 
 
 def _own_references(count: int, null_share: float, rng: random.Random) -> list[Value]:
@@ -94,9 +93,8 @@ def fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
         for table in domain.tables:
             connection.execute(create_sql(table, domain))
             marks = ", ".join("?" * len(table.columns))
-            connection.executemany(
-                f"INSERT INTO {quote_identifier(table.name)} VALUES ({marks})", rows[table.name]
-            )
+            insert = f"INSERT INTO {quote_identifier(table.name)} VALUES ({marks})"
+            connection.executemany(insert, rows[table.name])
 
 
 def write_database(domain: Domain, rows: Rows, path: Path) -> None:

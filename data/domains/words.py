@@ -99,11 +99,9 @@ def indefinite(phrase: str) -> str:
 def pseudo_word(rng: random.Random, least: int, most: int) -> str:
     """Return a lower-case word of `least` to `most` syllables, in no dictionary: `torvel`."""
     while True:
-        syllables = [
-            rng.choice(WORDS.onsets) + rng.choice(WORDS.vowels) + rng.choice(WORDS.codas)
-            for _ in range(rng.randint(least, most))
-        ]
-        word = "".join(syllables)
+        word = ""
+        for _ in range(rng.randint(least, most)):
+            word += rng.choice(WORDS.onsets) + rng.choice(WORDS.vowels) + rng.choice(WORDS.codas)
         rude = any(part in word for part in WORDS.rude)
         if 3 <= len(word) <= 9 and word not in SQL_WORDS and not rude:
             return word

@@ -45,9 +45,8 @@ def unpack(
                 done += member.file_size
                 progress(done, total)
     except DAMAGE as error:
-        raise DataError(
-            f"{archive} is not a usable zip file: {error}; remove it and fetch it again"
-        ) from error
+        problem = f"{archive} is not a usable zip file: {error}"
+        raise DataError(f"{problem}; remove it and fetch it again") from error
 
 
 def _wanted(member: zipfile.ZipInfo, archive: Path) -> bool:
@@ -60,9 +59,8 @@ def _safe_path(member: zipfile.ZipInfo, archive: Path) -> PurePosixPath:
     drive = ":" in next(iter(path.parts), "")  # `./` has no parts
     link = stat.S_ISLNK(member.external_attr >> 16)
     if path.is_absolute() or ".." in path.parts or drive or link:
-        raise DataError(
-            f"{archive} holds the path {member.filename!r}, which leads outside: not unpacked"
-        )
+        name = f"{archive} holds the path {member.filename!r}"
+        raise DataError(f"{name}, which leads outside: not unpacked")
     return path
 
 

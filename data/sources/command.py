@@ -71,10 +71,8 @@ def fetch_spider_command(
     _show(result.report, out)
     typer.echo(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
     if not result.checked:
-        typer.echo(
-            "The checksum was not verified: to pin it, "
-            f"set SQLENV_SPIDER_SHA256={result.sha256} or pass --sha256"
-        )
+        pin = f"set SQLENV_SPIDER_SHA256={result.sha256} or pass --sha256"
+        typer.echo(f"The checksum was not verified: to pin it, {pin}")
 
 
 def _show(report: ImportReport, out: Path) -> None:

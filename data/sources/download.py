@@ -103,8 +103,7 @@ class _ProgressBar:
     def reset(self) -> None:
         self._done = 0
 
-    def close(self) -> None:
-        self._done = 0
+    close = reset
 
 
 def _failure(url: str, problem: str) -> DownloadError:

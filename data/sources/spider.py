@@ -63,10 +63,8 @@ def import_spider(
     question is left; then `out` is unchanged.
     """
     if not source.is_dir():
-        raise DataError(
-            f"no directory at {source}: name Spider's folder, with database/, train_spider.json "
-            "and dev.json"
-        )
+        remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
+        raise DataError(f"no directory at {source}: {remedy}")
     check_out(out, source, force=force)
     started = time.perf_counter()
     report = ImportReport("spider", source_name or str(source.resolve()))

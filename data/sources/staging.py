@@ -17,10 +17,8 @@ def check_out(out: Path, source: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out} is a file: name a directory")
     if out.is_dir() and any(out.iterdir()) and not (out / REPORT_NAME).is_file() and not force:
-        raise DataError(
-            f"--out {out} is not empty and not from an import: name another directory, "
-            "or replace it with --force"
-        )
+        remedy = "name another directory, or replace it with --force"
+        raise DataError(f"--out {out} is not empty and not from an import: {remedy}")
 
 
 @contextmanager

@@ -158,9 +158,8 @@ class Asker:
                 if ref.references in (None, child.name) or targets.count(ref.references) > 1:
                     continue
                 parent = self.domain.table(str(ref.references))
-                if (not child_kinds or child.of_kind(*child_kinds)) and (
-                    not parent_kinds or parent.of_kind(*parent_kinds)
-                ):
+                fits = not child_kinds or child.of_kind(*child_kinds)
+                if fits and (not parent_kinds or parent.of_kind(*parent_kinds)):
                     links.append(Link(child, ref, parent))
         return self.one(links)
 
@@ -286,11 +285,11 @@ class Asker:
     def matching(self, table: Table, *conditions: Condition) -> list[tuple[Value, ...]]:
         """Return the rows that meet all conditions."""
         checks = [(table.columns.index(each.column), each.test) for each in conditions]
-        return [
-            row
-            for row in self.rows[table.name]
-            if all(row[index] is not None and test(row[index]) for index, test in checks)
-        ]
+
+        def meets(row: tuple[Value, ...]) -> bool:
+            return all(row[index] is not None and test(row[index]) for index, test in checks)
+
+        return list(filter(meets, self.rows[table.name]))
 
 
 def additive(column: Column) -> bool:

@@ -134,9 +134,8 @@ def list_distinct(ask: Asker) -> Draft:
 def date_edge(ask: Asker) -> Draft:
     """Ask for the latest or earliest date of a column."""
     table, column = ask.any_column(Kind.DATE)
-    word, function = ask.rng.choice(
-        (("latest", "MAX"), ("most recent", "MAX"), ("earliest", "MIN"), ("first", "MIN"))
-    )
+    word = ask.rng.choice(("latest", "most recent", "earliest", "first"))
+    function = "MAX" if word in ("latest", "most recent") else "MIN"
     sql = f"SELECT {function}({column.name}) FROM {table.name}"
     return ask.draft(table, sql, "date_edge", word=word, column=ask.phrase(column))
 

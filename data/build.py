@@ -25,9 +25,9 @@ from data.choose import (
     TRAIN,
     SplitQuota,
     Splits,
+    contains_answer,
     distribute,
     hard_draft,
-    reveals_answer,
 )
 from data.domains.populate import open_memory, write_database
 from data.domains.shipped import SHIPPED, Shipped
@@ -150,7 +150,7 @@ def _hard_questions(shipped: Shipped, rows: Rows, quotas: dict[str, SplitQuota])
                 item = AnsweredDraft(draft, run_gold(connection, draft.sql))
             except GoldRejected as error:
                 raise DataError(f"{where}: unfit gold: {error.message}") from error
-            if reveals_answer(item):
+            if contains_answer(draft.text, item.gold.answer):
                 raise DataError(f"{where}: the text contains the answer")
             split = EVAL if shipped.unseen or number % HARD_EVAL_EVERY == 0 else TRAIN
             if not quotas[split].accept(item):

@@ -73,11 +73,6 @@ def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
     return Draft(question.text, question.sql, "hard", tables, form="hard")
 
 
-def reveals_answer(question: AnsweredDraft) -> bool:
-    """Return whether the question's text contains its answer."""
-    return contains_answer(question.draft.text, question.gold.answer)
-
-
 def contains_answer(text: str, answer: Any) -> bool:
     """Return whether `text` contains the words of every cell of `answer`."""
     cells = answer if isinstance(answer, list) else [answer]
@@ -111,7 +106,7 @@ def distribute(
     for question in pool:
         difficulty, form = question.draft.difficulty, question.draft.form
         open_splits = [split for split in wanted if left[split].get(difficulty, 0) > 0]
-        if not open_splits or reveals_answer(question):
+        if not open_splits or contains_answer(question.draft.text, question.gold.answer):
             continue
         key = skeleton(question.draft.sql)
         if key not in owner:

@@ -21,7 +21,6 @@ from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, de
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
-from data.domains.spec import Draft
 from data.domains.templates import balanced
 from shared.console import failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
@@ -88,12 +87,8 @@ def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator
     rows = populate(domain, random.Random(f"rows:{seed}"))
     write_database(domain, rows, database_path(out, domain.db_id))
     with closing(open_memory(domain, rows)) as connection:
-        for question in balanced(domain, rows, connection, rng, wanted, accepts=_may_be_seen):
+        for question in balanced(domain, rows, connection, rng, wanted, is_held_out_pair):
             yield DemonstrationTask(domain, question, connection, rng)
-
-
-def _may_be_seen(draft: Draft) -> bool:
-    return not is_held_out_pair(draft.form, draft.text)
 
 
 def generate_command(

@@ -131,6 +131,10 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_Difficulties = Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)]
+_Actions = Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)]
+
+
 class ResetRequest(_Request):
     """Start an episode, or rebuild it by replaying `actions`.
 
@@ -144,16 +148,12 @@ class ResetRequest(_Request):
     episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")
     question_id: str | None = None
     split: str | None = None  # "train" or "eval"
-    difficulty: (
-        Difficulty | Annotated[list[Difficulty], Field(min_length=1, fail_fast=True)] | None
-    ) = None
+    difficulty: Difficulty | _Difficulties | None = None
     db_id: str | None = None
     seed: int | None = None
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
     answer_form: AnswerForm = "text"
-    actions: (
-        Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)] | None
-    ) = None
+    actions: _Actions | None = None
     digest: str | None = None  # of the server that the episode started on
 
 

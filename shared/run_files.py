@@ -25,7 +25,7 @@ from pydantic import ConfigDict, ValidationError
 
 from shared.errors import first_problem
 from shared.models import SQLObservation
-from shared.run_stats import Measurement, PlayedEpisode, RateSummary
+from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary, TrainingRow
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
@@ -91,25 +91,17 @@ class RolloutSeconds(TypedDict, total=False):
     rank_wait_s: float  # in runs of several processes
 
 
-class MetricsRow(RolloutSeconds, total=False):
+class MetricsRow(TrainingRow, RolloutSeconds, total=False):
     """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
     curve.
 
-    Rows of training also hold TRL's own keys, such as "rewards/reward_progress/mean".
+    A row of training counts the episodes since the row before, and also holds TRL's own keys, such
+    as "rewards/reward_progress/mean".
     """
 
     step: Required[int]
     loss: float
     reward: float
-    # training: over the episodes since the row before
-    episodes: int
-    episodes_lost: int
-    success: float | None
-    steps_per_episode: float | None
-    parse_failures: int
-    env_errors: int
-    context_overflows: int
-    episodes_truncated: int
     rebuilds: int  # episodes rebuilt on a server by replay
     # since the run started
     train_s: float | None
@@ -146,7 +138,7 @@ class TimedMeasurement(Measurement):
     wall_s: float
 
 
-class RunSummary(RolloutSeconds, total=False):
+class RunSummary(Counts, RolloutSeconds, total=False):
     """summary.json. Runs of older versions lack some of the keys."""
 
     run: Required[str]
@@ -155,13 +147,7 @@ class RunSummary(RolloutSeconds, total=False):
     eval_success_before: dict[str, dict[str, RateSummary]]
     eval_success_after: dict[str, dict[str, RateSummary]]
     train_steps: Required[int]
-    episodes: Required[int]
-    episodes_lost: int
-    env_errors: int
-    parse_failures: int
-    context_overflows: int
-    episodes_truncated: int
-    by_phase: dict[str, dict[str, int]]  # phase -> the six counts above
+    by_phase: dict[str, Counts]
     train_rebuilds: int
     cost: Cost
     wall_s: Required[float]

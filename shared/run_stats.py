@@ -96,7 +96,7 @@ class Measurement(TypedDict):
     parse_failures: int
 
 
-class Counts(TypedDict):
+class Counts(TypedDict, total=False):
     """Counts over all episodes, lost ones included."""
 
     episodes: int
@@ -107,7 +107,7 @@ class Counts(TypedDict):
     episodes_truncated: int
 
 
-class TrainingRow(Counts):
+class TrainingRow(Counts, total=False):
     """The part of a metrics.jsonl row that follows from the episodes trained since the last row."""
 
     success: float | None

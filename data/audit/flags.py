@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from data.golds.execute import Reason
+from shared.dataset import Question
 
 
 class Severity(StrEnum):
@@ -59,6 +60,10 @@ class Finding:
     question_id: str
     database: str
     detail: str
+
+    @classmethod
+    def on(cls, question: Question, flag: str, split: str, detail: str) -> "Finding":
+        return cls(flag, split, question.question_id, question.database_name, detail)
 
     @property
     def severity(self) -> Severity:

@@ -31,7 +31,7 @@ def question_findings(
     """Yield the findings on a question by itself. `connection` is to its database."""
 
     def finding(flag: str, detail: str) -> Finding:
-        return Finding(flag, split, question.question_id, question.database_name, detail)
+        return Finding.on(question, flag, split, detail)
 
     text = question.question_text
     if not text.strip():

@@ -105,8 +105,7 @@ def _database_findings(path: Path, questions: Sequence[tuple[str, Question]]) ->
         connection = open_readonly(path)
     except DatabaseLoadError as error:
         for split, question in questions:
-            name = question.database_name
-            yield Finding("failing", split, question.question_id, name, error.message)
+            yield Finding.on(question, "failing", split, error.message)
         return
     with closing(connection):
         for split, question in questions:

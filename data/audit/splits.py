@@ -39,7 +39,7 @@ def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     for question in splits.get(TRAIN, []):
         if is_dev_question(question.question_id):
             detail = "results on it are published: train on others"
-            yield _finding("dev-question", TRAIN, question, detail)
+            yield Finding.on(question, "dev-question", TRAIN, detail)
     yield from _shared_databases(data_dir, splits)
 
 
@@ -63,7 +63,7 @@ def _same_ids(splits: Splits) -> Iterator[Finding]:
         for question in questions:
             if question.question_id in first:
                 detail = f"another question of split {first[question.question_id]} has this id"
-                yield _finding("same-id", split, question, detail)
+                yield Finding.on(question, "same-id", split, detail)
             first.setdefault(question.question_id, split)
 
 
@@ -76,7 +76,7 @@ def _constants(splits: Splits) -> Iterator[Finding]:
             if counts[answer] > most:
                 total = f"{counts[answer]} of the {len(members)} questions of {group}"
                 detail = f"{answer[:60]} is right for {total}"
-                yield _finding("guessable-constant", split, question, detail)
+                yield Finding.on(question, "guessable-constant", split, detail)
 
 
 class _Keyed:
@@ -113,7 +113,7 @@ def _repeated(split: str, questions: Sequence[_Keyed]) -> Iterator[Finding]:
         for kind, key in (("text", keyed.text), ("gold", keyed.gold)):
             earlier = first.setdefault((kind, question.database_name, key), question.question_id)
             if earlier != question.question_id:
-                yield _finding("repeated", split, question, f"the {kind} of {earlier}")
+                yield Finding.on(question, "repeated", split, f"the {kind} of {earlier}")
                 break
 
 
@@ -129,7 +129,7 @@ def _across(
         hits = [hit for twin in twins if (hit := keyed.likeness(twin))]
         if hits:
             flag, why = min(hits, key=lambda hit: hit[0] != "duplicate")
-            yield _finding(flag, split, keyed.question, f"{why} in split {other}")
+            yield Finding.on(keyed.question, flag, split, f"{why} in split {other}")
 
 
 def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
                     continue
                 for question in questions:
                     if question.database_name == db_id:
-                        yield _finding("shared-database", split, question, why)
+                        yield Finding.on(question, "shared-database", split, why)
 
 
 def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
@@ -170,10 +170,6 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
                 columns = sorted(str(row[1]).lower() for row in info)
                 tables.add((str(name).lower(), *columns))
     return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
-
-
-def _finding(flag: str, split: str, question: Question, detail: str) -> Finding:
-    return Finding(flag, split, question.question_id, question.database_name, detail)
 
 
 def _key(sql: str, canonical: Callable[[str], str]) -> str:

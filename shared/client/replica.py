@@ -145,15 +145,9 @@ class Replica:
         path, headers = f"/episodes/{quote(episode_id, safe='')}", self._shard(episode_id).headers
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        limit_s = CLOSE_TIMEOUT_S
+        options = {"headers": headers, "timeout_s": CLOSE_TIMEOUT_S}
         async with self._singles:
-            attempts = Attempts(limits, self._stats, self._peers.pause)
-            while True:
-                try:
-                    await self.request_once("DELETE", path, headers=headers, timeout_s=limit_s)
-                    return
-                except SQLEnvError as error:
-                    await attempts.wait(error)
+            await self.request("DELETE", path, limits, **options)
 
     async def digest(self) -> str:
         """Return the digest of this server's data and rules.
@@ -171,13 +165,15 @@ class Replica:
     def forget_digest(self) -> None:
         self._digest = None
 
-    async def request(self, method: str, path: str, **options: Any) -> object:
+    async def request(
+        self, method: str, path: str, limits: ClientLimits | None = None, **options: Any
+    ) -> object:
         """Return the JSON reply to one request, retried as the limits allow.
 
         An error that outlasts its attempts is raised with their number. If another replica serves
         while this one does not, the error is raised at once and without it.
         """
-        attempts = Attempts(self._limits, self._stats, self._peers.pause)
+        attempts = Attempts(limits or self._limits, self._stats, self._peers.pause)
         while True:
             try:
                 if self.lost is not None and self._peers.has_other(self):

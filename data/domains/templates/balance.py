@@ -48,13 +48,13 @@ def balanced(
     connection: apsw.Connection,
     rng: random.Random,
     wanted: Mapping[str, int],
-    accepts: Callable[[Draft], bool] = lambda draft: True,
+    refuses: Callable[[str, str], bool] = lambda form, text: False,
 ) -> list[AnsweredDraft]:
     """Return up to `wanted[difficulty]` questions of each difficulty, all different.
 
-    `connection` holds `rows`; drafts that `accepts` refuses are dropped. Forms take turns in a
-    random order, so that each has about as many questions as the database allows. No answer takes
-    more than a twentieth of a difficulty's questions (or two of them).
+    `connection` holds `rows`; a draft whose form and text `refuses` rejects is dropped. Forms take
+    turns in a random order, so that each has about as many questions as the database allows. No
+    answer takes more than a twentieth of a difficulty's questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
     kept: list[AnsweredDraft] = []
@@ -63,7 +63,7 @@ def balanced(
     def draw(form: str, answers: Counter[str], most: int) -> AnsweredDraft | None:
         for _ in range(ATTEMPTS):
             draft = ask(form, asker)
-            if draft is None or seen & {draft.text, draft.sql} or not accepts(draft):
+            if draft is None or seen & {draft.text, draft.sql} or refuses(draft.form, draft.text):
                 continue
             try:
                 gold = run_gold(connection, draft.sql)

@@ -11,7 +11,8 @@ rows have no rowid.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from typing import cast
@@ -22,7 +23,7 @@ from sqlglot.errors import SqlglotError
 
 from shared.order_by import Row, TieQuery, Unresolved, parse_query, resolve_term, tie_query
 
-Run = Callable[[str], Iterator[Row]]  # SQL -> its rows, streamed
+Run = Callable[[str], Generator[Row]]  # SQL -> its rows, streamed
 
 UNCHECKED = "can't check the order for ties: "
 _OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
@@ -62,11 +63,8 @@ def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> str | None:
             plain.set(clause, None)
         if _count(run, plain.sql(dialect="sqlite")) != _count(run, keyed.sql):
             raise Unresolved("DISTINCT rows have more than one sort key each")
-    rows = run(keyed.sql)
-    try:
+    with closing(run(keyed.sql)) as rows:  # it holds a cursor
         return _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
-    finally:
-        rows.close()  # type: ignore[attr-defined]  # a generator, which holds a cursor
 
 
 def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> str | None:

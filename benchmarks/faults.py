@@ -1,10 +1,9 @@
 """Measures whether a fault ever loses an episode, counts a step twice or changes a reply.
 
-500 episodes on 3 servers and a training of `python -m trainer`, directly and behind HAProxy, each
-undisturbed first and then under faults: SIGKILL, SIGSTOP for 10 s, restarts, network loss
-(connections cut, packets held back, replies lost), and all servers down at once. A training ends
-when it has made its steps, so it meets fewer faults. Exits with 1 if anything was lost, counted
-twice or different.
+500 episodes on 3 servers and a training run, directly and behind HAProxy, each undisturbed first
+and then under faults: SIGKILL, SIGSTOP for 10 s, restarts, network loss (connections cut, packets
+held back, replies lost), and all servers down at once. A training run ends when it has made its
+steps, so it meets fewer faults. Exit code: 1 if anything was lost, counted twice or different.
 
     python -m benchmarks.faults [--data DIR] [--way WAY ...] [--json PATH]
 """
@@ -25,6 +24,7 @@ from benchmarks.chaos.faults import plan
 from benchmarks.chaos.measure import FaultOutcome, soak, training
 from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import print_line, write_json
+from trainer.cli import MAX_SEED
 
 WAYS = ("direct", "gateway", "training", "gateway training")
 TRAINING_OPTIONS = ("--eval-limit", "48", "--eval-every", "0", "--set", "server_wait_s=300")
@@ -57,12 +57,14 @@ def show(outcomes: list[FaultOutcome]) -> None:
 def main(
     data: DataDir = DATA,
     episodes: Annotated[int, typer.Option(help="Episodes per soak.")] = 500,
-    faults: Annotated[int, typer.Option(help="Faults per soak; per training, at most.")] = 140,
+    faults: Annotated[int, typer.Option(help="Faults per soak; the most per training run.")] = 140,
     servers: Annotated[int, typer.Option(min=2, help="Environment servers.")] = 3,
-    steps: Annotated[int, typer.Option(help="Optimiser steps of a training.")] = 30,
-    seed: Annotated[int, typer.Option(help="Random seed of the order of the faults.")] = 0,
+    steps: Annotated[int, typer.Option(help="Optimizer steps per training run.")] = 30,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Random seed of the order of the faults.")
+    ] = 0,
     way: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; may be repeated.")
+        list[str] | None, typer.Option(help=f"One of {', '.join(WAYS)}; repeatable.")
     ] = None,
     json_path: JsonPath = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, scripted episodes, timings, memory, tables and trainings."""
+"""Shared by the benchmarks: options, scripted episodes, timings, memory, tables and training runs."""
 
 import subprocess
 import sys
@@ -18,9 +18,11 @@ from trainer.run.console import table, titled
 from trainer.run.folder import Run, open_run
 
 DataDir = Annotated[Path, typer.Option(help="Data directory.")]
-JsonPath = Annotated[Path | None, typer.Option("--json", help="Write the numbers here as JSON.")]
+JsonPath = Annotated[
+    Path | None, typer.Option("--json", help="Write the result to this JSON file.")
+]
 DATA = Path("data")
-POLL_S = 1.0  # of a training
+POLL_S = 1.0  # of a training run
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def train(out: Path, options: Sequence[str], meanwhile: Callable[[int], None]) -
     """Run `python -m trainer train` and return its run, a new folder in `out`.
 
     Until it ends, `meanwhile` is called with its process id about once per `POLL_S`. Ends the
-    benchmark, with the trainer's output, if the training fails.
+    benchmark, with the trainer's output, if the run fails.
     """
     out.mkdir(parents=True)
     command = [sys.executable, "-m", "trainer", "train", "--out", str(out), *options]

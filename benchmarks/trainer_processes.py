@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 
 from benchmarks.measuring import DATA, DataDir, memory_mib, print_table, train
 from shared.run_files import RunFiles
+from trainer.cli import MAX_SEED
 from trainer.run.console import number
 from trainer.run.cost import known
 from trainer.run.folder import Run, read_json, read_lines, write_json
@@ -157,7 +158,7 @@ def main(
     ] = "1,2",
     steps: Annotated[int, typer.Option(min=2, help="GRPO steps per run.")] = 5,
     rounds: Annotated[int, typer.Option(min=1, help="Runs per number of processes.")] = 2,
-    seed: Annotated[int, typer.Option(help="Random seed of all runs.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed of all runs.")] = 1,
     eval_limit: Annotated[int, typer.Option(min=1, help="Questions per evaluation.")] = 32,
     data: DataDir = DATA,
     set_: Annotated[

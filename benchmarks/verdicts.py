@@ -210,7 +210,7 @@ def main(
 ) -> None:
     """Judge pairs of gold and predicted SQL by every standard and compare with official verdicts.
 
-    Exit status: 1 for differences beyond the documented ones, 2 for missing input.
+    Exit code: 1 for differences beyond the documented ones, 2 for missing input.
     """
     try:
         comparison = compare(spider, load_pairs(pairs or spider / "verdict_pairs.jsonl"))

@@ -13,7 +13,16 @@ import typer
 from typer import Option
 
 from shared.console import errors, print_line
-from trainer.cli import DATA, DataOption, ServerOption, SetOption, console, guarded, settings_of
+from trainer.cli import (
+    DATA,
+    MAX_SEED,
+    DataOption,
+    ServerOption,
+    SetOption,
+    console,
+    guarded,
+    settings_of,
+)
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.report.command import report
@@ -51,7 +60,7 @@ def configure(
 @app.command()
 def pretrain(
     out: Annotated[Path, Option(help="Folder for the model.")] = Path("data/models/sqlenv-tiny"),
-    seed: Annotated[int, Option(help="Random seed.")] = 0,
+    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = 0,
     workspace: Annotated[
         Path | None, Option(help="Keep the generated databases here, to reuse with the same seed.")
     ] = None,
@@ -61,8 +70,8 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    Takes about an hour on 2 CPU cores. OUT-expert is the model before the last stage of training,
-    on noisy demonstrations.
+    Takes about an hour and a half on 2 CPU cores. OUT-expert is the model before the last stage of
+    training, on noisy demonstrations.
     """
 
     with guarded():
@@ -99,7 +108,7 @@ def train(
             help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU."
         ),
     ] = "offline",
-    seed: Annotated[int | None, Option(help="Random seed.", show_default="42")] = None,
+    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = 42,
     steps: Annotated[
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
@@ -131,7 +140,9 @@ def train(
             show_default="about 8 points, at least 5 steps apart",
         ),
     ] = None,
-    eval_points: Annotated[int, Option(min=1, help="Questions per point of the eval curve.")] = 32,
+    eval_points: Annotated[
+        int, Option(min=1, help="Questions at each point of the eval curve.")
+    ] = 32,
     allow_dev_questions: Annotated[
         bool,
         Option(
@@ -147,14 +158,18 @@ def train(
     from it.
     """
     overrides = settings_of(set_)
-    named = {"seed": seed, "max_steps": steps, "model_name": model, "data_dir": data}
+    given = {
+        name
+        for name in context.params
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    }
+    named = {"max_steps": steps, "model_name": model, "data_dir": data}
+    named["seed"] = seed if "seed" in given else None
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {name: value for name, value in named.items() if value is not None}
-    if resume is not None:  # options that a resumed run refuses, if given on the command line
-        for name in ("eval_limit", "eval_every", "eval_points", "out"):
-            source = context.get_parameter_source(name)
-            if source is not None and source.name == "COMMANDLINE":
-                overrides[name] = context.params[name]
+    if resume is not None:  # it refuses these options if they are given
+        refused = given & {"eval_limit", "eval_every", "eval_points", "out"}
+        overrides |= {name: context.params[name] for name in refused}
     servers = tuple(server or ())
 
     with guarded():
@@ -202,7 +217,7 @@ def doctor(
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
 
-    Exits with 0 if the offline job can run, else with 1.
+    Exit code: 0 if the offline job can run, else 1.
     """
     from trainer.doctor import Status, can_run, examine
 

@@ -12,6 +12,8 @@ from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
 from trainer.runtime.interrupt import EXIT_CODE
 
+MAX_SEED = 2**32 - 1  # numpy's generators take 32 bits
+
 console = Console()
 
 DATA = typer.Option(

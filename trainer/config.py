@@ -217,7 +217,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "per_device_train_batch_size": 8,
         "gradient_accumulation_steps": 8,
         "learning_rate": 3e-4,
-        # by group, a group without a right answer learns from its step costs alone, blown up to
+        # by group, a group without a right answer learns from its step costs alone, scaled up to
         # unit variance: success fell from 0.15 to 0.03 in 40 steps, as answering at once became the
         # cheapest thing to do
         "scale_rewards": "batch",
@@ -228,7 +228,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of
     # 2,048 tokens, 114 kB each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing
-    # under 2 GB (reckoned, not measured).
+    # under 2 GB (estimated, not measured).
     "colab": {
         "model_name": "Qwen/Qwen3-0.6B",
         "num_generations": 2,

@@ -160,6 +160,10 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
     from shared.dataset import check_databases, data_digest, load_questions, questions_path
     from shared.errors import DataError
 
+    if not data_dir.is_dir():
+        problem = f"no directory at {data_dir}"
+        yield Diagnosis("data", Status.FAIL, problem, "pass an existing directory as --data")
+        return
     complete = True
     for split in ("train", "eval"):
         name, path = f"{split} questions", questions_path(data_dir, split)
@@ -168,7 +172,7 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
             check_databases(data_dir, questions)
         except DataError as error:
             complete = False
-            yield Diagnosis(name, Status.FAIL, str(error), "python -m data build")
+            yield Diagnosis(name, Status.FAIL, str(error))  # it names the remedy
             continue
         levels = Counter(question.difficulty for question in questions)
         counts = ", ".join(f"{levels[level]} {level}" for level in ("easy", "medium", "hard"))
@@ -191,7 +195,7 @@ def check_model(name: str) -> Iterator[Diagnosis]:
         detail = f"{path}: {size:.1f} MiB, weights {hashlib.sha256(digests).hexdigest()[:12]}"
         yield Diagnosis("model", Status.OK, detail)
     elif looks_local(name):
-        remedy = "python -m trainer pretrain   (takes about an hour)"
+        remedy = "python -m trainer pretrain   (takes about an hour and a half)"
         yield Diagnosis("model", Status.FAIL, f"no model at {path}", remedy)
     else:
         detail = f"{name} is not a directory: it would be downloaded from the Hugging Face hub"

@@ -18,7 +18,7 @@ from shared.run_files import METRICS, EpisodeLine, numbered_lines, read_episode
 from trainer.run.folder import read_json
 
 TRAINING_TIMEOUT_S = 1800.0
-# what must be equal in an episode of a training with and without faults
+# what must be equal in an episode of a training run with and without faults
 COMPARED = {"phase", "mode", "step", "question_id", "actions", "texts", "observations", "rewards"}
 COMPARED |= {"outcome"}
 Timed = tuple[list[Played], float]  # the episodes of one play, and its seconds
@@ -37,7 +37,7 @@ class FaultOutcome:
     counted_twice: int
     different: int
     rebuilds: int
-    retries: int | None  # None for a training, whose summary does not have it
+    retries: int | None  # None for a training run, whose summary does not have it
     seconds: float
     undisturbed_s: float
     more: dict[str, Any]
@@ -54,7 +54,7 @@ class FaultOutcome:
 
 
 def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:
-    """Return a client that notices faults fast and is as patient as a training's."""
+    """Return a client that notices faults fast and is as patient as a training run's."""
     limits = ClientLimits(stall_s=stall_s, patience_s=600.0, backoff_s=0.1, longest_wait_s=2.0)
     return SQLEnvClient(urls, limits)
 
@@ -134,7 +134,7 @@ def training(
         began, waiting = time.monotonic(), list(faults)
 
         def disturb(pid: int) -> None:
-            """Run the next fault, from the first optimiser step on."""
+            """Run the next fault, from the first optimizer step on."""
             if time.monotonic() > began + TRAINING_TIMEOUT_S:
                 raise RuntimeError(f"the training did not end within {TRAINING_TIMEOUT_S:g} s")
             metrics = next((scratch / name).glob(f"*/{METRICS}"), None)

@@ -118,7 +118,7 @@ def _write(out: Path, name: str, result: object, page: str, picture: bytes) -> N
     write_json(out / f"{name}.json", result)
     write_bytes(out / f"{name}.png", picture)
     for kind in ("md", "json", "png"):
-        print_line(console, str(out / f"{name}.{kind}"))
+        print_line(console, f"wrote {out / f'{name}.{kind}'}")
 
 
 if __name__ == "__main__":

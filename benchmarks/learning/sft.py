@@ -36,7 +36,7 @@ HELD_BACK = 10  # every tenth training question
 TRIAL_SHARE = 0.25  # of the run's training seconds, for each learning rate
 POINTS, TRIAL_POINTS = 8, 3  # measurements of the held-back questions in the fit, and in a trial
 WARMUP_SHARE = 0.05
-BATCH, MICRO_BATCH = 64, 8  # episodes per optimiser step, and per forward pass
+BATCH, MICRO_BATCH = 64, 8  # episodes per optimizer step, and per forward pass
 
 # greedy success on held-back questions, minus the loss on their demonstrations
 Score = tuple[float, float]

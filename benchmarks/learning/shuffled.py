@@ -1,6 +1,6 @@
 """GRPO with shuffled rewards: the same training, but each episode gets another one's reward.
 
-This cuts the link between an episode and its reward, and leaves the optimiser, the batches and the
+This cuts the link between an episode and its reward, and leaves the optimizer, the batches and the
 token format. A gain that remains is not due to reinforcement learning.
 """
 
@@ -29,7 +29,7 @@ RewardFunction = Callable[..., list[Reward]]
 
 
 def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
-    """Return from which row each row takes its reward in an optimiser step.
+    """Return from which row each row takes its reward in an optimizer step.
 
     A random permutation of the finished rows; a lost row keeps its own reward, which is None.
     """

@@ -4,13 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from benchmarks.measuring import DATA, DataDir, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from benchmarks.reward_hacking.policies import (
     KILLER,
     POLICIES,
@@ -173,13 +172,11 @@ def main(
     data: DataDir = DATA,
     every: Annotated[int, typer.Option(min=1, help="Play only every N-th question.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="SQL processes.")] = 2,
-    report: Annotated[
-        Path | None, typer.Option("--json", "--out", help="Write the results to this JSON file.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Play every policy over the questions.
 
-    Exit status: 1 if a policy exceeds its bound, the oracle is underpaid, or there are no data.
+    Exit code: 1 if a policy exceeds its bound, the oracle is underpaid, or there are no data.
     """
     try:
         bank = QuestionBank.load(data)
@@ -196,7 +193,7 @@ def main(
     verdict = "FAILED" if above or underpaid else "passed"
     print_line(_console, f"{verdict}: {len(results) - above} of {len(results)} bounds hold")
     figures = [{**asdict(result), "holds": result.holds} for result in results]
-    write_json(report, {"policies": figures, "oracle_underpaid": underpaid})
+    write_json(json_path, {"policies": figures, "oracle_underpaid": underpaid})
     if above or underpaid:
         raise typer.Exit(1)
 

@@ -73,7 +73,7 @@ def test_the_command_prints_a_table_and_writes_its_figures(
     monkeypatch.setattr(module, "KILLED_QUESTIONS", 1)
     out = tmp_path / "report.json"
     result = CliRunner().invoke(
-        app, ["--data", str(SHIPPED), "--every", "400", "--workers", "1", "--out", str(out)]
+        app, ["--data", str(SHIPPED), "--every", "400", "--workers", "1", "--json", str(out)]
     )
     assert result.exit_code == 0, result.output
     assert "kill the worker" in result.output
@@ -90,7 +90,7 @@ def test_bad_paths_are_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no questions_<split>.json")
     result = CliRunner().invoke(
-        app, ["--data", str(SHIPPED), "--every", "1000", "--out", str(tmp_path / "no" / "a")]
+        app, ["--data", str(SHIPPED), "--every", "1000", "--json", str(tmp_path / "no" / "a")]
     )
     assert result.exit_code == 1
     assert "error: can't write" in result.stderr

@@ -83,6 +83,7 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
         assert code == 1
         assert "spider-dev" not in shown
         assert "can't reach" in shown or "http://127.0.0.1:9" in shown
+        assert not (tmp_path / "runs").exists()  # no folder for a run that can't start
 
 
 def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path) -> None:
@@ -142,6 +143,10 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     assert run("evaluate", "--model", "x", "--k", "one")[0] == 2
     assert run("evaluate", "--model", "x", "--greedy", "--temperature", "0.5")[0] == 2
     assert run("evaluate", "--policy", "random", "--greedy")[0] == 2
+    code, shown = run("evaluate", "--difficulty", "eazy")
+    assert code == 2
+    assert "--difficulty" in shown
+    assert "'eazy' is not one of easy, medium, hard" in shown
     code, shown = run("evaluate", "--policy", "oracle", "--model", "x")
     assert code == 2
     assert "oracle plays without" in shown
@@ -183,7 +188,7 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
         ),
         (("--policy", "oracle", "--samples", 4), "leave out --samples"),
         (("--model", "x", "--samples", 4, "--greedy"), "leave out --samples or --greedy"),
-        (("--model", "x", "--temperature", "0"), "temperature is 0"),
+        (("--model", "x", "--samples", 4, "--temperature", "0"), "leave out --samples or --greedy"),
         (("--policy", "random", "--part", "new"), "no part 'new'"),
         (("--policy", "random", "--split", "gone", "--data", data_dir), "questions_gone.json"),
         (

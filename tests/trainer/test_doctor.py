@@ -90,10 +90,14 @@ def test_data_is_counted_and_digested(tmp_path: Path) -> None:
 
 
 def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
-    diagnoses = list(check_data(tmp_path / "nowhere"))
-    assert not can_run(diagnoses)
-    assert str(tmp_path / "nowhere") in diagnoses[0].detail
-    assert "python -m data build" in diagnoses[0].remedy
+    (missing,) = check_data(tmp_path / "nowhere")
+    assert not can_run([missing])
+    assert str(tmp_path / "nowhere") in missing.detail
+    assert missing.remedy == "pass an existing directory as --data"
+    for empty in check_data(tmp_path):
+        assert empty.status is Status.FAIL
+        assert empty.detail.count("python -m data build") == 1
+        assert not empty.remedy
 
 
 def test_a_missing_database_is_named(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from typer import Option
 
-from trainer.cli import DataOption, ServerOption, SetOption, console, guarded, settings_of
+from shared.models import Difficulty
+from trainer.cli import MAX_SEED, DataOption, ServerOption, SetOption, console, guarded, settings_of
 
 
 def evaluate(
@@ -21,7 +22,10 @@ def evaluate(
     ] = "model",
     model: Annotated[
         str | None,
-        Option(help="Model directory, checkpoint or Hugging Face name; for openai, its name."),
+        Option(
+            help="Model directory, checkpoint or Hugging Face name; for openai, its name.",
+            show_default="the preset's",
+        ),
     ] = None,
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
@@ -46,10 +50,12 @@ def evaluate(
     ] = "",
     greedy: Annotated[bool, Option("--greedy", help="Always take the most likely token.")] = False,
     temperature: Annotated[
-        float | None, Option(help="Sampling temperature.", show_default="1, without --greedy")
+        float | None,
+        Option(min=0, help="Sampling temperature; 0: greedy.", show_default="1, without --greedy"),
     ] = None,
     seed: Annotated[
-        int | None, Option(min=0, help="Random seed.", show_default="the training job's")
+        int | None,
+        Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the training job's"),
     ] = None,
     preset: Annotated[
         str | None,
@@ -74,7 +80,7 @@ def evaluate(
         ),
     ] = None,
     json_path: Annotated[
-        Path | None, Option("--json", help="Write the result to this file too.")
+        Path | None, Option("--json", help="Write the result to this JSON file.")
     ] = None,
     against: Annotated[
         Path | None,
@@ -87,8 +93,14 @@ def evaluate(
     Writes OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
     replays.
     """
-    if greedy and temperature is not None:
-        raise typer.BadParameter("--greedy has no temperature", param_hint="--temperature")
+    if greedy and temperature:
+        raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
+    difficulties = [name.strip() for name in difficulty.split(",")]
+    if unknown := set(difficulties) - set(get_args(Difficulty)):
+        raise typer.BadParameter(
+            f"{min(unknown)!r} is not one of {', '.join(get_args(Difficulty))}",
+            param_hint="--difficulty",
+        )
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
@@ -125,7 +137,7 @@ def evaluate(
             limit=limit,
             samples=samples,
             ks=ks,
-            temperature=None if greedy else sampled,
+            temperature=None if greedy or sampled == 0 else sampled,
             seed=EVAL_SEED if seed is None else seed,
             servers=tuple(server or ()),
             out=out,

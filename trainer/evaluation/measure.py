@@ -45,6 +45,18 @@ class Connection:
     own: SupervisedServer | None = None
 
 
+def check_servers(config: GRPOConfig, inputs: Inputs) -> ServerMetadata:
+    """Return the metadata of the servers in `config`.
+
+    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data differ.
+    """
+    with SQLEnvClient(config.server_urls).sync() as probe:
+        probe.wait_ready(SERVER_READY_S)
+        metadata = probe.metadata()
+    check_server_data(metadata, inputs, config)
+    return metadata
+
+
 @contextmanager
 def connected(
     config: GRPOConfig,
@@ -67,16 +79,9 @@ def connected(
             own = stack.enter_context(SupervisedServer(config.data_dir, log_path))
             return [own.url]
 
-        def ask() -> ServerMetadata:
-            with SQLEnvClient(urls).sync() as probe:
-                probe.wait_ready(SERVER_READY_S)
-                metadata = probe.metadata()
-            check_server_data(metadata, inputs, connected_config)
-            return metadata
-
         urls = list(servers) or ranks.first(start)
         connected_config = replace(config, server_urls=urls)
-        metadata = ranks.together(ask)
+        metadata = ranks.together(lambda: check_servers(connected_config, inputs))
         stack.enter_context(last_words(own))
         client = stack.enter_context(open_client(connected_config, metadata.digest))
         yield Connection(connected_config, client, metadata, own)

@@ -113,7 +113,7 @@ def run_evaluation(
         show(result, console)
         for path in filter(None, (json_path, out and folder.result)):
             write_json(path, result)
-            print_line(console, f"written to {path}")
+            print_line(console, f"wrote {path}")
         return result
 
 

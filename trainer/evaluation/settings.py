@@ -58,10 +58,6 @@ class EvaluationSettings:
         if self.samples > 1 and deterministic:
             remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")
             raise ConfigError(f"{self.samples} samples of a deterministic policy: {remedy}")
-        if self.temperature is not None and self.temperature <= 0:
-            raise ConfigError(
-                f"temperature is {self.temperature:g}: use a number above 0, or --greedy"
-            )
         if bad := [k for k in self.ks if not 1 <= k <= self.samples]:
             raise ConfigError(
                 f"pass@{bad[0]} can't be estimated from {self.samples} samples per question: "
@@ -88,10 +84,9 @@ class EvaluationSettings:
         if not self.has_model:
             return self.policy
         model = self.config.model_name
-        name = Path(model).name if self.policy == "model" else model
         if self.temperature is None:
-            return f"{name} greedy"
-        return f"{name} at temperature {self.temperature:g}"
+            return f"{model} greedy"
+        return f"{model} at temperature {self.temperature:g}"
 
     def playing(self) -> GRPOConfig:
         """Return the configuration to play with."""

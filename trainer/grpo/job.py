@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from trainer.evaluation.inputs import (
 from trainer.evaluation.measure import (
     Connection,
     batch_of,
+    check_servers,
     connected,
     measure,
     model_play,
@@ -104,7 +105,7 @@ def run_job(
         if not ranks.main:
             console = Console(quiet=True)
         threads = limit_threads(ranks.local_count)
-        ranks.together(lambda: check_servers(options.servers, ranks))
+        ranks.together(lambda: check_shared_server(options.servers, ranks))
         check_same_settings(shared_settings(config, options, resume), ranks)
         inputs = ranks.together(lambda: load_inputs(config, options))
         if resume is not None:
@@ -115,6 +116,9 @@ def run_job(
                 )
                 return result
         label = f"{options.preset}-seed{config.seed}"
+        if options.servers:  # no folder for a run that can't start
+            given = replace(config, server_urls=list(options.servers))
+            ranks.first(lambda: check_servers(given, inputs))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         print_line(console, f"run {folder.path}")
         print_line(
@@ -137,7 +141,7 @@ def run_job(
             raise
 
 
-def check_servers(servers: Sequence[str], ranks: Ranks) -> None:
+def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
     """Raise `ConfigError` if processes on several machines have no server that all can reach."""
     if not servers and ranks.count > ranks.local_count:
         raise ConfigError(

@@ -68,7 +68,7 @@ def choose_model(model: str | None) -> tuple[str, str]:
         return model, "given with --model"
     trained = RUNS / LATEST / "model"
     if (trained / "config.json").is_file():
-        return str(trained), f"trained by {trained.parent.resolve().name}, the latest run"
+        return str(trained), f"from run {trained.parent.resolve().name}, the latest"
     return OFFLINE_MODEL, f"the untrained base: there is no {trained} ('make train' makes one)"
 
 

@@ -9,7 +9,7 @@ import typer
 
 from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
-from trainer.cli import console, guarded
+from trainer.cli import MAX_SEED, console, guarded
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -26,7 +26,8 @@ def play(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model directory, checkpoint or Hugging Face name.",
+            help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
+            "that server.",
             show_default="runs/latest/model, or else the shipped base",
         ),
     ] = None,
@@ -36,8 +37,7 @@ def play(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
-    api_model: Annotated[str | None, typer.Option(help="Name of the model on that server.")] = None,
-    steps: Annotated[
+    step_budget: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -52,11 +52,11 @@ def play(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature.", show_default="greedy")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of sampling.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")] = 42,
     json_path: Annotated[
         Path | None,
         typer.Option(
-            "--json", metavar="PATH", help="Write one JSON object per question here; - is stdout."
+            "--json", help="Write one JSON object per question to this file; - is stdout."
         ),
     ] = None,
     server: Annotated[
@@ -71,16 +71,13 @@ def play(
 ) -> None:
     """Let an agent explore your own database to answer a question, and show each step.
 
-    Exit codes: 0 if every question got an answer, 3 if one got none, 1 on an error.
+    Exit code: 0 if every question got an answer, 3 if one got none, 1 on an error, 2 for
+    contradictory options.
     """
     if greedy and temperature:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
-    if (base_url is None) != (api_model is None):
-        raise typer.BadParameter("--base-url and --api-model go together", param_hint="--base-url")
-    if base_url is not None and model is not None:
-        raise typer.BadParameter(
-            "is a local model; use either it or --base-url", param_hint="--model"
-        )
+    if base_url is not None and model is None:
+        raise typer.BadParameter("name the model that the server serves", param_hint="--model")
     if not question and (server or keep):
         raise typer.BadParameter("needs --question", param_hint="--server, --keep")
     if not question and not sys.stdin.isatty():
@@ -109,13 +106,13 @@ def play(
                     reason = f"can't write {json_path}: {error.strerror}"
                     raise PlayError(f"{reason}; choose another --json") from error
                 display = JsonLines(file, errors)
-            if base_url is not None and api_model is not None:
+            if base_url is not None and model is not None:
                 agent = stack.enter_context(
-                    api_agent(base_url, api_model, sampling, steps, SERVER_WAIT_S)
+                    api_agent(base_url, model, sampling, step_budget, SERVER_WAIT_S)
                 )
             else:
                 with display.busy("loading the model"):
-                    agent = local_agent(model, sampling, steps, SERVER_WAIT_S)
+                    agent = local_agent(model, sampling, step_budget, SERVER_WAIT_S)
             if not questions:
                 return ask_interactively(db, agent, display, errors)
             if not play_questions(database, questions, agent, display, server or (), keep):

@@ -174,7 +174,7 @@ def no_answer(played: PlayedQuestion) -> str:
     if played.context_overflow:
         return "no answer: the agent's context window is full"
     if played.outcome == Outcome.BUDGET:
-        return f"no answer within {counted(len(played.steps), 'step')}; --steps allows more"
+        return f"no answer within {counted(len(played.steps), 'step')}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"

@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FitFigures:
-    """The cost and the final loss of a training; FLOPs are 6 x parameters x tokens."""
+    """The cost and the final loss of one fit; FLOPs are 6 x parameters x tokens."""
 
     tokens: int
     parameters: int

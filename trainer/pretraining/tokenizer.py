@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from trainer.rollout.prompts import STEPS_LEFT
+
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 # Words that are never copied: their token includes the space before them.
 FRAME_WORDS = """
@@ -22,7 +24,7 @@ FRAME_WORDS = """
     recent smallest total belong belongs common decimals rounded
 """
 FRAME_PHRASES = (
-    r"\nSteps left:",
+    rf"\n{STEPS_LEFT}",
     r"\nTables:",
     r"(?:DESCRIBE|SAMPLE|QUERY|ANSWER|Question|Error):",
     r"\(\*\)",

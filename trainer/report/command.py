@@ -39,4 +39,4 @@ def report(
         for gap in loaded.gaps:
             print_line(console, f"missing: {gap.what}", "yellow")
         size = len(page.encode()) / 1e6
-        print_line(console, f"{path}  {size:.1f} MB")
+        print_line(console, f"wrote {path} ({size:.1f} MB)")

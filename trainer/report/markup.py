@@ -13,6 +13,7 @@ from pygments.lexers.sql import SqlLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from shared.actions import ActionType
+from trainer.rollout.prompts import STEPS_LEFT
 
 ACTION_CHARS, CELL_CHARS, TEXT_CHARS = 2_000, 120, 1_200
 RESULT_ROWS, SCHEMA_ROWS = 12, 40
@@ -28,7 +29,7 @@ _COLOURS = (
     (Keyword, "kw"),
 )
 _LEXER = SqlLexer(stripnl=False, ensurenl=False)
-_BUDGET = re.compile(r"\n?Steps left: -?\d+\Z")
+_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+\Z")
 _ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
 _SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")

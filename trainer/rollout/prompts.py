@@ -8,6 +8,7 @@ from shared.models import SQLObservation
 from trainer.config import PromptKind
 from trainer.errors import ConfigError
 
+STEPS_LEFT = "Steps left:"  # before the number that ends each observation
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _EXAMPLES = {
@@ -58,4 +59,4 @@ def format_observation(observation: SQLObservation) -> str:
         body = f"Error: {observation.error}"
     else:
         body = observation.result
-    return f"{body}\nSteps left: {observation.budget_remaining}"
+    return f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"

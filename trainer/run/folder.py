@@ -177,7 +177,7 @@ class Run(RunFiles):
 
 
 def checkpoint_step(path: Path) -> int:
-    """Return the optimiser step of a checkpoint folder."""
+    """Return the optimizer step of a checkpoint folder."""
     return int(path.name.removeprefix("checkpoint-"))
 
 

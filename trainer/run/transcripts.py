@@ -16,9 +16,9 @@ ACTION_CHARS = 400
 # (kind, correct (before, after), how many of COUNT). Each kind has its quota, so that failures are
 # always shown.
 KINDS: tuple[tuple[str, tuple[bool, bool], int], ...] = (
-    ("learnt: wrong before, right after", (False, True), 4),
+    ("learned: wrong before, right after", (False, True), 4),
     ("still wrong", (False, False), 2),
-    ("unlearnt: right before, wrong after", (True, False), 1),
+    ("unlearned: right before, wrong after", (True, False), 1),
     ("right before and after", (True, True), 1),
 )
 MARKS = {

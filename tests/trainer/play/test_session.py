@@ -121,7 +121,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
     )
     with served(ChatServer(scripted(*texts), models=("tester",))) as chat:
         result = play(
-            "--db", shop, "-q", "How many orders?", "--base-url", chat.url, "--api-model", "tester"
+            "--db", shop, "-q", "How many orders?", "--base-url", chat.url, "--model", "tester"
         )
     shown = result.output
     assert result.exit_code == 0
@@ -186,7 +186,7 @@ def test_the_shipped_model_answers_two_questions_as_json(
 def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     with served(ChatServer(scripted("ANSWER: 3"))) as chat:
-        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--api-model", "fake")
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
         result = play(*asked, "--json", path)
         assert (result.exit_code, result.stdout) == (0, "")
         assert json.loads(path.read_text())["answer"] == "3"
@@ -196,7 +196,7 @@ def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
 
 
 def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> None:
-    common = ("--db", shop, "--json", "-", "--api-model", "fake")
+    common = ("--db", shop, "--json", "-", "--model", "fake")
     with ExitStack() as stack:
         chat = stack.enter_context(served(ChatServer(scripted("ANSWER: 3"))))
         asked = (*common, "--base-url", chat.url, "-q", "How many?")
@@ -235,7 +235,7 @@ def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
             chat.url,
         ]
         process = subprocess.Popen(
-            [*command, "--api-model", "fake"],
+            [*command, "--model", "fake"],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -277,7 +277,7 @@ def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
 # -- what is refused, each in one line
 
 # nothing of these gets as far as to ask it
-NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--api-model", "fake")
+NO_SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "fake")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_it_has_help() -> None:
     result = play("--help")
     assert result.exit_code == 0
     assert "play" in CliRunner().invoke(cli.app, ["--help"]).output
-    for option in ("--db", "--question", "--model", "--base-url", "--steps", "--json"):
+    for option in ("--db", "--question", "--model", "--base-url", "--step-budget", "--json"):
         assert option in result.output
 
 
@@ -324,9 +324,8 @@ def test_it_has_help() -> None:
         (("--db", "x"), "there is no terminal to prompt on"),
         (
             ("--db", "x", "-q", "y", "--base-url", "http://127.0.0.1:9/v1"),
-            "--api-model go together",
+            "name the model that the server serves",
         ),
-        (("--db", "x", "-q", "y", *NO_SERVER, "--model", "z"), "is a local model"),
         (
             ("--db", "x", "-q", "y", "--greedy", "--temperature", "1"),
             "can't be combined with --greedy",
@@ -335,7 +334,7 @@ def test_it_has_help() -> None:
             ("--db", "x", "-q", "y", "--temperature", "-1"),
             "--temperature': Input should be greater",
         ),
-        (("--db", "x", "-q", "y", "--steps", "0"), "--steps': Input should be greater"),
+        (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
         (("--db", "x", "--keep", "z"), "needs --question"),
     ],
 )
@@ -347,9 +346,7 @@ def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: s
 
 def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
     with served(ChatServer(scripted("ANSWER: 1"), models=("one", "two"))) as chat:
-        result = play(
-            "--db", shop, "-q", "How many?", "--base-url", chat.url, "--api-model", "three"
-        )
+        result = play("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "three")
     assert result.exit_code == 1
     assert "has no model 'three'; it has one, two" in one_line(result.output)
 

@@ -13,7 +13,7 @@ from trainer.pretraining.imitation import PretrainConfig, Row, build_model, coll
 TOKENIZER = tokenizer()
 
 
-def learnt(given: list[Row], processes: int, config: PretrainConfig = SMALL):
+def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL):
     model, lines = build_model(config, TOKENIZER), []
     return model, imitate(Task(model, TOKENIZER, given, config), processes, lines.append), lines
 
@@ -24,7 +24,7 @@ def test_two_processes_learn_as_one_does_and_report():
     config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
     models = []
     for processes in (1, 2):
-        model, figures, lines = learnt(given, processes, config)
+        model, figures, lines = learned(given, processes, config)
         assert figures.tokens == 20 * 40 * 6
         assert re.match(r"batch 99 of 100, 0.00 M tokens, loss [0-9.]+, ", lines[-1])
         models.append(model)
@@ -37,4 +37,4 @@ def test_two_processes_learn_as_one_does_and_report():
 @pytest.mark.slow
 def test_an_error_of_a_process_is_raised():
     with pytest.raises(Exception, match="no batch has a row for each of 2"):
-        learnt(rows(1), 2)
+        learned(rows(1), 2)

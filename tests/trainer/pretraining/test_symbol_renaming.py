@@ -62,10 +62,10 @@ TOKENIZER = train_tokenizer(["".join(text for text, _ in pieces) for pieces in E
 
 def row_of(pieces: list[tuple[str, bool]]) -> Row:
     ids, learn = [], []
-    for text, learnt in pieces:
+    for text, learned in pieces:
         found = TOKENIZER.encode(text, add_special_tokens=False)
         ids += found
-        learn += [int(learnt)] * len(found)
+        learn += [int(learned)] * len(found)
     return Row(ids, learn, True)
 
 
@@ -114,15 +114,15 @@ def test_a_word_in_both_cases_stays(rows: list[Row], renamer: Renamer) -> None:
     )
 
 
-def test_what_is_learnt_stays_marked(rows: list[Row], renamer: Renamer) -> None:
+def test_what_is_learned_stays_marked(rows: list[Row], renamer: Renamer) -> None:
     for seed in range(20):
         renamed = renamer.rename(rows[seed], random.Random(seed))
         assert len(renamed.ids) == len(renamed.learn)
-        learnt = TOKENIZER.decode(
+        learned = TOKENIZER.decode(
             [t for t, on in zip(renamed.ids, renamed.learn, strict=True) if on]
         )
-        assert learnt.startswith("DESCRIBE:")
-        assert learnt.endswith("ANSWER: 12.5<|im_end|>")
+        assert learned.startswith("DESCRIBE:")
+        assert learned.endswith("ANSWER: 12.5<|im_end|>")
         assert renamed.ids[: renamer.prefix_length] == rows[seed].ids[: renamer.prefix_length]
 
 

@@ -322,14 +322,14 @@ def imitate(model: Qwen3ForCausalLM, rows: list[RolloutRow], steps: int) -> None
     own = [torch.tensor(row.learn_mask) for row in rows]
     ids_R_T = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
     labels_R_T = ids_R_T.where(torch.nn.utils.rnn.pad_sequence(own, batch_first=True) == 1, -100)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     model.train()
     for _ in range(steps):
         # right padding: causal attention never sees it
         loss = model(ids_R_T, labels=labels_R_T).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     model.eval()
 
 

@@ -33,12 +33,12 @@ def played(**outcomes: str) -> dict[str, EpisodeRecord]:
 
 
 def many(
-    learnt: int, wrong: int, unlearnt: int, right: int
+    learned: int, wrong: int, unlearned: int, right: int
 ) -> tuple[dict[str, EpisodeRecord], dict[str, EpisodeRecord]]:
     pairs = (
-        [("wrong", "correct")] * learnt
+        [("wrong", "correct")] * learned
         + [("budget", "wrong")] * wrong
-        + [("correct", "wrong")] * unlearnt
+        + [("correct", "wrong")] * unlearned
         + [("correct", "correct")] * right
     )
     before = {f"q{index}": episode(f"q{index}", first) for index, (first, _) in enumerate(pairs)}
@@ -61,7 +61,7 @@ def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: lis
     kinds = [kind.split(":")[0] for _, kind in chosen]
     assert [
         kinds.count(kind)
-        for kind in ("learnt", "still wrong", "unlearnt", "right before and after")
+        for kind in ("learned", "still wrong", "unlearned", "right before and after")
     ] == shown
     assert len(chosen) == len({key for key, _ in chosen}) <= COUNT
 

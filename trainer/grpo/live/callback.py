@@ -1,5 +1,5 @@
-"""`LiveVisualizationCallback`: when a training is measured and drawn, and the record of it in the
-run's folder."""
+"""`LiveVisualizationCallback`: when a run is measured and drawn, and the record of it in the run's
+folder."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                 self._show(state, all_parts=first, last=False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # not after a training that a signal ended
+        # not after a training run that a signal ended
         if state.global_step >= state.max_steps and self._started:
             with self._ranks.interruptible():
                 self._show(state, all_parts=True, last=True)

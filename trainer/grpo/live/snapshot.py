@@ -48,7 +48,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class LiveSnapshot:
-    """The state of a training at one moment.
+    """The state of a training run at one moment.
 
     `rows` are TRL's log events or those of metrics.jsonl; `points` the measurements: `{step, train:
     {rate, n, ci95}, eval: ...}`, over `questions` of each split; `traces` the episodes, oldest

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: options, scripted episodes, timings, memory, tables and training runs."""
+"""The benchmarks' options, scripted episodes, timings, memory, tables and training runs."""
 
 import subprocess
 import sys

@@ -251,7 +251,7 @@ def test_doctor_fails_where_the_offline_job_cannot_run(
 ) -> None:
     code, shown = run("doctor", "--data", tmp_path / "nowhere", "--model", base)
     assert code == 1
-    assert "-> python -m data build" in shown
+    assert "-> pass an existing directory as --data" in shown
     code, shown = run("doctor", "--data", data_dir, "--model", base)
     assert code == 0
     assert "the offline job can run" in shown

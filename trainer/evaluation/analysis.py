@@ -1,10 +1,9 @@
-"""The numbers of evaluation.json, overall and by group, from an evaluation's episodes. Pure
-functions."""
+"""The numbers of evaluation.json, overall and by group, from an evaluation's episodes."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, get_args
+from typing import Any, Generic, TypedDict, TypeVar, get_args
 
 from shared.actions import ActionType
 from shared.models import Difficulty, Outcome
@@ -56,36 +55,40 @@ class GroupResult(TypedDict):
     outcomes: dict[str, int]
 
 
-class Groups(TypedDict):
+class ByGroup(TypedDict, Generic[T]):
+    """A value for every group."""
+
+    overall: T
+    seen: T
+    unseen: T
+    by_difficulty: dict[str, T]
+
+
+class Groups(ByGroup[GroupResult]):
     """The result of every group."""
 
-    overall: GroupResult
-    seen: GroupResult
-    unseen: GroupResult
-    by_difficulty: dict[str, GroupResult]
     by_database: dict[str, GroupResult]
 
 
-class PairedGroups(TypedDict):
+class PairedGroups(ByGroup[Paired]):
     """The comparison of every group with another measurement, and the settings that differ."""
 
     against: str
     differs: dict[str, dict[str, Any]]  # name -> before, after
-    overall: Paired
-    seen: Paired
-    unseen: Paired
-    by_difficulty: dict[str, Paired]
 
 
-def _each(
-    episodes: Episodes, field: str, names: Iterable[str], of: Callable[[Episodes], T]
-) -> dict[str, T]:
-    return {name: of([one for one in episodes if getattr(one, field) == name]) for name in names}
-
-
-def _difficulties(episodes: Episodes) -> list[str]:
+def _by_group(episodes: Episodes, of: Callable[[Episodes], T]) -> ByGroup[T]:
     present = {one.difficulty for one in episodes}
-    return [level for level in get_args(Difficulty) if level in present]
+    return {
+        "overall": of(episodes),
+        "seen": of([one for one in episodes if one.part == SEEN]),
+        "unseen": of([one for one in episodes if one.part == UNSEEN]),
+        "by_difficulty": {
+            level: of([one for one in episodes if one.difficulty == level])
+            for level in get_args(Difficulty)
+            if level in present
+        },
+    }
 
 
 def analyse(episodes: Episodes, ks: Sequence[int]) -> Groups:
@@ -94,13 +97,12 @@ def analyse(episodes: Episodes, ks: Sequence[int]) -> Groups:
     def of(group: Episodes) -> GroupResult:
         return measure_group(group, ks)
 
-    parts = _each(episodes, "part", (SEEN, UNSEEN), of)
+    databases = sorted({one.database for one in episodes})
     return {
-        "overall": of(episodes),
-        "seen": parts[SEEN],
-        "unseen": parts[UNSEEN],
-        "by_difficulty": _each(episodes, "difficulty", _difficulties(episodes), of),
-        "by_database": _each(episodes, "database", sorted({one.database for one in episodes}), of),
+        **_by_group(episodes, of),
+        "by_database": {
+            name: of([one for one in episodes if one.database == name]) for name in databases
+        },
     }
 
 
@@ -115,15 +117,7 @@ def compare_groups(
     def of(group: Episodes) -> Paired:
         return compare(before, success_rates((one.question_id, one.outcome) for one in group))
 
-    parts = _each(after, "part", (SEEN, UNSEEN), of)
-    return {
-        "against": against,
-        "differs": differs,
-        "overall": of(after),
-        "seen": parts[SEEN],
-        "unseen": parts[UNSEEN],
-        "by_difficulty": _each(after, "difficulty", _difficulties(after), of),
-    }
+    return {"against": against, "differs": differs, **_by_group(after, of)}
 
 
 def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:

@@ -1,5 +1,4 @@
-"""The command line of `python -m trainer evaluate`. Imports torch late, so that help works without
-it."""
+"""`python -m trainer evaluate`. Imports torch late, so that help works without it."""
 
 from pathlib import Path
 from typing import Annotated, get_args

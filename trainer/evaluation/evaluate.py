@@ -1,5 +1,4 @@
-"""Measure a policy: success over a set of questions, with 95 % intervals, on seen and unseen
-databases."""
+"""Measure a policy: success over a set of questions, and how many of them to measure on."""
 
 import time
 from collections import Counter, defaultdict
@@ -128,9 +127,7 @@ def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
     cells: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, row in enumerate(prompts):
         cells[row["difficulty"], row["database_name"]].append(index)
-    groups = {
-        cell: (("difficulty", cell[0]), ("database", cell[1]), ("cell", *cell)) for cell in cells
-    }
+    groups = {at: (("difficulty", at[0]), ("database", at[1]), ("cell", *at)) for at in cells}
     sizes = Counter(
         group for cell, members in cells.items() for group in groups[cell] for _ in members
     )

@@ -116,8 +116,7 @@ def check_server_data(metadata: ServerMetadata, inputs: Inputs, config: GRPOConf
 def save_settings(
     run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata
 ) -> None:
-    """Write config.json, which `resumed_settings` reads. The digests stay those of the first
-    session."""
+    """Write config.json for `resumed_settings`. The digests stay those of the first session."""
     digests = _digests(inputs, metadata)
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
     if run.config.exists():

@@ -1,13 +1,12 @@
-"""Play sets of questions with a model or another policy: servers, client and seeds of a
-measurement."""
+"""Play sets of questions with a model or another policy: servers, client, seeds, batch size."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from rich.console import Console
 
@@ -25,7 +24,7 @@ from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
 from trainer.run.records import Book, EpisodeRecord
 from trainer.runtime.out_of_memory import reporting_out_of_memory
-from trainer.runtime.precision import precision
+from trainer.runtime.precision import autocast, precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
 
@@ -149,15 +148,11 @@ def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
 
     If memory runs out over so many `episodes`, the error says how to reduce it.
     """
-    device, plan = precision(config.device, config.dtype)
-    was_training, dtype = model.training, plan.compute
-    autocast: AbstractContextManager[Any] = nullcontext()
-    if dtype is not torch.float32:
-        autocast = torch.autocast(torch.device(device).type, dtype=dtype)
+    was_training = model.training
     model.eval()
     try:
         doing = f"playing {episodes} episodes of an evaluation"
-        with reporting_out_of_memory(config, doing), autocast:
+        with reporting_out_of_memory(config, doing), autocast(config):
             yield
     finally:
         model.train(was_training)
@@ -205,17 +200,12 @@ def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
 
 
 def free_memory_bytes(device: str) -> int:
-    """Return the free memory of a GPU, or of the machine for "cpu" (8 GiB if Linux doesn't say)."""
+    """Return the free memory of a GPU, or of the machine for "cpu"."""
     if device.startswith("cuda"):
         # torch reuses the memory that it holds
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + reusable
-    try:
-        text = Path("/proc/meminfo").read_text()
-    except OSError:
-        text = ""
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
-    return int(available[1]) * 1024 if available else 8 * 2**30
+    return int(psutil.virtual_memory().available)
 
 
 def measure(

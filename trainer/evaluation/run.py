@@ -61,9 +61,8 @@ def run_evaluation(
     other = None if settings.against is None else read_measured(settings.against, settings.mode)
     with Interrupts(), ExitStack() as stack:
         out = settings.out
-        folder = EvaluationFolder(
-            out or Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-eval-")))
-        )
+        scratch = stack.enter_context(TemporaryDirectory(prefix="sqlenv-eval-"))
+        folder = EvaluationFolder(out or Path(scratch))
         for path in filter(None, (json_path, out and folder.result)):
             check_writable(path)
         limit_threads()
@@ -105,9 +104,8 @@ def run_evaluation(
                 play_missing(folder, settings, rows, inputs, playing, on_batch)
             except KeyboardInterrupt:
                 if out is not None:
-                    print_line(
-                        console, f"{done} episodes are kept in {out}: the same command resumes it"
-                    )
+                    kept = f"{done} episodes are kept in {out}: the same command resumes it"
+                    print_line(console, kept)
                 raise
         result = build_result(settings, folder, inputs, metadata, identity, rows, other)
         show(result, console)

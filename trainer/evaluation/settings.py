@@ -52,10 +52,8 @@ class EvaluationSettings:
             raise ConfigError(f"--base-url is for --policy openai, not for {self.policy}")
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}: use 1 or more")
-        deterministic = self.policy == "oracle" or (
-            self.policy == "model" and self.temperature is None
-        )
-        if self.samples > 1 and deterministic:
+        # a model server may be non-deterministic even when greedy
+        if self.samples > 1 and self.mode == "greedy" and self.policy != "openai":
             remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")
             raise ConfigError(f"{self.samples} samples of a deterministic policy: {remedy}")
         if bad := [k for k in self.ks if not 1 <= k <= self.samples]:

@@ -1,37 +1,33 @@
-"""The tables of `python -m trainer evaluate`: success, behaviour and the comparison, in about 80
-columns each."""
+"""The tables of `python -m trainer evaluate`, in about 80 columns each."""
 
-from collections.abc import Iterator
+from typing import TypeVar
 
 from rich.console import RenderableType
 from rich.markup import escape
 
 from shared.actions import ActionType
-from trainer.evaluation.analysis import GroupResult, Groups, PairedGroups
-from trainer.evaluation.paired import Paired
+from trainer.evaluation.analysis import ByGroup, GroupResult, Groups, PairedGroups
 from trainer.run.console import number, percent, rate_text, table, titled
 
-
-def _groups(groups: Groups) -> Iterator[tuple[str, GroupResult]]:
-    """Yield overall, seen, unseen and each difficulty, with its result, if it has episodes."""
-    named = {name: groups[name] for name in ("overall", "seen", "unseen")}
-    for name, group in (named | groups["by_difficulty"]).items():
-        if group["episodes"]:
-            yield escape(name), group
+T = TypeVar("T")
 
 
-def _paired(groups: PairedGroups) -> Iterator[tuple[str, Paired]]:
-    named = {name: groups[name] for name in ("overall", "seen", "unseen")}
-    for name, group in (named | groups["by_difficulty"]).items():
-        if group["n"]:
-            yield escape(name), group
+def _named(groups: ByGroup[T]) -> list[tuple[str, T]]:
+    """Return overall, seen, unseen and each difficulty, with its value."""
+    first: list[tuple[str, T]] = [(name, groups[name]) for name in ("overall", "seen", "unseen")]
+    return first + [(escape(name), group) for name, group in groups["by_difficulty"].items()]
+
+
+def _results(groups: Groups) -> list[tuple[str, GroupResult]]:
+    """Return the groups that have episodes."""
+    return [(name, group) for name, group in _named(groups) if group["episodes"]]
 
 
 def success_table(groups: Groups, title: str) -> RenderableType:
     """Return success and pass@k in percent with 95 % intervals, and what an episode took."""
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
     made = table("", "n", "success", *(f"pass@{k}" for k in ks), "steps", "tokens", "reward")
-    for name, group in _groups(groups):
+    for name, group in _results(groups):
         made.add_row(
             name,
             str(group["success"]["n"]),
@@ -48,7 +44,7 @@ def behaviour_table(groups: Groups) -> RenderableType:
     """Return an episode's actions by type, what failed, and the share of correct answers."""
     headings = (*map(str, ActionType), "errors", "fall-backs", "repeats", "right of answers %")
     made = table("", *headings)
-    for name, group in _groups(groups):
+    for name, group in _results(groups):
         means = (group["errors"], group["fallbacks"], group["repeats"])
         made.add_row(
             name,
@@ -62,7 +58,9 @@ def behaviour_table(groups: Groups) -> RenderableType:
 def paired_table(paired: PairedGroups) -> RenderableType:
     """Return success of both sides in percent, the difference in points, and McNemar's p."""
     made = table("", "questions", "before", "after", "difference", "gained", "lost", "p")
-    for name, group in _paired(paired):
+    for name, group in _named(paired):
+        if not group["n"]:
+            continue
         low, high = (100 * end for end in group["ci95"])
         made.add_row(
             name,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.config import OFFLINE_MODEL, PRESETS, GRPOConfig
@@ -17,6 +17,7 @@ from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.run.folder import LATEST, read_json
 from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.precision import autocast
 
 RUNS = Path("runs")
 SMALL_WINDOW = 2048  # tokens: models of this project's size, which do best with a one-line prompt
@@ -73,8 +74,7 @@ def choose_model(model: str | None) -> tuple[str, str]:
 
 
 def run_settings(model: str) -> dict[str, Any] | None:
-    """Return the settings of the run that a model is in (model/, checkpoints/checkpoint-N/); None
-    if it is in none."""
+    """Return the settings of the run whose model/ or checkpoints/checkpoint-N/ this is, or None."""
     for folder in Path(model).resolve().parents[:2]:
         try:
             settings = read_json(folder / "config.json")["config"]
@@ -113,7 +113,7 @@ def local_agent(
         codec=codec,
         tokenizer=tokenizer,
         make_generator=lambda: local_generator(loaded, codec, config, greedy=sampling.greedy),
-        compute=lambda: _computing(config),
+        compute=lambda: autocast(config),
     )
 
 
@@ -121,8 +121,7 @@ def local_agent(
 def api_agent(
     base_url: str, model: str, sampling: Sampling, steps: int | None, server_wait_s: float
 ) -> Iterator[Agent]:
-    """Yield a model of an OpenAI-compatible server. Raise `ModelServerError` if the server does not
-    serve it."""
+    """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
     from trainer.rollout.generators.openai import OpenAIPolicy
 
     settings = {"max_new_tokens": API_NEW_TOKENS, "step_budget": API_STEPS, "model_name": model}
@@ -162,18 +161,3 @@ def _config(
         return GRPOConfig(**settings)
     except SQLEnvError as error:
         raise PlayError(f"invalid settings for this model: {error.message}") from error
-
-
-@contextmanager
-def _computing(config: GRPOConfig) -> Iterator[None]:
-    """Set the number format that the model computes in."""
-    import torch
-
-    from trainer.runtime.precision import precision
-
-    device, plan = precision(config.device, config.dtype)
-    if plan.compute is torch.float32:
-        yield
-        return
-    with cast(Any, torch.autocast(torch.device(device).type, dtype=plan.compute)):
-        yield

@@ -89,8 +89,9 @@ def play(
         from trainer.errors import PlayError
         from trainer.play.agent import Sampling, api_agent, local_agent
         from trainer.play.database import check_question, examine
-        from trainer.play.display import Display, JsonLines, Screen
+        from trainer.play.display import JsonLines, Screen
         from trainer.play.questions import ask_interactively, play_questions
+        from trainer.play.session import Display
 
         database = examine(db)
         questions = [check_question(text) for text in question or ()]

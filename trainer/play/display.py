@@ -7,20 +7,20 @@ and control characters are escaped, so that no cell can control the terminal.
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import IO, Any, Protocol
+from contextlib import contextmanager
+from typing import IO, Any
 
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
 
-from shared.actions import ActionType, render_action
+from shared.actions import ActionType
 from shared.console import print_line
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
-from trainer.play.session import Listener, PlayedQuestion, PlayStep
+from trainer.play.session import Display, PlayedQuestion, PlayStep
 from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
@@ -28,20 +28,7 @@ MAX_TABLES = 12  # named in the heading
 INDENT = "   "
 
 
-class Display(Listener, Protocol):
-    """Shows a session while it is played."""
-
-    def start(self, database: Database, how: str, agent: Agent) -> None: ...
-
-    def busy(self, what: str) -> AbstractContextManager[None]:
-        """Show `what` while the block runs."""
-
-    def end(self, played: PlayedQuestion) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-
-class Screen:
+class Screen(Display):
     """For people: in colour on a terminal, else plain text."""
 
     def __init__(self, console: Console) -> None:
@@ -77,26 +64,24 @@ class Screen:
         times = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
         if step.tokens is not None:
             times = f"{counted(step.tokens, 'token')}, {times}"
-        kind = step.action.action_type
-        head = Text.assemble((f"{step.number:>2} ", "bold"), (str(kind), "bold cyan"))
-        argument = _argument(step) if kind is not ActionType.ANSWER else Text()
+        head = Text.assemble((f"{step.step:>2} ", "bold"), (str(step.action), "bold cyan"))
+        argument = _argument(step) if step.action is not ActionType.ANSWER else Text()
         inline = "\n" not in argument.plain
         if inline and argument:
             head.append(" ").append_text(argument)
         self._print(head.append(f"   ({times})", "dim"))
-        if step.fallback:
-            self._indented(
-                Text("no action in the text, so it ran as a QUERY; the agent wrote:", "yellow")
-            )
+        if step.parse_fallback:
+            remark = "no action in the text, so it ran as a QUERY; the agent wrote:"
+            self._indented(Text(remark, "yellow"))
             self._indented(Text(_cut(printable(step.text)), "yellow"))
-        elif step.text.strip() != render_action(step.action):
+        elif step.text.strip() != f"{step.action}: {step.argument}":
             self._indented(Text("parsed from: " + _cut(printable(step.text.strip())), "dim"))
         if not inline:
             self._indented(argument)
-        if step.observation.error is not None:
-            self._indented(Text("error: " + printable(step.observation.error), "red"))
-        elif step.observation.result:
-            self._indented(Text(printable(step.observation.result)))
+        if step.error is not None:
+            self._indented(Text("error: " + printable(step.error), "red"))
+        elif step.result:
+            self._indented(Text(printable(step.result)))
 
     def end(self, played: PlayedQuestion) -> None:
         self._console.print()
@@ -131,7 +116,7 @@ class Screen:
         self._console.print(text, soft_wrap=True)
 
 
-class JsonLines:
+class JsonLines(Display):
     """For scripts: one JSON object per question in `file`; notes go to stderr."""
 
     def __init__(self, file: IO[str], errors: Console) -> None:
@@ -149,15 +134,6 @@ class JsonLines:
             "seed": agent.sampling.seed,
             "step_budget": agent.config.step_budget,
         }
-
-    def question(self, text: str, tables: Sequence[str]) -> None:
-        pass
-
-    def busy(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def step(self, step: PlayStep) -> None:
-        pass
 
     def end(self, played: PlayedQuestion) -> None:
         fields = {**self._session, **played.as_json()}
@@ -191,8 +167,8 @@ def printable(text: str) -> str:
 
 
 def _argument(step: PlayStep) -> Text:
-    text = printable(step.action.argument)
-    if step.action.action_type is not ActionType.QUERY:
+    text = printable(step.argument)
+    if step.action is not ActionType.QUERY:
         return Text(text)
     # the terminal's own colours
     sql = Syntax("", "sql", theme="ansi_dark", background_color="default").highlight(text)

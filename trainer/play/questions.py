@@ -14,8 +14,7 @@ from shared.dataset import data_digest
 from shared.errors import DatabaseLoadError, DigestMismatch, SQLEnvError
 from trainer.play.agent import Agent
 from trainer.play.database import Database, HostedDatabase, check_question, examine, host
-from trainer.play.display import Display
-from trainer.play.session import ask, check_fits
+from trainer.play.session import Display, ask, check_fits
 from trainer.rollout.loop import EpisodeClient, open_client
 from trainer.runtime.server import SupervisedServer
 

@@ -3,14 +3,16 @@
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from shared.actions import SQLAction
+from shared.actions import ActionType
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
-from shared.models import Outcome, SQLObservation, StepResult
+from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
+from trainer.play.database import Database
 from trainer.rollout.batch import EpisodeObserver
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
@@ -21,37 +23,20 @@ from trainer.rollout.prompts import format_observation, get_system_prompt
 
 @dataclass(frozen=True)
 class PlayStep:
-    """One turn: the agent's text, the action parsed from it, and the environment's reply.
+    """One turn: the agent's text, the action parsed from it, and the environment's reply."""
 
-    `fallback`: the text held no action and ran as a QUERY. `tokens` counts those of the text; None
-    if the model's server does not count.
-    """
-
-    number: int
+    step: int
     text: str
-    action: SQLAction
-    fallback: bool
-    observation: SQLObservation
+    action: ActionType
+    argument: str
+    parse_fallback: bool  # the text held no action and ran as a QUERY
+    result: str
+    error: str | None
     error_code: str | None
-    tokens: int | None
+    steps_left: int
+    tokens: int | None  # of the text; None if the model's server does not count
     agent_s: float
     env_s: float
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "step": self.number,
-            "text": self.text,
-            "action": str(self.action.action_type),
-            "argument": self.action.argument,
-            "parse_fallback": self.fallback,
-            "result": self.observation.result,
-            "error": self.observation.error,
-            "error_code": self.error_code,
-            "steps_left": self.observation.budget_remaining,
-            "tokens": self.tokens,
-            "agent_s": round(self.agent_s, 4),
-            "env_s": round(self.env_s, 4),
-        }
 
 
 @dataclass
@@ -79,7 +64,7 @@ class PlayedQuestion:
 
     @property
     def fallbacks(self) -> int:
-        return sum(step.fallback for step in self.steps)
+        return sum(step.parse_fallback for step in self.steps)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -94,18 +79,31 @@ class PlayedQuestion:
             "tokens": self.tokens,
             "agent_s": round(self.agent_s, 4),
             "wall_s": round(self.wall_s, 4),
-            "steps": [step.as_json() for step in self.steps],
+            "steps": [asdict(step) for step in self.steps],
         }
 
 
-class Listener(Protocol):
-    """Receives the events of an episode while it is played."""
+class Display:
+    """Shows questions while they are played. This one shows nothing."""
+
+    def start(self, database: Database, how: str, agent: Agent) -> None:
+        """Show what is about to be played; `how` says how the file is read."""
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Show `what` while the block runs."""
+        return nullcontext()
 
     def question(self, text: str, tables: Sequence[str]) -> None:
         """Show the question when its episode has started."""
 
     def step(self, step: PlayStep) -> None:
         """Show a step when it has been answered."""
+
+    def end(self, played: PlayedQuestion) -> None:
+        """Show how the question ended."""
+
+    def note(self, text: str) -> None:
+        """Show a remark."""
 
 
 def check_fits(agent: Agent, question: str) -> None:
@@ -123,14 +121,9 @@ def check_fits(agent: Agent, question: str) -> None:
 
 
 def ask(
-    agent: Agent,
-    client: EpisodeClient,
-    question_id: str,
-    question: str,
-    listener: Listener | None = None,
+    agent: Agent, client: EpisodeClient, question_id: str, question: str, display: Display
 ) -> PlayedQuestion:
-    """Play one question that the client's server hosts. Raise the errors of database, servers and
-    model."""
+    """Play one question that the client's server hosts."""
     played = PlayedQuestion(question)
     start = time.perf_counter()
     with agent.compute():
@@ -145,7 +138,7 @@ def ask(
             greedy=agent.sampling.greedy,
             seed=agent.sampling.seed,
             check_lost=False,
-            observer=_Recorder(agent, played, listener),
+            observer=_Recorder(agent, played, display),
         )
     played.wall_s = time.perf_counter() - start
     played.outcome = row.outcome
@@ -153,20 +146,19 @@ def ask(
     played.context_truncations = row.context_truncations
     played.operational_reward = row.operational
     if played.outcome == Outcome.ANSWERED:
-        played.answer = played.steps[-1].action.argument
+        played.answer = played.steps[-1].argument
     return played
 
 
 class _Recorder(EpisodeObserver):
     """Records the steps of one episode in `played`, and raises the error that loses it."""
 
-    def __init__(self, agent: Agent, played: PlayedQuestion, listener: Listener | None) -> None:
-        self._agent, self._played, self._listener = agent, played, listener
+    def __init__(self, agent: Agent, played: PlayedQuestion, display: Display) -> None:
+        self._agent, self._played, self._display = agent, played, display
         self._shown_s, self._tokens = 0.0, 0  # time of the last observation; tokens before it
 
     def on_start(self, view: EpisodeView) -> None:
-        """Raise `DatabaseLoadError` for a database without tables, `PlayError` if the prompt does
-        not fit the context window."""
+        """Raise an error for a database without tables, or if the prompt exceeds the window."""
         first = view.observations[0]
         self._played.tables = first.tables
         if not first.tables:
@@ -181,27 +173,28 @@ class _Recorder(EpisodeObserver):
                     "with a larger window (--model, --base-url), or a copy of the database with "
                     "fewer tables"
                 )
-        if self._listener:
-            self._listener.question(self._played.question, first.tables)
+        self._display.question(self._played.question, first.tables)
         self._shown_s = time.perf_counter()
 
     def on_step(
         self, view: EpisodeView, parsed: ParsedAction, reply: StepResult, env_s: float
     ) -> None:
         step = PlayStep(
-            number=reply.observation.step_count,
+            step=reply.observation.step_count,
             text=view.actions[-1],
-            action=parsed.action,
-            fallback=parsed.fallback,
-            observation=reply.observation,
+            action=parsed.action.action_type,
+            argument=parsed.action.argument,
+            parse_fallback=parsed.fallback,
+            result=reply.observation.result,
+            error=reply.observation.error,
+            steps_left=reply.observation.budget_remaining,
             error_code=reply.info.error_code,
             tokens=view.sampled_tokens - self._tokens or None,  # 0 if the server does not count
-            agent_s=time.perf_counter() - self._shown_s - env_s,
-            env_s=env_s,
+            agent_s=round(time.perf_counter() - self._shown_s - env_s, 4),
+            env_s=round(env_s, 4),
         )
         self._played.steps.append(step)
-        if self._listener:
-            self._listener.step(step)
+        self._display.step(step)
         self._shown_s, self._tokens = time.perf_counter(), view.sampled_tokens
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:

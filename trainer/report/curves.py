@@ -61,9 +61,7 @@ def curves(run: LoadedRun) -> list[Chart]:
     if longest <= MAX_POINTS:
         return charts
     thinning = f" Drawn as means of {-(-longest // MAX_POINTS)} neighbouring steps."
-    return [
-        replace(chart, note=chart.note + thinning) if chart.series else chart for chart in charts
-    ]
+    return [replace(one, note=one.note + thinning) if one.series else one for one in charts]
 
 
 def _logged(
@@ -84,9 +82,8 @@ def reward_layers(run: LoadedRun) -> Chart:
 
 
 def kl(run: LoadedRun) -> Chart:
-    chart = _logged(
-        run, "kl", "KL divergence from the start", "kl", "KL to the reference model", floor=0.0
-    )
+    title, label = "KL divergence from the start", "KL to the reference model"
+    chart = _logged(run, "kl", title, "kl", label, floor=0.0)
     if chart.series:
         return chart
     reason = "The run logged no KL divergence"
@@ -155,9 +152,9 @@ def uniform_groups(run: LoadedRun) -> Chart:
     lines = []
     for label, colour, condition in GROUP_KINDS:
         shares = [
-            Point(number, sum(map(condition, step.questions.values())) / len(step.questions))
-            for number, step in sorted(run.steps.items())
-            if step.questions
+            Point(step, sum(map(condition, groups.values())) / len(groups))
+            for step, groups in sorted(run.steps.items())
+            if groups
         ]
         lines.append(Series(label, smoothed(shares), colour))
     note, title = f"Share of the step's questions. {MEAN.capitalize()}.", "Groups without contrast"

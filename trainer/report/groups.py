@@ -46,8 +46,7 @@ class Group:
 
 
 def chosen_steps(steps: Sequence[int], count: int = MAX_STEPS) -> list[int]:
-    """Return at most `count` steps, most wanted first: the first, the last, then the middle of the
-    widest gap."""
+    """Return at most `count` steps: the first, the last, then the middle of each widest gap."""
     steps = sorted(steps)
     places = sorted({0, len(steps) - 1}) if steps else []
     while len(places) < min(count, len(steps)):

@@ -1,5 +1,4 @@
-"""The mean reward ledger of recorded episodes: its three layers, and the parts of the operational
-one."""
+"""The mean reward ledger of recorded episodes: its layers, and the operational one's parts."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

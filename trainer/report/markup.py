@@ -63,10 +63,8 @@ def action_markup(text: str, limit: int = ACTION_CHARS) -> ActionMarkup:
     match = _ACTION.fullmatch(text)
     if match is None or match[1] not in ActionType.__members__:
         return ActionMarkup("", escape(cut(text, limit)))
-    argument = cut(match[2], limit)
-    return ActionMarkup(
-        match[1], sql(argument) if match[1] == ActionType.QUERY else escape(argument)
-    )
+    mark_up = sql if match[1] == ActionType.QUERY else escape
+    return ActionMarkup(match[1], mark_up(cut(match[2], limit)))
 
 
 @lru_cache(maxsize=4096)
@@ -130,8 +128,7 @@ def _schema(lines: list[str]) -> ObservationMarkup | None:
 
 
 def _table(lines: list[str]) -> ObservationMarkup | None:
-    """Parse a header, one line per row and remarks in brackets; None if a cell holds the
-    separator."""
+    """Parse a header, rows and remarks in brackets; None if a cell holds the separator."""
     remarks: list[str] = []
     while len(lines) > 1 and " | " not in lines[-1] and _REMARK.fullmatch(lines[-1]):
         remarks.insert(0, lines.pop().strip("()"))

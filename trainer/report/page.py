@@ -59,9 +59,8 @@ def render(run: LoadedRun) -> str:
         "values": svg.values,
     }
     environment.tests["number"] = is_number
-    style, script = (
-        loader.get_source(environment, name)[0] for name in ("report.css", "report.js")
-    )
+    style = loader.get_source(environment, "report.css")[0]
+    script = loader.get_source(environment, "report.js")[0]
     kinds, pairs = kinds_and_pairs(run)
     group_items, groups_shown = group_markup(environment, run)
     time_chart, seconds = time_split(run)
@@ -127,7 +126,7 @@ def group_markup(environment: Environment, run: LoadedRun) -> tuple[list[dict[st
     first = next((item for item in items if item["contrast"]), items[0] if items else None)
     for item in items:
         item["first"] = item is first
-    total = sum(len(step.questions) for step in run.steps.values())
+    total = sum(map(len, run.steps.values()))
     steps = len({item["step"] for item in items})
     return items, (
         f"{len(items)} of {total} groups are on this page, of {steps} of {len(run.steps)} training "
@@ -141,9 +140,7 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
     first: dict[tuple[Any, ...], int] = {}
     members = zip(group.rollouts, group.advantages, strict=True)
     for number, (row, advantage) in enumerate(members, start=1):
-        actions, rewards, texts = (
-            list(row.get(name) or ()) for name in ("actions", "rewards", "texts")
-        )
+        actions, rewards, texts = (row.get(name) or [] for name in ("actions", "rewards", "texts"))
         same = first.setdefault(tuple(actions), number)
         steps = [
             {

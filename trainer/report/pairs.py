@@ -1,7 +1,5 @@
-"""The same question before and after training: which questions are shown, with their episodes side
-by side."""
+"""The questions that the page shows before and after training, episodes side by side."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +13,7 @@ from trainer.report.markup import (
 from trainer.report.run_reader import LoadedRun
 from trainer.run.console import counted
 from trainer.run.records import EpisodeRecord
-from trainer.run.transcripts import KINDS
+from trainer.run.transcripts import by_kind
 
 PER_KIND = 6  # questions shown of each kind
 TURNS = 30  # shown of an episode
@@ -79,13 +77,8 @@ def kinds_and_pairs(
     before, after = (result.by_question() for result in results if result)
     sampled = run.evaluations.get("random", {}).get("sampled")
     random = sampled.by_question() if sampled else {}
-    both = sorted(
-        (key for key in before if key in after and before[key].finished and after[key].finished),
-        key=lambda key: hashlib.sha256(key.encode()).digest(),
-    )
     kinds, pairs = [], []
-    for label, wanted, _ in KINDS:
-        members = [key for key in both if (before[key].correct, after[key].correct) == wanted]
+    for label, members in by_kind(before, after).items():
         shown = members[:PER_KIND]
         kinds.append(PairKind(label, len(members), len(shown)))
         for key in shown:

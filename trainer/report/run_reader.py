@@ -28,6 +28,8 @@ COUNT_NAMES = {"context_overflow": "context_overflows"}
 CONTROLS = "controls"  # the folder in which benchmarks.learning keeps a run's controls
 
 Row = dict[str, Any]
+# The episodes of a training step: question -> (reward, correct) of each that was not lost.
+StepGroups = dict[str, list[tuple[float, bool]]]
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,6 @@ class Gap:
 
     what: str
     remedy: str = ""
-
-
-@dataclass
-class GenerationStep:
-    """The episodes that one training step learned from: question -> (reward, correct) of each that
-    was not lost."""
-
-    questions: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
-
-    def add(self, row: Row) -> None:
-        """Add one line of episodes.jsonl."""
-        if (reward := row.get("reward")) is not None:
-            group = self.questions.setdefault(str(row.get("question_id")), [])
-            group.append((reward, row.get("outcome") == Outcome.CORRECT))
 
 
 @dataclass(frozen=True)
@@ -67,7 +55,7 @@ class LoadedRun:
     metrics: Sequence[Row]
     evaluations: Mapping[str, Mapping[str, EvalResult]]
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    steps: Mapping[int, GenerationStep]
+    steps: Mapping[int, StepGroups]
     counts: Mapping[str, Mapping[str, int]]
     controls: Mapping[str, Mapping[str, Any]]
     questions: Mapping[str, Question]
@@ -151,8 +139,7 @@ class _Reader:
     gaps: list[Gap] = field(default_factory=list)
 
     def lines(self, path: Path) -> Iterator[Row]:
-        """Yield the objects of a JSON lines file; lines that hold none, also a cut last line, are
-        counted."""
+        """Yield the objects of a JSON lines file; other lines, or a cut one, become a gap."""
         if not path.exists():
             return
         bad = 0
@@ -202,9 +189,9 @@ def _evaluations(folder: Run, reader: _Reader) -> dict[str, dict[str, EvalResult
 
 def _episodes(
     folder: Run, reader: _Reader
-) -> tuple[dict[int, GenerationStep], dict[str, Counter[str]]]:
+) -> tuple[dict[int, StepGroups], dict[str, Counter[str]]]:
     """Read episodes.jsonl into the training steps and counts by phase."""
-    steps: dict[int, GenerationStep] = defaultdict(GenerationStep)
+    steps: dict[int, StepGroups] = defaultdict(dict)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for row in reader.lines(folder.episodes):
         phase = str(row.get("phase"))
@@ -214,13 +201,15 @@ def _episodes(
             if isinstance(value, int) and name not in MEASURES:
                 counts[phase][COUNT_NAMES.get(name, name)] += value
         if phase == "train":
-            steps[int(row["step"])].add(row)
+            groups = steps[int(row["step"])]
+            if (reward := row.get("reward")) is not None:
+                group = groups.setdefault(str(row.get("question_id")), [])
+                group.append((reward, row.get("outcome") == Outcome.CORRECT))
     return dict(steps), dict(counts)
 
 
 def _controls(folder: Run, summary: Mapping[str, Any], reader: _Reader) -> dict[str, Row]:
-    """Return name -> control, as benchmarks.learning keeps it; one of another model or data is a
-    gap."""
+    """Return name -> control of benchmarks.learning; one of another model or data is a gap."""
     controls: dict[str, Row] = {}
     for path in sorted((folder.path / CONTROLS).glob("*.json")):
         control = reader.attempt(path, _read_object)

@@ -42,9 +42,8 @@ def headlines(run: LoadedRun) -> list[dict[str, Any]]:
     cards = []
     for split, where in (("unseen", "unseen databases"), ("overall", "all eval questions")):
         for mode in MODES:
-            before, after = (
-                rate_of(run.summaries, phase, mode, split) for phase in ("before", "after")
-            )
+            before = rate_of(run.summaries, "before", mode, split)
+            after = rate_of(run.summaries, "after", mode, split)
             if after or before:
                 title = f"Success, {mode}, {where}"
                 card = {"before": before, "after": after, "change": change(before, after)}
@@ -62,8 +61,7 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 
 
 def rates(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of success: columns are splits and difficulties, rows are policies by mode
-    and each mode's change."""
+    """Return the table of success: splits and difficulties by policy and mode, and changes."""
     measured = [result for modes in run.summaries.values() for result in modes.values()]
     found = {level for result in measured for level in result.get("by_difficulty", {})}
     levels = [*(one for one in DIFFICULTIES if one in found), *sorted(found - {*DIFFICULTIES})]

@@ -1,5 +1,4 @@
-"""Terminal output of the commands: progress bars (log lines where there is no terminal), tables,
-numbers."""
+"""Terminal output of the commands: tables, numbers, and progress bars (in a log: lines)."""
 
 import math
 import time

@@ -54,11 +54,8 @@ def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> f
 
     `rows` are those of metrics.jsonl. None if no point reached it, or if its time is unknown.
     """
-    reached = [
-        row
-        for row in rows
-        if "eval_n" in row and (row.get(f"eval_{mode}_success") or 0.0) >= target
-    ]
+    name = f"eval_{mode}_success"
+    reached = [row for row in rows if "eval_n" in row and (row.get(name) or 0.0) >= target]
     first = min(reached, key=lambda row: int(row["step"]), default=None)
     return None if first is None else first.get("train_s")
 

@@ -68,7 +68,7 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
     lines = logged_and_mean(rows, "success", EPISODES, COLOURS["train"])
     size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
     for mode in MODES:
-        if values := _curve_points(rows, mode):
+        if values := curve_points(rows, mode):
             label = f"{size} eval questions, {mode}"
             lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
     for mode in MODES:
@@ -121,7 +121,7 @@ def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
     return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
 
 
-def _curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
+def curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
     """Return the eval curve's points with their intervals."""
     found = []
     for row in rows:

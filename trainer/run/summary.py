@@ -1,5 +1,4 @@
-"""Build summary.json: what a run did, from the files that it wrote, so that the counts of a resumed
-run cover all its sessions."""
+"""Build summary.json from the files of a run, so that its counts cover all sessions."""
 
 import hashlib
 import importlib.metadata
@@ -61,9 +60,8 @@ def model_digest(model: Any) -> str:
     total = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(
-            tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        )
+        values = tensor.detach().cpu().contiguous().reshape(-1)
+        total.update(values.view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
 
 

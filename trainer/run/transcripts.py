@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainer.run.console import counted
@@ -29,10 +30,11 @@ MARKS = {
 
 
 def by_kind(before: Episodes, after: Episodes) -> dict[str, list[str]]:
-    """Return kind -> ids of the questions that neither evaluation lost."""
-    finished = [
-        key for key in before if key in after and before[key].finished and after[key].finished
-    ]
+    """Return kind -> ids of the questions that neither evaluation lost, sorted by a hash."""
+    finished = sorted(
+        (key for key in before if key in after and before[key].finished and after[key].finished),
+        key=lambda key: hashlib.sha256(key.encode()).digest(),
+    )
     return {
         label: [key for key in finished if (before[key].correct, after[key].correct) == pair]
         for label, pair, _ in KINDS
@@ -45,10 +47,7 @@ def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[st
     Each kind gets its quota; unfilled places go to the kinds in order. Within a kind the order is
     that of a hash of the question's id: the same in every run, and not chosen.
     """
-    kinds = {
-        label: sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())
-        for label, keys in by_kind(before, after).items()
-    }
+    kinds = by_kind(before, after)
     taken = {label: kinds[label][:quota] for label, _, quota in KINDS}
     for label, keys in kinds.items():
         missing = count - sum(map(len, taken.values()))
@@ -125,26 +124,22 @@ def transcripts(
     texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
     """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy."""
-    return "\n".join(_page(texts, random, before, after, heading))
-
-
-def _page(
-    texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, heading: str
-) -> Iterator[str]:
     picked = pick(before, after)
-    yield f"# {heading}\n"
-    yield (
-        "The same questions played at random, by the untrained model and by the trained one "
-        "(both greedy).\n"
-    )
-    yield "| kind | questions of the eval set | shown here |\n|---|---|---|"
-    for label, keys in by_kind(before, after).items():
-        yield f"| {label} | {len(keys)} | {sum(kind == label for _, kind in picked)} |"
+    shown = Counter(kind for _, kind in picked)
     quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
-    yield (
+    lines = [
+        f"# {heading}\n",
+        "The same questions played at random, by the untrained model and by the trained one "
+        "(both greedy).\n",
+        "| kind | questions of the eval set | shown here |\n|---|---|---|",
+        *(
+            f"| {kind} | {len(keys)} | {shown[kind]} |"
+            for kind, keys in by_kind(before, after).items()
+        ),
         f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind "
-        "the order is that of a hash of the question's id.\n"
-    )
-    for number, (key, label) in enumerate(picked, start=1):
+        "the order is that of a hash of the question's id.\n",
+    ]
+    for number, (key, kind) in enumerate(picked, start=1):
         columns = [("random", random.get(key)), ("before", before[key]), ("after", after[key])]
-        yield _section(number, label, texts, columns) + "\n"
+        lines.append(_section(number, kind, texts, columns) + "\n")
+    return "\n".join(lines)

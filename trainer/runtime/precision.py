@@ -1,9 +1,12 @@
 """The device to train on and the number format to compute in."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -60,3 +63,11 @@ def precision(device: str, dtype: str) -> tuple[str, Precision]:
             "dtype is float16, but a CPU can't train in it: use float32", field="dtype"
         )
     return device, Precision(compute)
+
+
+def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
+    """Return a context in which a model computes in the number format of the settings."""
+    device, plan = precision(config.device, config.dtype)
+    if plan.compute is torch.float32:
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=plan.compute)

@@ -34,7 +34,7 @@ from trainer.errors import PlayError
 from trainer.play.agent import Agent, Sampling, local_agent
 from trainer.play.database import examine, host
 from trainer.play.display import Screen, printable
-from trainer.play.session import PlayedQuestion, ask, check_fits
+from trainer.play.session import Display, PlayedQuestion, ask, check_fits
 from trainer.rollout.generators.base import EpisodeView
 
 ROOT = Path(__file__).parents[3]
@@ -100,7 +100,9 @@ def in_this_process(
     """`ask` for one question on a server that is an object: call it with an agent."""
     made = host(examine(db), [question], folder)
     with in_process(create_app(Settings(data_dir=made.data_dir, sql_workers=1))).sync() as client:
-        yield lambda agent, *more: ask(agent, client, made.question_ids[0], question, *more)
+        yield lambda agent, display=None: ask(
+            agent, client, made.question_ids[0], question, display or Display()
+        )
 
 
 # -- through the command, with a server process

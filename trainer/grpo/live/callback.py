@@ -1,5 +1,4 @@
-"""`LiveVisualizationCallback`: when a run is measured and drawn, and the record of it in the run's
-folder."""
+"""The callback that measures and draws a run while it trains, and records both."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -191,9 +190,8 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                     *(step, what, error),
                 )
             if self._ranks.main:
+                row = {"step": step, "failed": what, "error": repr(error)}
                 try:
-                    append_lines(
-                        self._record, [{"step": step, "failed": what, "error": repr(error)}]
-                    )
+                    append_lines(self._record, [row])
                 except OSError as problem:
                     log.debug("can't write %s: %r", self._record, problem)

@@ -14,7 +14,7 @@ from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
 from trainer.run.console import counted
-from trainer.run.plots import SMOOTHING_STEPS, Row, running_mean, series
+from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, running_mean, series
 from trainer.run.records import EpisodeRecord
 from trainer.run.statistics import mean_interval
 from trainer.run.transcripts import MARKS
@@ -147,14 +147,10 @@ def success_chart(snapshot: LiveSnapshot) -> Chart:
 
 def _job_curve(rows: Sequence[Row]) -> Series | None:
     """Return the job's own eval curve, over more questions, if the rows hold one: greedy."""
-    steps, values = series(rows, "eval_greedy_success")
-    if not steps:
+    points = curve_points(rows, "greedy")
+    if not points:
         return None
     n = next(int(row["eval_n"]) for row in rows if "eval_n" in row)
-    points = [
-        Point(step, value, *Rate(round(value * n), n).ci95)
-        for step, value in zip(steps, values, strict=True)
-    ]
     return Series(f"eval, greedy, {counted(n, 'question')}", points, "violet", "dashed", band=True)
 
 

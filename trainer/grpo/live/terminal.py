@@ -90,8 +90,7 @@ def to_ascii(text: str) -> str:
 
 
 class Dashboard:
-    """A snapshot at the terminal's size, rendered once for each snapshot and size: the progress bar
-    redraws it several times per second."""
+    """A snapshot, rendered once per terminal size: the bar redraws it several times per second."""
 
     def __init__(self) -> None:
         self._snapshot = LiveSnapshot()

@@ -86,7 +86,7 @@ def play_missing(
     rows: Sequence[PromptRow],
     inputs: Inputs,
     playing: Playing,
-    on_batch: Callable[[int, int], None] = lambda played, correct: None,
+    on_batch: Callable[[int, int], None],
 ) -> None:
     """Play what is not in the folder yet, and store every batch when it ends.
 

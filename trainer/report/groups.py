@@ -22,8 +22,7 @@ MAX_GROUPS = 16  # shown per step
 
 @dataclass(frozen=True)
 class Group:
-    """One question's rollouts in a step. `advantages` are in the rollouts' order, None if the
-    scaling is unknown."""
+    """One question's rollouts in a step, and the advantage of each; None if not known."""
 
     step: int
     question_id: str

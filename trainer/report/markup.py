@@ -83,14 +83,9 @@ def sql(text: str) -> Markup:
     )
 
 
-def result_text(observation: str) -> str:
-    """Return an observation without its last line, the number of steps left."""
-    return _BUDGET.sub("", observation)
-
-
 def observation_markup(action: str, observation: str) -> ObservationMarkup:
     """Return what an action returned, as the model read it, without the line of the steps left."""
-    text = result_text(observation)
+    text = _BUDGET.sub("", observation)
     if not text:
         return ObservationMarkup("none")
     if text.startswith(ERROR):

@@ -21,13 +21,12 @@ TURNS = 30  # shown of an episode
 
 @dataclass(frozen=True)
 class TurnMarkup:
-    """One action and its result. `reward` is None if the environment did not answer; `raw_text` is
-    the model's own text if it differs from the action's canonical one."""
+    """One action and its result."""
 
     action: ActionMarkup
     observation: ObservationMarkup
-    reward: float | None
-    raw_text: str
+    reward: float | None  # None if the environment did not answer
+    raw_text: str  # the model's own text if it differs from the action's canonical one
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,12 @@ class PairKind:
     shown: int
 
 
-def kinds_and_pairs(
-    run: LoadedRun, mode: str = "greedy"
-) -> tuple[list[PairKind], list[EpisodePair]]:
+def kinds_and_pairs(run: LoadedRun) -> tuple[list[PairKind], list[EpisodePair]]:
     """Return each kind's size, and its first `PER_KIND` questions by a hash of the question's id.
 
-    Both are empty without the evaluations before and after. Questions that either one lost are left
-    out.
+    Both are empty without the greedy evaluations before and after.
     """
-    results = [run.evaluations.get(phase, {}).get(mode) for phase in ("before", "after")]
+    results = [run.evaluations.get(phase, {}).get("greedy") for phase in ("before", "after")]
     if None in results:
         return [], []
     before, after = (result.by_question() for result in results if result)

@@ -113,8 +113,7 @@ def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
 
 
 def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any]:
-    """Return headings, (label, n, whether it is a change), and rows, (label, kind, one number per
-    heading). `columns` is by phase and mode; a mode's change follows its before and after."""
+    """Return headings (label, n, is it a change) and rows (label, kind, a number per heading)."""
     parts: list[str] = []
     if all(ledger.parts for ledger in columns.values()):
         parts = sorted(dict.fromkeys(name for ledger in columns.values() for name in ledger.parts))

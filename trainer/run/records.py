@@ -49,12 +49,8 @@ class EpisodeRecord(PlayedEpisode):
         record = cls.model_validate(fields)
         if "actions" in fields:
             return record
-        return record.model_copy(update={"actions": list(map(canonical_action, record.turns))})
-
-
-def canonical_action(turn: Turn) -> str:
-    """Return the action as it is sent to the environment: `TYPE: argument`."""
-    return render_action(parse_model_output(turn.action).action)
+        parsed = (parse_model_output(turn.action).action for turn in record.turns)
+        return record.model_copy(update={"actions": list(map(render_action, parsed))})
 
 
 def turns_of(transcript: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:

@@ -41,7 +41,7 @@ def build_command(
         print_line(errors, problem, "yellow")
     if problems:
         raise failure(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
-    typer.echo(f"{directory} is what the code builds" if check else f"Wrote {directory}")
+    typer.echo(f"{directory} is what the code builds" if check else f"wrote {directory}")
 
 
 app.command("audit")(audit_command)

@@ -129,4 +129,4 @@ def generate_command(
         )
     missing = databases * questions - count
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
-    typer.echo(f"Wrote {databases} databases and {count} questions to {out}{note}")
+    typer.echo(f"wrote {databases} databases and {count} questions to {out}{note}")

@@ -135,14 +135,15 @@ def settings_error(error: ValidationError) -> str:
     if not first["loc"]:  # two settings that exclude each other
         return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
     name = str(first["loc"][0])
-    value = "" if name.endswith("_key") else f", not {first['input']!r}"
-    return f"setting {name}: {first['msg']}{value}; see --settings"
+    value = "" if name.endswith("_key") else f" is {first['input']}"
+    rule = first["msg"].replace("Input should", "it should", 1)
+    return f"{name}{value}: {rule}; see --settings"
 
 
 def option(name: str, *flags: str) -> Any:
     """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
-    source = f"[{ENV_PREFIX}{name.upper()}, default {field.default}]"
+    source = f"[{ENV_PREFIX}{name.upper()}; default: {field.default}]"
     return typer.Option(*flags, help=f"{field.description} {source}")
 
 
@@ -197,7 +198,9 @@ def serve(
     run_server(settings, listener, bank)
 
 
-command = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+command = typer.Typer(
+    add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
 command.callback(invoke_without_command=True)(serve)
 command.command()(conformance)
 audit_command.register(command)

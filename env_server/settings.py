@@ -62,11 +62,11 @@ class Settings(BaseSettings):
     api_key: Key = None
     """Bearer token for all paths but /operator and /metrics; unset: none needed."""
     operator_key: Key = None
-    """Bearer token for all paths; unset: /operator and /metrics are open, closed with api_key."""
+    """Token for all paths; unset: /operator and /metrics are open, or closed if api_key is set."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
-    """Seconds after those in which requests in flight finish; all others get 503."""
+    """Seconds after the drain for requests in flight to finish; all others get 503."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of the log, which goes to stderr."""
     log_format: Literal["text", "json"] = "text"

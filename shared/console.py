@@ -51,7 +51,7 @@ def failure(message: object, status: int = 1) -> typer.Exit:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn an error of this project or of the file system into one line and exit status 1."""
+    """Turn an error of this project or of the file system into one line and exit code 1."""
     try:
         yield
     except (SQLEnvError, OSError) as error:

@@ -29,7 +29,7 @@ from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary, Tr
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
-CHECKSUMS, REPORT = "SHA256SUMS", "report.html"
+CHECKSUMS, REPORT, EVALUATION = "SHA256SUMS", "report.html", "evaluation.json"
 UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS, REPORT)
 
 DIGEST_CHARS = 16  # per observation: 64 bits, for up to 101 of them per line

@@ -18,7 +18,7 @@ def audit_command(
         ),
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", metavar="PATH", help="Write the findings as JSON.")
+        Path | None, typer.Option("--json", help="Write the result to this JSON file.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every finding.")] = False,
 ) -> None:

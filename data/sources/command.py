@@ -78,5 +78,5 @@ def fetch_spider_command(
 def _show(report: ImportReport, out: Path) -> None:
     report.show(table_console())
     counts = f"{report.kept:,} questions on {report.databases} databases"
-    typer.echo(f"Wrote {counts} to {out} in {report.wall_s:.1f} s")
+    typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     typer.echo(f"Train on it with: make train DATA={out}")

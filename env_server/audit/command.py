@@ -22,7 +22,9 @@ DataOption = Annotated[
     typer.Option("--data", help="The run's data directory.", show_default="the run's own"),
 ]
 WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=64, help="SQL processes.")]
-ReportOption = Annotated[Path | None, typer.Option("--json", "--out", help="JSON file to write.")]
+ReportOption = Annotated[
+    Path | None, typer.Option("--json", help="Write the result to this JSON file.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,10 +39,11 @@ def verify(
     workers: WorkersOption = 2,
     report: ReportOption = None,
 ) -> None:
-    """Replay every episode of a run and compare all its files, byte by byte.
+    """Replay every episode of a run and compare its files, byte by byte.
 
-    Needs the data that the run was played on, and no GPU. Exit status: 0 if everything agrees, 1 if
-    a line differs (each is listed) or the run can't be read.
+    Needs the data that the run was played on, and no GPU. Exit code: 0 if everything agrees, 1 if a
+    line differs (each is listed) or the run can't be read. Of an evaluation's folder, compares the
+    episodes, and not evaluation.json.
     """
     from env_server.audit.verify import verify_run
 
@@ -85,7 +88,7 @@ def rescore(
 ) -> None:
     """Score recorded episodes by another reward version or standard, and list what changes.
 
-    Exit status: 0 if all episodes were scored, 1 if a file or an episode can't be read.
+    Exit code: 0 if all episodes were scored, 1 if a file or an episode can't be read.
     """
     from env_server.audit.rescore import Source
     from env_server.audit.rescore import rescore as score_again

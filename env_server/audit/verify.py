@@ -27,6 +27,7 @@ from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from shared.run_files import (
     CHECKSUMS,
+    EVALUATION,
     EpisodeLine,
     LineError,
     checksums,
@@ -235,6 +236,8 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
         if finished:
             for text in summary_differences(read_summary(run.summary), episodes):
                 report.problems.append(Problem(run.summary.name, 0, text))
+        elif (run.path / EVALUATION).exists():
+            report.notes.append(f"{EVALUATION} is not checked")
         else:
             report.notes.append(f"no {run.summary.name}: the run is not finished")
     except DataError as error:

@@ -61,7 +61,7 @@ def conformance(
         typer.Option("--data", help="The server's data directory: search replies for its gold."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--json", "--out", help="Write the results to this JSON file.")
+        Path | None, typer.Option("--json", help="Write the result to this JSON file.")
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", "--timeout", min=1, help="Seconds to wait for a reply.")
@@ -72,7 +72,7 @@ def conformance(
 ) -> None:
     """Check a running server, any implementation, over HTTP.
 
-    Exit status: 0 if all checks pass, 1 if one fails or the checks cannot run.
+    Exit code: 0 if all checks pass, 1 if one fails or the checks cannot run.
     """
     with one_line_errors():
         checks = all_checks(corpus.load(hostile_dir or corpus.DIRECTORY), data_dir)
@@ -117,7 +117,7 @@ def _print_results(results: Sequence[CheckResult], ok: bool) -> None:
     table = Table(title="Checks", title_justify="left", expand=True)
     table.add_column("", no_wrap=True)
     table.add_column("group", no_wrap=True)
-    table.add_column("check", ratio=3, no_wrap=True)
+    table.add_column("check", ratio=3)
     table.add_column("ms", justify="right", no_wrap=True)
     table.add_column("remark", ratio=2)
     for result in results:

@@ -155,7 +155,7 @@ async def attack(wire: Wire, query: HostileQuery, other: Bystander, after: After
             expect(seen["result"] == "one\n1", f"the step after it was shown {shown}")
         median = statistics.median(waits)
         if median <= await other.allowed_s(median):
-            return f"{outcome}, by {query.defence}; others {1000 * median:.0f} ms"
+            return f"{outcome}, stopped by {query.defence}; others' wait {1000 * median:.0f} ms"
     raise Failed(f"other episodes waited {1000 * median:.0f} ms (median), {TRIES} times")
 
 

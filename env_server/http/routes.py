@@ -153,7 +153,7 @@ async def step(request: Request) -> Response:
     openapi_extra=batch_of("resets", ResetRequest),
 )
 async def reset_batch(request: Request) -> Response:
-    """Send many resets in one call; returns one result or error each, in order."""
+    """Start many episodes in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(ResetBatchRequest, await read_body(request, service.settings))
     return await run_batch(service, batch.resets, ResetRequest, service.pool.reset)
@@ -196,7 +196,7 @@ async def health() -> Response:
 
 @server.get("/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> Response:
-    """Return 200 if episodes can start; 503 while starting, draining or without SQL worker."""
+    """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker."""
     service_of(request).check_ready()
     return json_reply(b'{"status":"ready"}')
 

@@ -41,4 +41,4 @@ __all__ = [
     "unwrapped_texts",
 ]
 
-VERIFIER_VERSION = "3"
+VERIFIER_VERSION = "4"

@@ -8,12 +8,12 @@ class ClientLimits:
     """How long a client waits, how often it tries, and how much it sends at once."""
 
     timeout_s: float = 60.0  # one request, from connecting to the last byte
-    # A request that takes this long has its server asked for a sign of life; without an answer
-    # for as long again, other servers take over.
+    # A request that takes this long makes the client check `/health`; without an answer for as
+    # long again, other servers take over.
     stall_s: float = 3.0
     max_attempts: int = 8  # tries of one request, and rounds over all servers
     patience_s: float = 0.0  # keeps trying for at least this long, past `max_attempts`
-    backoff_s: float = 0.25  # the first wait between attempts; doubles each time, with jitter
+    backoff_s: float = 0.25  # upper bound of the first wait; doubles each time; x 0.5 to 1.0
     longest_wait_s: float = 10.0  # where the doubling ends
     max_batch: int = 256  # steps or resets in one request
     max_batch_bytes: int = 512 * 1024  # of one request, unless a single item is larger

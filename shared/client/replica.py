@@ -306,7 +306,7 @@ class Replica:
         return self._peers.has_other(self)
 
     async def _end_hanging(self) -> None:
-        """End all requests once the oldest is old and the server gives no sign of life.
+        """End all requests once the oldest is old and the server does not answer `/health`.
 
         A long query is not taken for a hang, as the server answers /health meanwhile. If no other
         server could take over, nothing is ended: a stopped server may continue and answer.
@@ -316,7 +316,7 @@ class Replica:
             wait_s = min(self._under_way.values()) + stall_s - perf_counter()
             if wait_s <= 0:
                 if self._peers.has_other(self) and not await self._is_alive():
-                    error = self._unreachable(f"no sign of life within {stall_s:g} s")
+                    error = self._unreachable(f"no answer from /health within {stall_s:g} s")
                     self._peers.lose(self, error)
                     for scope in self._under_way:
                         if not scope.expired():
@@ -332,7 +332,7 @@ class Replica:
                 return True
             except SQLEnvError as error:
                 if not isinstance(error, ServerUnreachable):
-                    return True  # any reply is a sign of life
+                    return True  # any reply will do
         return False
 
     def _unreachable(self, why: str) -> ServerUnreachable:

@@ -280,5 +280,5 @@ def test_help_and_settings() -> None:
         option in text
         for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings")
     )
-    assert "SQLENV_PORT, default 8000" in " ".join(text.split())
+    assert "[SQLENV_PORT; default: 8000]" in " ".join(text.split())
     assert "SQLENV_LEASE_S" in run("--settings").stdout

@@ -133,7 +133,7 @@ def test_the_command_lists_what_changed(run_folder: Path, tmp_path: Path) -> Non
         "sparse",
         "--workers",
         "1",
-        "--out",
+        "--json",
         str(out),
     ]
     result = CliRunner().invoke(command, arguments)

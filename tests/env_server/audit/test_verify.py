@@ -394,7 +394,7 @@ def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path)
 
 def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--out", str(out)])
+    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--json", str(out)])
     assert result.exit_code == 0, result.output
     assert "passed: " in result.output
     assert json.loads(out.read_text())["passed"] is True
@@ -405,7 +405,7 @@ def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
     assert "FAILED" in result.output
     missing = tmp_path / "missing" / "report.json"
     result = CliRunner().invoke(
-        command, ["verify", str(run), "--workers", "1", "--out", str(missing)]
+        command, ["verify", str(run), "--workers", "1", "--json", str(missing)]
     )
     assert result.exit_code == 1
     assert "FAILED" in result.output  # the verdict is printed all the same

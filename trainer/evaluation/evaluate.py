@@ -109,7 +109,8 @@ def check_lost(lost: Sequence[str], total: int, max_fraction: float, remedy: str
     if len(lost) > max_fraction * total:
         raise RolloutError(
             f"{len(lost)} of {total} episodes were lost to infrastructure, more than "
-            f"{max_fraction:.0%}: check the servers, then {remedy}. The first error: {lost[0]}",
+            f"{100 * max_fraction:.0f} %: check the servers, then {remedy}. "
+            f"The first error: {lost[0]}",
             lost=len(lost),
             episodes=total,
         )

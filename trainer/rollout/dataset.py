@@ -53,7 +53,7 @@ def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict
         raise QuestionLoadError(
             f"{path} has no question of difficulty {' or '.join(config.difficulty_filter)} (it has "
             f"{', '.join(sorted({question.difficulty for question in questions}))}): "
-            "change difficulty_filter"
+            "change difficulty_filter (--difficulty of evaluate)"
         )
     return [
         {

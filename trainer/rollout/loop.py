@@ -235,7 +235,7 @@ def check_lost_rows(
     if len(lost) > config.max_lost_fraction * len(rows):
         raise RolloutError(
             f"{len(lost)} of {len(rows)} episodes were lost to infrastructure, more than "
-            f"{config.max_lost_fraction:.0%}: check the servers at "
+            f"{100 * config.max_lost_fraction:.0f} %: check the servers at "
             f"{', '.join(config.server_urls)}, then resume from the last checkpoint. "
             f"The first error: {lost[0]}",
             lost=len(lost),

@@ -163,7 +163,7 @@ def cost_lines(cost: Cost) -> list[str]:
     """Return what training cost, in two lines."""
     targets = list(next(iter(cost["seconds_to"].values())))
     reached = [
-        f"{float(target):.0%} {mode} {_after(modes[target])}"
+        f"{100 * float(target):.0f} % {mode} {_after(modes[target])}"
         for target in targets
         for mode, modes in cost["seconds_to"].items()
     ]

@@ -157,7 +157,7 @@ def test_the_lost_fraction_is_of_the_whole_evaluation(
     assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
     sizes: list[int] = []
     with pytest.raises(
-        RolloutError, match=r"1 of 12 .* more than 5%.*127\.0\.0\.1:1 does not answer"
+        RolloutError, match=r"1 of 12 .* more than 5 %.*127\.0\.0\.1:1 does not answer"
     ) as caught:
         evaluate(
             play,

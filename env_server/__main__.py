@@ -137,6 +137,8 @@ def settings_error(error: ValidationError) -> str:
     name = str(first["loc"][0])
     value = "" if name.endswith("_key") else f" is {first['input']}"
     rule = first["msg"].replace("Input should", "it should", 1)
+    rule = rule.replace("less than or equal to", "at most")
+    rule = rule.replace("greater than or equal to", "at least")
     return f"{name}{value}: {rule}; see --settings"
 
 

@@ -115,14 +115,14 @@ class ServerProcess:
                 (os.killpg if workers else os.kill)(self._process.pid, number)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait for the server to end and return its exit status, or raise `TimeoutExpired`."""
+        """Wait for the server to end and return its exit code, or raise `TimeoutExpired`."""
         assert self._process is not None, "the server was not started"
         return self._process.wait(timeout_s)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
         """End the server and its workers; safe to call twice.
 
-        Returns the exit status, or None if no server was running. A server that outlives
+        Returns the exit code, or None if no server was running. A server that outlives
         `timeout_s` is killed.
         """
         if self._process is None:

@@ -392,6 +392,16 @@ def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path)
         verify(run)
 
 
+def test_an_evaluation_folder_is_recognised(run: Path) -> None:
+    (run / "summary.json").unlink()
+    (run / CHECKSUMS).unlink()
+    (run / "evaluation.json").write_text("{}\n")
+    report = verify(run)
+    assert report.passed
+    assert "evaluation.json is not checked" in report.notes
+    assert not any("not finished" in note for note in report.notes)
+
+
 def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--json", str(out)])

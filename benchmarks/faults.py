@@ -44,7 +44,7 @@ def show(outcomes: list[FaultOutcome]) -> None:
         "  of which": lambda one: counts(one.faults),
         "episodes lost": lambda one: str(one.lost),
         "counted twice": lambda one: str(one.counted_twice),
-        "other digests": lambda one: str(one.different),
+        "differing episodes": lambda one: str(one.different),
         "rebuilt by replay": lambda one: str(one.rebuilds),
         "seconds": lambda one: f"{one.seconds:.1f}",
         "  undisturbed": lambda one: f"{one.undisturbed_s:.1f}",

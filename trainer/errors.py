@@ -1,71 +1,49 @@
 """Errors that the trainer raises on purpose; the command line prints them as one line.
 
-    SQLEnvError
-    ├── ConfigError        a setting that can't work; also a ValueError
-    ├── PromptError        a prompt without a question, or a chat template that can't be used
-    ├── ModelLoadError     a model or tokenizer that can't be loaded
-    ├── OutOfMemory        memory ran out
-    ├── ModelServerError   an OpenAI-compatible server can't be reached, refuses, or lacks the model
-    ├── PlayError          a question or setting of `play` that can't be played
-    ├── RankLost           another process of the run ended; the others stop
-    ├── RolloutError       infrastructure lost too many episodes of a batch; the run stops
-    ├── RunError           a run's folder that can't be made, read or resumed
-    ├── ServerStartError   the environment server that a run started did not become ready
-    └── TrainingDiverged   the loss or the gradient is not finite; the run stops before the update
-
 Messages name the value and the remedy. Errors of data and of servers are in `shared.errors`.
 """
 
 from shared.errors import SQLEnvError
 
 
-class ConfigError(SQLEnvError, ValueError):
-    """`details`: field, the name of the setting."""
-
-    code = "config"
+class ConfigError(SQLEnvError, ValueError, code="config"):
+    """A setting cannot work. `details`: field, the name of the setting."""
 
 
-class PromptError(SQLEnvError, ValueError):
-    code = "prompt"
+class PromptError(SQLEnvError, ValueError, code="prompt"):
+    """A prompt has no question, or a chat template cannot be used."""
 
 
-class ModelLoadError(SQLEnvError):
-    code = "model_load"
+class ModelLoadError(SQLEnvError, code="model_load"):
+    """A model or tokenizer cannot be loaded."""
 
 
-class OutOfMemory(SQLEnvError):
-    """`details`: doing, the work that ran out of memory."""
-
-    code = "out_of_memory"
+class OutOfMemory(SQLEnvError, code="out_of_memory"):
+    """Memory ran out. `details`: doing, the work that ran out of memory."""
 
 
-class ModelServerError(SQLEnvError):
-    code = "model_server"
+class ModelServerError(SQLEnvError, code="model_server"):
+    """An OpenAI-compatible server cannot be reached, refuses, or lacks the model."""
 
 
-class PlayError(SQLEnvError):
-    code = "play"
+class PlayError(SQLEnvError, code="play"):
+    """A question or setting of `play` cannot be played."""
 
 
-class RankLost(SQLEnvError):
-    code = "rank_lost"
+class RankLost(SQLEnvError, code="rank_lost"):
+    """Another process of the run ended; the others stop."""
 
 
-class RolloutError(SQLEnvError):
-    """`details`: lost and episodes, their numbers."""
+class RolloutError(SQLEnvError, code="rollout"):
+    """Infrastructure lost too many episodes of a batch; the run stops.
 
-    code = "rollout"
-
-
-class RunError(SQLEnvError):
-    code = "run"
+    `details`: lost and episodes, their numbers.
+    """
 
 
-class ServerStartError(SQLEnvError):
-    """The message includes the end of the server's log."""
-
-    code = "server_start"
+class RunError(SQLEnvError, code="run"):
+    """A run's folder cannot be created, read or resumed."""
 
 
-class TrainingDiverged(SQLEnvError):
-    code = "training_diverged"
+class TrainingDiverged(SQLEnvError, code="training_diverged"):
+    """The loss or the gradient is not finite; the run stops before the update."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import InFolder, LineError, RunFiles, check_seal, numbered_lines
+from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_seal, numbered_lines
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.run.folder import append_lines, episode_lines, read_json, read_lines, write_json
@@ -39,7 +39,7 @@ class EvaluationFolder(RunFiles):
     """The files of one evaluation. They may not exist yet."""
 
     batches = InFolder("batches.jsonl")
-    result = InFolder("evaluation.json")
+    result = InFolder(EVALUATION)
     server_log = InFolder("server.log")
 
     def start(self, settings: Mapping[str, Any]) -> None:

@@ -61,8 +61,9 @@ def run_evaluation(
     other = None if settings.against is None else read_measured(settings.against, settings.mode)
     with Interrupts(), ExitStack() as stack:
         out = settings.out
-        scratch = stack.enter_context(TemporaryDirectory(prefix="sqlenv-eval-"))
-        folder = EvaluationFolder(out or Path(scratch))
+        folder = EvaluationFolder(
+            out or Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-eval-")))
+        )
         for path in filter(None, (json_path, out and folder.result)):
             check_writable(path)
         limit_threads()

@@ -157,10 +157,16 @@ def check_server(urls: list[str]) -> Iterator[Diagnosis]:
 
 def check_data(data_dir: Path) -> Iterator[Diagnosis]:
     """Check the questions and databases of a data directory."""
-    from shared.dataset import check_databases, data_digest, load_questions, questions_path
+    from shared.dataset import (
+        check_databases,
+        data_digest,
+        data_directory,
+        load_questions,
+        questions_path,
+    )
     from shared.errors import DataError
 
-    if not data_dir.is_dir():
+    if not data_directory(data_dir).is_dir():
         problem = f"no directory at {data_dir}"
         yield Diagnosis("data", Status.FAIL, problem, "pass an existing directory as --data")
         return

@@ -153,7 +153,7 @@ class SQLEnvironment:
         given. `digest` is not checked. Raises
 
         UnknownQuestion     no question matches
-        InvalidAction       one of `actions` can't be parsed
+        ActionParseError       one of `actions` can't be parsed
         InvalidRequest      an open question with answer_form "sql": it has no gold to compare with
         Conflict            `actions` continue after the end
         DataError           the database can't be read, or the gold fails on it
@@ -187,7 +187,7 @@ class SQLEnvironment:
     def step_jobs(self, action: SQLAction | str) -> Jobs[StepResult]:
         """Take one action. Raises
 
-        InvalidAction       `action` can't be parsed
+        ActionParseError       `action` can't be parsed
         Conflict            the episode is over, or there is none
         DataError           the database can't be read
         """
@@ -330,7 +330,7 @@ _HANDLERS: dict[ActionType, Callable[[SQLEnvironment, EpisodeState, SQLAction], 
 
 
 def as_action(action: SQLAction | str) -> SQLAction:
-    """Parse an action's text form; raises `InvalidAction`."""
+    """Parse an action's text form; raises `ActionParseError`."""
     return parse_action(action) if isinstance(action, str) else action
 
 

@@ -27,11 +27,11 @@ from env_server.sql.pool import SqlPool
 from env_server.verifier import TRAINING_STANDARD
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import (
+    ActionParseError,
     Behind,
     CapacityReached,
     Conflict,
     DigestMismatch,
-    InvalidAction,
     NotReady,
     UnknownEpisode,
 )
@@ -363,13 +363,13 @@ class EpisodePool:
 
 
 def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
-    """Return each action's canonical text; `InvalidAction` names the first that can't be parsed."""
+    """Return each action's canonical text; `ActionParseError` names the first that is none."""
     texts = []
     for index, action in enumerate(actions):
         try:
             texts.append(render_action(as_action(action)))
-        except InvalidAction as error:
-            raise InvalidAction(f"actions.{index}: {error.message}") from None
+        except ActionParseError as error:
+            raise ActionParseError(f"actions.{index}: {error.message}") from None
     return texts
 
 

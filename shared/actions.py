@@ -2,7 +2,7 @@
 
 The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case
 and surrounding white space are accepted too. The argument runs to the end of the text, so a query
-or an answer may span lines. Any other text is an `InvalidAction`; the trainer's
+or an answer may span lines. Any other text is an `ActionParseError`; the trainer's
 `parse_model_output` is more lenient with models.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from shared.errors import InvalidAction
+from shared.errors import ActionParseError
 
 MAX_ARGUMENT_CHARS = 20_000  # the SQL length limit of the server's SQL policy
 
@@ -53,15 +53,15 @@ class SQLAction(BaseModel):
 
 
 def parse_action(text: str) -> SQLAction:
-    """Return the action that `text` is; `InvalidAction` if it is none."""
+    """Return the action that `text` is; `ActionParseError` if it is none."""
     match = _HEAD.match(text)
     if match is None:
-        raise InvalidAction(f"not an action: {text[:80]!r}; {EXPECTED}")
+        raise ActionParseError(f"not an action: {text[:80]!r}; {EXPECTED}")
     kind, argument = ActionType(match[1].upper()), text[match.end() :].strip()
     if not argument:
-        raise InvalidAction(f"{kind} needs an argument: {ACTIONS[kind]}")
+        raise ActionParseError(f"{kind} needs an argument: {ACTIONS[kind]}")
     if len(argument) > MAX_ARGUMENT_CHARS:
-        raise InvalidAction(f"{kind}'s argument is over {MAX_ARGUMENT_CHARS:,} characters")
+        raise ActionParseError(f"{kind}'s argument is over {MAX_ARGUMENT_CHARS:,} characters")
     return SQLAction(action_type=kind, argument=argument)
 
 

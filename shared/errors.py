@@ -37,7 +37,7 @@ class InvalidRequest(SQLEnvError, code="invalid_request", status=422):
     """The body is not what the endpoint takes."""
 
 
-class InvalidAction(SQLEnvError, code="invalid_action", status=400):
+class ActionParseError(SQLEnvError, code="invalid_action", status=400):
     """Neither an action object nor an action's text form."""
 
 

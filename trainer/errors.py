@@ -1,8 +1,10 @@
 """Errors that the trainer raises on purpose; the command line prints them as one line.
 
-Messages name the value and the remedy. Errors of data and of servers are in `shared.errors`.
+Messages name the value and the remedy. Errors of data and of servers are in `shared.errors`;
+`ActionParseError`, which a strict parse of a model's text raises too, is one of them.
 """
 
+from shared.errors import ActionParseError as ActionParseError
 from shared.errors import SQLEnvError
 
 
@@ -18,7 +20,7 @@ class ModelLoadError(SQLEnvError, code="model_load"):
     """A model or tokenizer cannot be loaded."""
 
 
-class OutOfMemory(SQLEnvError, code="out_of_memory"):
+class OOMError(SQLEnvError, code="out_of_memory"):
     """Memory ran out. `details`: doing, the work that ran out of memory."""
 
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from env_server.settings import Settings
 from shared.actions import EXPECTED
-from shared.errors import BodyTooLarge, InvalidAction, InvalidRequest
+from shared.errors import ActionParseError, BodyTooLarge, InvalidRequest
 
 Request_ = TypeVar("Request_", bound=BaseModel)
 
@@ -60,10 +60,10 @@ def parse_item(model: type[Request_], item: Any) -> Request_:
         raise invalid(error) from None
 
 
-def invalid(error: ValidationError | RequestValidationError) -> InvalidAction | InvalidRequest:
+def invalid(error: ValidationError | RequestValidationError) -> ActionParseError | InvalidRequest:
     """Return the error for a malformed request.
 
-    An action that is neither an object nor text is the agent's error: `InvalidAction`.
+    An action that is neither an object nor text is the agent's error: `ActionParseError`.
     """
     problems = error.errors()
     first = problems[0]
@@ -77,6 +77,6 @@ def invalid(error: ValidationError | RequestValidationError) -> InvalidAction | 
         path = ".".join(place[: 2 if place[0] == "actions" else 1])
         reason = f" ({'; '.join(fields[:3])})" if fields else ""
         forms = f"{EXPECTED}, or an object of action_type and argument"
-        return InvalidAction(f"{path} is not an action{reason}; {forms}")
+        return ActionParseError(f"{path} is not an action{reason}; {forms}")
     texts = (f"{'.'.join(map(str, p['loc'])) or 'body'}: {p['msg']}" for p in problems[:5])
     return InvalidRequest("; ".join(texts))

@@ -14,7 +14,7 @@ from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.pool import SqlPool
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
-from shared.errors import Conflict, DatabaseLoadError, InvalidAction, NotReady, UnknownQuestion
+from shared.errors import ActionParseError, Conflict, DatabaseLoadError, NotReady, UnknownQuestion
 from shared.models import Outcome, ResetRequest
 
 EPISODE = [
@@ -200,7 +200,7 @@ def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
 
 def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
-    with pytest.raises(InvalidAction, match="expected"):
+    with pytest.raises(ActionParseError, match="expected"):
         env.step("JUMP: high")
     assert env.state.step_count == 0
 
@@ -255,7 +255,7 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
 def test_a_replay_past_the_end_is_refused(env: SQLEnvironment) -> None:
     with pytest.raises(Conflict):
         env.reset(question_id="shop-1", actions=["ANSWER: 5", "DESCRIBE: orders"])
-    with pytest.raises(InvalidAction):
+    with pytest.raises(ActionParseError):
         env.reset(question_id="shop-1", actions=["FLY: away"])
 
 

@@ -7,11 +7,11 @@ import pytest
 from env_server.questions import QuestionBank
 from shared.dataset import Question
 from shared.errors import (
+    ActionParseError,
     Behind,
     CapacityReached,
     Conflict,
     DigestMismatch,
-    InvalidAction,
     NotReady,
     SQLEnvError,
     UnknownEpisode,
@@ -166,7 +166,7 @@ async def test_a_step_ahead_of_the_server_is_behind_and_replay_fixes_it(driver: 
 
 async def test_an_invalid_action_costs_nothing(driver: Driver) -> None:
     await driver.reset()
-    with pytest.raises(InvalidAction, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
+    with pytest.raises(ActionParseError, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
         await driver.step("DROP TABLE x", 0)
     assert read(await driver.step(driver.query, 0)).observation.budget_remaining == 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.dataset import load_questions, questions_path
-from shared.errors import Behind, Conflict, InvalidAction, UnknownEpisode
+from shared.errors import ActionParseError, Behind, Conflict, UnknownEpisode
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_actions_past_the_end_are_a_conflict(driver: Driver) -> None:
 
 
 async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:
-    with pytest.raises(InvalidAction, match=r"actions\.1"):
+    with pytest.raises(ActionParseError, match=r"actions\.1"):
         await driver.reset(actions=[driver.query, "hello"])
 
 

@@ -11,7 +11,7 @@ from env_server.render import MAX_CELL_CHARS, MAX_RESULT_BYTES, render_rows
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction, parse_action, render_action
-from shared.errors import InvalidAction
+from shared.errors import ActionParseError
 from tests.conftest import make_database, write_data
 
 # Small enough that an example takes milliseconds. The CPU limit stays far above the time of the
@@ -94,7 +94,7 @@ def check_error(error: str, sql: str) -> None:
 
 
 def check_action(world: World, text: str) -> SQLAction | None:
-    """A text is an action or an `InvalidAction`; an action's text parses to the same action."""
+    """A text is an action or an `ActionParseError`; an action's text parses to the same action."""
     action, refusal = read(text)
     if action is None:
         assert 0 < len(refusal) < 1_000
@@ -107,7 +107,7 @@ def read(text: str) -> tuple[SQLAction | None, str]:
     """Return the action, or the error."""
     try:
         return parse_action(text), ""
-    except InvalidAction as error:
+    except ActionParseError as error:
         return None, error.message
 
 

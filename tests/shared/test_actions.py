@@ -16,7 +16,7 @@ from shared.actions import (
     parse_action,
     render_action,
 )
-from shared.errors import InvalidAction
+from shared.errors import ActionParseError
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
     ],
 )
 def test_the_error_of_an_invalid_action_has_what_was_expected(text: str) -> None:
-    with pytest.raises(InvalidAction) as caught:
+    with pytest.raises(ActionParseError) as caught:
         parse_action(text)
     assert EXPECTED in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -60,7 +60,7 @@ def test_the_error_of_an_invalid_action_has_what_was_expected(text: str) -> None
 @pytest.mark.parametrize("kind", ActionType)
 @pytest.mark.parametrize("rest", [":", ": ", " ", ":\n\t "])
 def test_the_error_of_a_missing_argument_has_what_is_expected(kind: ActionType, rest: str) -> None:
-    with pytest.raises(InvalidAction) as caught:
+    with pytest.raises(ActionParseError) as caught:
         parse_action(kind + rest)
     assert ACTIONS[kind] in str(caught.value)
 
@@ -72,7 +72,7 @@ def test_every_type_is_in_the_table() -> None:
 def test_an_argument_may_be_long_but_not_longer() -> None:
     longest = "x" * MAX_ARGUMENT_CHARS
     assert parse_action(f"QUERY: {longest} ").argument == longest
-    with pytest.raises(InvalidAction, match="20,000"):
+    with pytest.raises(ActionParseError, match="20,000"):
         parse_action(f"QUERY: {longest}x")
     with pytest.raises(ValidationError):
         SQLAction(action_type=ActionType.QUERY, argument=longest + "x")
@@ -93,7 +93,7 @@ def test_every_action_is_read_back_from_its_text(kind: ActionType, argument: str
 def test_any_text_is_an_action_or_an_invalid_action(text: str) -> None:
     try:
         action = parse_action(text)
-    except InvalidAction:
+    except ActionParseError:
         return
     assert parse_action(render_action(action)) == action
 
@@ -103,7 +103,7 @@ def test_any_text_is_an_action_or_an_invalid_action(text: str) -> None:
 )
 def test_a_hostile_text_costs_little(text: str) -> None:
     started = time.process_time()
-    with pytest.raises(InvalidAction):
+    with pytest.raises(ActionParseError):
         parse_action(text)
     assert time.process_time() - started < 0.5
 

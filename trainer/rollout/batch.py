@@ -23,7 +23,7 @@ from shared.run_files import observation_digest
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import Prompt, question_id_of
 from trainer.rollout.generators.base import EpisodeView, Generator, Policy, Sample, StopReason
-from trainer.rollout.parsing import ParsedAction, parse_model_output
+from trainer.rollout.parsing import ParsedAction, fallback_warnings, parse_with_fallback
 from trainer.rollout.prompts import format_observation
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, Transcript
@@ -206,9 +206,11 @@ class EpisodeBatch:
             return
         steps = []
         for episode, text in acting:
-            parsed = parse_model_output(text)
+            parsed = parse_with_fallback(text)
             steps.append((episode, parsed))
-            episode.parse_failures += parsed.fallback
+            if parsed.fallback:
+                episode.parse_failures += 1
+                fallback_warnings.add(text)
             episode.view.actions.append(text)
             episode.messages.append({"role": "assistant", "content": text})
         waited_s = self._stats.env_wait_s

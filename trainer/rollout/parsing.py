@@ -2,10 +2,14 @@
 
 import json
 import logging
+import math
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.actions import MAX_ARGUMENT_CHARS, ActionType, SQLAction
+from shared.actions import EXPECTED, MAX_ARGUMENT_CHARS, ActionType, SQLAction
+from trainer.errors import ActionParseError
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +39,56 @@ class ParsedAction:
     fallback: bool = False
 
 
-def parse_model_output(text: str) -> ParsedAction:
-    """Return the first action in `text`. Never raises.
+class FallbackWarnings:
+    """Logs the first fall-back as a warning, then at most one line per `every_s` with the count."""
+
+    def __init__(self, every_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s, self._clock = every_s, clock
+        self._next_s, self._unreported = -math.inf, 0
+
+    def add(self, text: str) -> None:
+        """Count a text that was no action."""
+        self._unreported += 1
+        if (now := self._clock()) < self._next_s:
+            return
+        logger.warning(
+            "%d of the model's texts since the last such line were no action and were sent as a "
+            "QUERY; the latest: %r",
+            *(self._unreported, text[:200]),
+        )
+        self._next_s, self._unreported = now + self._every_s, 0
+
+
+fallback_warnings = FallbackWarnings()
+
+
+def parse_model_output(text: str, *, strict: bool = False) -> SQLAction:
+    """Return the first action in `text`; other text becomes a QUERY with the raw text.
+
+    Accepts what `parse_with_fallback` does. Never raises, unless `strict`: then text that is no
+    action raises `ActionParseError`. A fall-back is logged as a warning, at most once a minute.
+    """
+    parsed = parse_with_fallback(text)
+    if parsed.fallback:
+        if strict:
+            raise ActionParseError(f"no action in {text[:80]!r}; {EXPECTED}")
+        fallback_warnings.add(text)
+    return parsed.action
+
+
+def parse_with_fallback(text: str) -> ParsedAction:
+    """Return the first action in `text` and whether it is a fall-back. Never raises.
 
     Accepts `ACTION: argument` and similar forms: any case, `Action: QUERY` with `Argument: ...`,
     `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
-    argument, prose or a <think> block before it. Any other text is logged and becomes a QUERY with
-    the raw text, with `fallback` set.
+    argument, prose or a <think> block before it. Any other text becomes a QUERY with the raw text,
+    with `fallback` set.
     """
     body = _THINK.sub("", text).strip()
     unfenced = _FENCE.sub("", body).strip()
     action = _canonical(body) or _from_json(unfenced) or _from_lines(unfenced)
     if action is not None:
         return ParsedAction(action)
-    logger.debug("no action in %r: taken as a QUERY", text[:200])
     query = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
     assert query is not None
     return ParsedAction(query, fallback=True)

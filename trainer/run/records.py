@@ -12,7 +12,7 @@ from shared.actions import render_action
 from shared.dataset import Question
 from shared.run_files import sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
-from trainer.rollout.parsing import parse_model_output
+from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.row import RolloutRow
 
 
@@ -49,7 +49,7 @@ class EpisodeRecord(PlayedEpisode):
         record = cls.model_validate(fields)
         if "actions" in fields:
             return record
-        parsed = (parse_model_output(turn.action).action for turn in record.turns)
+        parsed = (parse_with_fallback(turn.action).action for turn in record.turns)
         return record.model_copy(update={"actions": list(map(render_action, parsed))})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trainer.config import GRPOConfig
-from trainer.errors import OutOfMemory
+from trainer.errors import OOMError
 
 # Errors other than torch.OutOfMemoryError: torch's CPU allocator, failed mappings, CUDA libraries.
 _SIGNS = re.compile(
@@ -34,7 +34,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
-    """Raise `OutOfMemory`, which names `doing`, for any out-of-memory error in the block."""
+    """Raise `OOMError`, which names `doing`, for any out-of-memory error in the block."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -43,12 +43,12 @@ def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
         raise out_of_memory(config, doing, error) from error
 
 
-def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OutOfMemory:
-    """Return the `OutOfMemory` for `error`, and free the tensors that its frames hold.
+def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMError:
+    """Return the `OOMError` for `error`, and free the tensors that its frames hold.
 
     So a checkpoint can still be written.
     """
-    raised = OutOfMemory(message(config, doing, error), doing=doing)
+    raised = OOMError(message(config, doing, error), doing=doing)
     traceback.clear_frames(error.__traceback__)
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():

@@ -11,11 +11,11 @@ import httpx
 
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import (
+    ActionParseError,
     Behind,
     CapacityReached,
     Conflict,
     DigestMismatch,
-    InvalidAction,
     SQLEnvError,
     UnknownEpisode,
 )
@@ -235,7 +235,7 @@ class FakeServer:
 
     def play(self, episode: dict[str, Any], action: str) -> dict[str, Any]:
         if ":" not in action:
-            raise InvalidAction(f"not an action: {action}")
+            raise ActionParseError(f"not an action: {action}")
         self.steps_played += 1
         episode["actions"].append(action)
         answer = self.result(episode, f"played {action}")

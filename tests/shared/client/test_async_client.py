@@ -245,7 +245,7 @@ def test_one_bad_item_fails_alone() -> None:
             replies = await client.step_many(steps)
             assert [type(reply).__name__ for reply in replies] == [
                 "StepResult",
-                "InvalidAction",
+                "ActionParseError",
                 "InvalidRequest",
                 "StepResult",
             ]

@@ -10,7 +10,7 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, SQLEnvClient, in_process
-from shared.errors import CapacityReached, Conflict, InvalidAction, SQLEnvError, UnknownQuestion
+from shared.errors import ActionParseError, CapacityReached, Conflict, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, StepResult
 from shared.server_process import running_server
 from tests.shared.client.fake_server import drive
@@ -102,7 +102,7 @@ def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> N
         replies = client.reset_many([{"seed": 1}, {"seed": 2}, {"seed": 3}])
         assert [type(reply) for reply in replies] == [ResetResult, ResetResult, CapacityReached]
         episode_id = client.open_episodes[0]
-        with pytest.raises(InvalidAction, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
+        with pytest.raises(ActionParseError, match="DESCRIBE, SAMPLE, QUERY, ANSWER"):
             client.step(episode_id, "let me think")
         assert client.step(episode_id, "QUERY: SELECT 1").observation.step_count == 1
         client.close_episode(episode_id)

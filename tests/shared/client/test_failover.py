@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from shared.errors import (
+    ActionParseError,
     CapacityReached,
     DigestMismatch,
     InternalError,
-    InvalidAction,
     InvalidRequest,
     NotReady,
     ServerUnreachable,
@@ -342,7 +342,7 @@ def test_an_invalid_action_is_not_replayed() -> None:
         server = FakeServer()
         async with server.client() as client:
             await client.reset(episode_id="e")
-            with pytest.raises(InvalidAction):
+            with pytest.raises(ActionParseError):
                 await client.step("e", "nonsense")
             await client.step("e", "QUERY: 0")
             server.restart()

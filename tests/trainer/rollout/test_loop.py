@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
-from shared.actions import ActionType
+from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import ServerUnreachable, UnknownQuestion
 from shared.server_process import running_server
@@ -29,7 +29,12 @@ from trainer.rollout.loop import (
     rollout_func,
     sample_random_baseline,
 )
-from trainer.rollout.parsing import parse_model_output
+from trainer.rollout.parsing import (
+    FallbackWarnings,
+    ParsedAction,
+    parse_model_output,
+    parse_with_fallback,
+)
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.rollout.row import RolloutRow
 
@@ -410,12 +415,12 @@ def test_an_unreachable_server_is_named(
     ],
 )
 def test_parse_model_output_fallback(
-    text: str, argument: str, caplog: pytest.LogCaptureFixture
+    text: str, argument: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text that is no action is a QUERY with the raw text, logged and marked for counting."""
-    with caplog.at_level("DEBUG", logger="trainer.rollout.parsing"):
-        parsed = parse_model_output(text)
-    assert parsed.action.action_type is ActionType.QUERY
-    assert parsed.action.argument == argument
-    assert parsed.fallback
-    assert "taken as a QUERY" in caplog.text
+    """Text that is no action is a QUERY with the raw text, logged as a warning and counted."""
+    monkeypatch.setattr("trainer.rollout.parsing.fallback_warnings", FallbackWarnings())
+    with caplog.at_level("WARNING", logger="trainer.rollout.parsing"):
+        action = parse_model_output(text)
+    assert action == SQLAction(action_type=ActionType.QUERY, argument=argument)
+    assert parse_with_fallback(text) == ParsedAction(action, fallback=True)
+    assert "were no action and were sent as a QUERY" in caplog.text

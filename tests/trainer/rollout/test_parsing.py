@@ -1,11 +1,14 @@
 """The parser accepts any text."""
 
+import logging
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.actions import MAX_ARGUMENT_CHARS, parse_action, render_action
-from trainer.rollout.parsing import parse_model_output
+from shared.actions import MAX_ARGUMENT_CHARS, ActionType, SQLAction, parse_action, render_action
+from trainer.errors import ActionParseError
+from trainer.rollout.parsing import FallbackWarnings, parse_model_output, parse_with_fallback
 
 _PIECES = st.sampled_from(
     ["QUERY", "ANSWER", "describe", "Action:", "argument:", ":", "(", ")", "```sql", "```", "**",
@@ -55,15 +58,42 @@ _PIECES = st.sampled_from(
     ],
 )
 def test_parse_model_output_near_forms(text: str, expected: str) -> None:
-    parsed = parse_model_output(text)
-    assert render_action(parsed.action) == expected
-    assert not parsed.fallback
+    action = parse_model_output(text, strict=True)
+    assert render_action(action) == expected
+    assert parse_with_fallback(text).action == action
+    assert not parse_with_fallback(text).fallback
+
+
+def test_parse_model_output_returns_an_action() -> None:
+    expected = SQLAction(action_type=ActionType.QUERY, argument="SELECT 1")
+    assert parse_model_output("QUERY: SELECT 1") == expected
+
+
+def test_a_strict_parse_refuses_text_that_is_no_action() -> None:
+    with pytest.raises(ActionParseError, match=r"no action in 'I am not sure'; expected"):
+        parse_model_output("I am not sure", strict=True)
+
+
+def test_fallbacks_are_warned_of_once_a_minute_with_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    warnings = FallbackWarnings(clock=lambda: now)
+    with caplog.at_level(logging.WARNING, "trainer.rollout.parsing"):
+        for second in range(150):
+            now = float(second)
+            warnings.add(f"text {second}")
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    shown = [record.getMessage() for record in caplog.records]
+    for line, number, text in zip(shown, (1, 60, 60), (0, 60, 120), strict=True):
+        assert line.startswith(f"{number} of the model's texts since the last such line")
+        assert f"'text {text}'" in line
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=14).map("".join)))
 def test_no_text_breaks_the_parser(text: str) -> None:
-    parsed = parse_model_output(text)
+    parsed = parse_with_fallback(text)
     assert 1 <= len(parsed.action.argument) <= MAX_ARGUMENT_CHARS
     # what is sent is what was parsed
     assert parse_action(render_action(parsed.action).encode().decode()) == parsed.action
@@ -85,5 +115,4 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     ],
 )
 def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
-    parsed = parse_model_output(text)
-    assert len(parsed.action.argument) <= MAX_ARGUMENT_CHARS
+    assert len(parse_model_output(text).argument) <= MAX_ARGUMENT_CHARS

@@ -16,7 +16,7 @@ from tests.trainer.conftest import FakeClient, InterruptedClient
 from tests.trainer.grpo.test_train import prompts
 from tests.trainer.small_job import begin, comparable, latest
 from trainer.config import GRPOConfig
-from trainer.errors import OutOfMemory, RunError
+from trainer.errors import OOMError, RunError
 from trainer.evaluation.inputs import resumed_settings
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import read_lines
@@ -58,7 +58,7 @@ def in_a_fork() -> None:
 @pytest.mark.parametrize("run_out", [torchs_own, numpys_own, on_a_gpu, in_a_kernel, in_a_fork])
 def test_every_kind_is_reported_with_the_current_settings(config: GRPOConfig, run_out: Any) -> None:
     with (
-        pytest.raises(OutOfMemory, match=rf"^out of memory while thinking: .*{NUMBERS}") as caught,
+        pytest.raises(OOMError, match=rf"^out of memory while thinking: .*{NUMBERS}") as caught,
         reporting_out_of_memory(config, "thinking"),
     ):
         run_out()
@@ -95,7 +95,7 @@ def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
 ) -> None:
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(
-        OutOfMemory,
+        OOMError,
         match=r"playing the 8 episodes of step 2: .*can't allocate memory.*Current settings",
     ):
         begin(
@@ -110,7 +110,7 @@ def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
 
 
 def test_an_evaluation_out_of_memory_is_reported(small: GRPOConfig, tmp_path: Path) -> None:
-    with pytest.raises(OutOfMemory, match="playing 12 episodes of an evaluation"):
+    with pytest.raises(OOMError, match="playing 12 episodes of an evaluation"):
         begin(small, tmp_path, InterruptedClient(2, torchs_own)).run()
 
 
@@ -140,7 +140,7 @@ def test_an_update_out_of_memory_keeps_the_last_complete_step(
         return loss
 
     trainer._compute_loss = hungry
-    with pytest.raises(OutOfMemory, match=r"updating the weights in step 2: .*Current settings"):
+    with pytest.raises(OOMError, match=r"updating the weights in step 2: .*Current settings"):
         run_training_with_metrics(trainer)
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
     assert all(parameter.grad is None for parameter in model.parameters())  # their memory is freed
@@ -164,7 +164,7 @@ def test_an_incomplete_update_leaves_no_checkpoint(
         return step(*arguments, **more)
 
     trainer.optimizer.step = hungry
-    with pytest.raises(OutOfMemory, match="updating the weights in step 3"):
+    with pytest.raises(OOMError, match="updating the weights in step 3"):
         run_training_with_metrics(trainer)
     kept = Path(settings.output_dir).glob("checkpoint-*")
     assert sorted(path.name for path in kept) == ["checkpoint-1", "checkpoint-2"]
@@ -176,7 +176,7 @@ def test_a_run_resumes_with_settings_that_need_less_memory(
 ) -> None:
     """Smaller micro-batches with checkpointing: the same episodes, the same updates to rounding."""
     begin(small, tmp_path / "whole", FakeClient()).run()
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(OOMError):
         begin(small, tmp_path, InterruptedClient(7, torchs_own)).run()
     run = latest(tmp_path)
     less = {
@@ -211,7 +211,7 @@ import resource, sys
 import datasets, trl, trainer.grpo.length_sorting  # they map memory: before the limit
 from pathlib import Path
 from trainer.config import GRPOConfig
-from trainer.errors import OutOfMemory
+from trainer.errors import OOMError
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import begin
 
@@ -222,7 +222,7 @@ limit = pages * resource.getpagesize() + int(sys.argv[3]) * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     job.run()
-except OutOfMemory as error:
+except OOMError as error:
     print("TOLD", error)
 """
 

@@ -248,18 +248,14 @@ def test_random_policy_writes_valid_actions_of_every_kind() -> None:
         )
     ]  # fmt: skip
     texts = [text for _ in range(200) for text in policy.act([seen])]
-    parsed = [parse_model_output(text or "") for text in texts]
-    assert not any(one.fallback for one in parsed)
-    assert {str(one.action.action_type) for one in parsed} == {
+    parsed = [parse_model_output(text or "", strict=True) for text in texts]
+    assert {str(action.action_type) for action in parsed} == {
         "DESCRIBE",
         "SAMPLE",
         "QUERY",
         "ANSWER",
     }
-    assert {one.action.argument for one in parsed if one.action.action_type == "ANSWER"} == {
-        "Ann",
-        "3",
-    }
+    assert {action.argument for action in parsed if action.action_type == "ANSWER"} == {"Ann", "3"}
 
 
 def test_random_policy_answers_at_its_last_chance() -> None:

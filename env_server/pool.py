@@ -33,6 +33,7 @@ from shared.errors import (
     Conflict,
     DigestMismatch,
     NotReady,
+    QueueFull,
     UnknownEpisode,
 )
 from shared.models import AnswerForm, EpisodeVerdicts, Outcome, ResetRequest, StepRequest
@@ -209,6 +210,11 @@ class EpisodePool:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
 
+    def users(self, episode_id: str | None) -> int:
+        """Return how many requests hold or await an episode's turn."""
+        episode = self._find(episode_id) if episode_id is not None else None
+        return episode.users if episode is not None else 0
+
     # -- one episode, while its turn is held
 
     async def _catch_up(self, episode: PooledEpisode, actions: Sequence[str]) -> bytes:
@@ -278,8 +284,16 @@ class EpisodePool:
     async def _turn(self, episode: PooledEpisode, or_gone: bool = False) -> Turn:
         """Hold an episode: one request at a time, in the order of arrival; then renew its lease.
 
-        Raises `UnknownEpisode` if it was removed meanwhile, unless `or_gone`.
+        Raises `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if too
+        many wait.
         """
+        if episode.users >= (limit := self.settings.max_episode_items):
+            raise QueueFull(
+                f"{limit:,} requests wait for this episode: wait for their replies, or raise "
+                "SQLENV_MAX_EPISODE_ITEMS",
+                limit="max_episode_items",
+                retry_after_s=1,
+            )
         episode.users += 1
         self.in_flight += 1
         try:

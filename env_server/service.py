@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -23,11 +25,13 @@ from env_server.settings import Settings
 from env_server.sql.pool import SqlPool
 from env_server.verifier import VERIFIER_VERSION
 from shared.actions import ActionType
-from shared.errors import NotReady
+from shared.errors import NotReady, QueueFull
 from shared.models import Outcome, ServerMetadata
 
 log = logging.getLogger(__name__)
+Task = asyncio.Task[bytes]
 
+ASK_AGAIN_S = 0.25  # whether other requests still wait for work that its own left
 NAME = "sqlenv"
 DESCRIPTION = (
     "Episodes in which an agent explores a read-only SQL database to answer a question in plain "
@@ -88,14 +92,61 @@ class Service:
     sql: SqlPool
     pool: EpisodePool
     metrics: Metrics
-    _tasks: set["asyncio.Task[bytes]"] = field(default_factory=set, repr=False)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, repr=False)
+    _under_way: Counter[str] = field(default_factory=Counter, repr=False)  # by client
+    _left: Counter[str | None] = field(default_factory=Counter, repr=False)  # by episode
 
-    def start(self, work: Coroutine[Any, Any, bytes]) -> "asyncio.Task[bytes]":
-        """Run work to its end, even if nobody awaits it any more."""
+    def admit(self, client: str, items: int) -> None:
+        """Raise `QueueFull` if so many more items would be too many for the client.
+
+        A client that has none under way gets through, since a batch may have `max_batch`.
+        """
+        limit, under_way = self.settings.max_client_items, self._under_way[client]
+        if under_way and under_way + items > limit:
+            raise QueueFull(
+                f"{under_way:,} of your requests and items of batches are under way, and at most "
+                f"{limit:,} may be: wait for replies, or raise SQLENV_MAX_CLIENT_ITEMS",
+                limit="max_client_items",
+                retry_after_s=1,
+            )
+
+    def start(self, work: Coroutine[Any, Any, bytes], client: str | None = None) -> Task:
+        """Run work to its end, even if nobody awaits it any more, as one item of a client's."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if client is not None:
+            self._under_way[client] += 1
+        task.add_done_callback(partial(self._done, client))
         return task
+
+    def leave(self, work: Task, episode_id: str | None, after_s: float) -> None:
+        """Cancel work that its request left, after some seconds, unless others wait for it.
+
+        Others are requests for the same episode that were not left themselves.
+        """
+        task = asyncio.create_task(self._end(work, episode_id, after_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end(self, work: Task, episode_id: str | None, after_s: float) -> None:
+        self._left[episode_id] += 1
+        try:
+            await asyncio.wait((work,), timeout=after_s)
+            while self.pool.users(episode_id) > self._left[episode_id] and not work.done():
+                await asyncio.wait((work,), timeout=ASK_AGAIN_S)
+            work.cancel()
+            await asyncio.wait((work,))
+        finally:
+            self._left[episode_id] -= 1
+            if not self._left[episode_id]:
+                del self._left[episode_id]
+
+    def _done(self, client: str | None, task: Task) -> None:
+        self._tasks.discard(task)
+        if client is not None:
+            self._under_way[client] -= 1
+            if not self._under_way[client]:
+                del self._under_way[client]
 
     def check_ready(self) -> None:
         """Raise `NotReady` unless episodes can start."""

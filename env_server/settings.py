@@ -55,8 +55,19 @@ class Settings(BaseSettings):
     """Maximum number of items per /reset_batch or /step_batch."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     """Bytes that a request's body may have; larger ones get 413."""
+    max_reply_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
+    """Bytes that the reply to a batch may have; further items get 413 'reply_too_large'."""
+    # Those of 16 processes of a trainer, which share a key and send 256 at a time.
+    max_client_items: int = Field(default=4_096, ge=1)
+    """Maximum number of a client's requests and items of batches under way; beyond it 429."""
+    # All steps of the longest episode in one batch, and repeats of them.
+    max_episode_items: int = Field(default=128, ge=1)
+    """Maximum number of requests and items of batches that wait for an episode; beyond it 429."""
     request_timeout_s: float = Field(default=50.0, gt=0)
-    """Seconds per request; after them 503 'timeout', while its work continues."""
+    """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
+    # A client that got 'timeout' repeats the request after a second.
+    orphan_s: float = Field(default=10.0, ge=0)
+    """Seconds for which work continues after its request's time, unless another waits for it."""
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: Key = None

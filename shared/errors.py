@@ -69,8 +69,16 @@ class BodyTooLarge(SQLEnvError, code="body_too_large", status=413):
     """The body is over the limit."""
 
 
+class ReplyTooLarge(SQLEnvError, code="reply_too_large", status=413, retryable=True):
+    """There is no room for an item's reply in that of its batch: send fewer items."""
+
+
 class CapacityReached(SQLEnvError, code="capacity", status=429, retryable=True):
     """The server's pool is full. `details["retry_after_s"]` is the Retry-After header's seconds."""
+
+
+class QueueFull(SQLEnvError, code="queue_full", status=429, retryable=True):
+    """Too much of the caller's work is under way. `details["limit"]` names the setting."""
 
 
 class InternalError(SQLEnvError, code="internal", status=500, retryable=True):
@@ -82,8 +90,8 @@ class NotReady(SQLEnvError, code="not_ready", status=503, retryable=True):
 
 
 class TimedOut(SQLEnvError, code="timeout", status=503, retryable=True):
-    """The request exceeded the server's time. The work continues: the same step sent again waits
-    for it, or gets its reply."""
+    """The request exceeded the server's time. The work continues for a while: the same step sent
+    again waits for it, or gets its reply."""
 
 
 class ServerUnreachable(SQLEnvError, code="unreachable", status=503, retryable=True):

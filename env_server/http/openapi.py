@@ -42,9 +42,9 @@ ERRORS = {
     404: "unknown_episode, unknown_question",
     408: "request_timeout: the body took too long to arrive",
     409: "conflict, behind, digest_mismatch",
-    413: "body_too_large",
+    413: "body_too_large, reply_too_large: of an item of a batch",
     422: "invalid_request",
-    429: "capacity: Retry-After says when to try again",
+    429: "capacity, queue_full: Retry-After says when to try again",
     500: "internal",
     503: "not_ready, timeout",
 }

@@ -9,7 +9,8 @@ from pydantic_core import to_json
 
 from env_server.http.openapi import errors
 from env_server.http.responses import json_reply
-from env_server.http.routes import EpisodePath, service_of
+from env_server.http.routes import EpisodePath
+from env_server.http.work import service_of
 from env_server.metrics import CONTENT_TYPE
 from shared.models import EpisodeVerdicts, VerdictTotals
 

@@ -99,7 +99,7 @@ class CatchAll:
         try:
             await self.app(scope, receive, watch)
         except ClientDisconnect:
-            log.info("%s %s: the client left before it had sent its body", method, path)
+            log.info("%s %s: the client left before it got its reply", method, path)
         except Exception as error:
             log.exception("%s %s failed", method, path, extra=episode_of(error))
             if started:

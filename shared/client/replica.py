@@ -26,6 +26,7 @@ from shared.errors import (
     InternalError,
     InvalidRequest,
     NotReady,
+    ReplyTooLarge,
     ServerUnreachable,
     SQLEnvError,
     first_problem,
@@ -76,6 +77,12 @@ def is_loss(error: SQLEnvError) -> bool:
     """Return whether `error` means that the server does not serve, whatever it is asked."""
     from_a_gateway = "code" not in error.details and error.details.get("status") in (502, 503, 504)
     return isinstance(error, ServerUnreachable | NotReady) or from_a_gateway
+
+
+def _lacks_room(reply: object) -> bool:
+    """Return whether an item's reply was left out because the batch's was too large."""
+    error = reply.get("error") if isinstance(reply, dict) else None
+    return isinstance(error, dict) and error.get("code") == ReplyTooLarge.code
 
 
 class _Shard:
@@ -237,7 +244,11 @@ class Replica:
     async def send_batch(
         self, path: str, key: str, headers: Mapping[str, str], items: Sequence[bytes]
     ) -> list[object]:
-        """Return a reply or `{"error": ...}` per item; halve a batch too large for the server."""
+        """Return a reply or `{"error": ...}` per item.
+
+        Halves a batch that is too large for the server, and sends those items again for which its
+        reply had no room.
+        """
         self._stats.batches += 1
         content = b'{"%b":[%b]}' % (key.encode(), b",".join(items))
         try:
@@ -254,6 +265,11 @@ class Replica:
                 f"{self.url}{path} did not answer each of {len(items)} items;"
                 " client/server version mismatch?"
             )
+        left = [index for index, reply in enumerate(results) if _lacks_room(reply)]
+        if 0 < len(left) < len(items):
+            again = await self.send_batch(path, key, headers, [items[index] for index in left])
+            for index, reply in zip(left, again, strict=True):
+                results[index] = reply
         return results
 
     async def close(self) -> None:

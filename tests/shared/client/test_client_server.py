@@ -118,6 +118,17 @@ def test_a_batch_over_the_servers_limits_is_halved(tiny_data: Path) -> None:
         assert not [step for step in steps if isinstance(step, SQLEnvError)]
 
 
+def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data: Path) -> None:
+    with in_process(app(tiny_data, max_reply_bytes=4096)).sync() as client:
+        replies = client.reset_many([{"seed": i} for i in range(20)])
+        ids = [reply.episode_id for reply in replies if isinstance(reply, ResetResult)]
+        assert len(set(ids)) == 20
+        steps = client.step_many((name, "QUERY: SELECT 1") for name in ids)
+        assert [step.observation.step_count for step in steps] == [1] * 20  # type: ignore[union-attr]
+        assert client.stats.batches > 4, "a reply of 4,096 bytes has no room for 20"
+        assert client.stats.retries == 0, "no item waits and is tried again alone"
+
+
 def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) -> None:
     async def main() -> None:
         with running_server(tiny_data) as server:

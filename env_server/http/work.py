@@ -1,0 +1,195 @@
+"""The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+
+from env_server.http.client import client_of
+from env_server.http.requests import Request_, parse_item
+from env_server.http.responses import error_bytes, json_reply
+from env_server.logs import episode_of
+from env_server.service import Service, Task
+from env_server.settings import Settings
+from shared.errors import (
+    BodyTooLarge,
+    InternalError,
+    NotReady,
+    ReplyTooLarge,
+    SQLEnvError,
+    TimedOut,
+)
+
+log = logging.getLogger(__name__)
+Argument = TypeVar("Argument")
+# Whether the client is still there is asked of a request that takes this long: most do not, and
+# asking costs a task.
+ASK_AFTER_S = 0.05
+
+
+def service_of(request: Request) -> Service:
+    """Return the application's service, or raise `NotReady`."""
+    service: Service | None = request.app.state.service
+    if service is None:
+        raise NotReady("the server is starting", retry_after_s=1)
+    return service
+
+
+def timed_out(settings: Settings) -> TimedOut:
+    """Return the error for a request that takes too long."""
+    return TimedOut(
+        f"not done within {settings.request_timeout_s:g} s, and still running: send it again, with "
+        f"the same step, within {settings.orphan_s:g} s",
+        retry_after_s=1,
+    )
+
+
+async def in_time(
+    request: Request, call: Callable[[Argument], Coroutine[Any, Any, bytes]], argument: Argument
+) -> Response:
+    """Return the reply to one request, or raise `TimedOut`.
+
+    The work then continues for `orphan_s`, and the same request sent again gets its reply. The
+    work of a client that leaves is cancelled.
+    """
+    service, client = service_of(request), client_of(request)
+    service.admit(client, 1)
+    task = service.start(call(argument), client)
+    gone = await _wait(request, service.settings, (task,))
+    if task.done():
+        return json_reply(task.result())
+    service.start(reply_or_error(service, task))  # logs how it fails
+    service.leave(task, _episode(argument), 0 if gone else service.settings.orphan_s)
+    raise ClientDisconnect if gone else timed_out(service.settings)
+
+
+async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
+    """Return a reply, or its error as bytes, for an item of a batch or a late request."""
+    try:
+        return await reply
+    except SQLEnvError as error:
+        return error_bytes(error, service.metrics)
+    except Exception as error:
+        log.exception("an item of a batch, or a late request, failed", extra=episode_of(error))
+        fault = InternalError("the server failed on this item; see its log")
+        return error_bytes(fault, service.metrics)
+
+
+@dataclass
+class Items(Generic[Request_]):
+    """The items of a batch, as JSON values, and what each becomes and is passed to.
+
+    Equal items run once if they have the field `once`, with which a repeat gets the same reply.
+    """
+
+    values: Sequence[Any]
+    model: type[Request_]
+    call: Callable[[Request_], Awaitable[bytes]]
+    once: str
+
+    def key(self, index: int) -> object:
+        """Return a value that is equal for items that run once together."""
+        value = self.values[index]
+        repeatable = isinstance(value, dict) and value.get(self.once) is not None
+        return repr(value) if repeatable else index
+
+
+async def run_batch(request: Request, items: Items[Request_]) -> Response:
+    """Run a batch concurrently, the items of one episode in order; returns `{results: [...]}`.
+
+    Items that are not done in time get `timeout` errors, and continue for `orphan_s`. Those whose
+    replies would make the batch's too large get `reply_too_large`, except for the first.
+    """
+    service, client = service_of(request), client_of(request)
+    count, limit = len(items.values), service.settings.max_batch
+    if count > limit:
+        raise BodyTooLarge(
+            f"a batch of {count:,} items is over the limit of {limit:,}: send several, or raise "
+            "SQLENV_MAX_BATCH",
+            max_batch=limit,
+        )
+    service.admit(client, count)
+    room = Room(service)
+
+    async def call(value: Any) -> bytes:
+        return await items.call(parse_item(items.model, value))
+
+    async def run(value: Any) -> bytes:
+        return room.fit(await reply_or_error(service, call(value)))
+
+    tasks: dict[object, Task] = {}
+    shares = []  # each item's task
+    for index, value in enumerate(items.values):
+        if (key := items.key(index)) not in tasks:
+            tasks[key] = service.start(run(value), client)
+        shares.append(tasks[key])
+    gone = await _wait(request, service.settings, tasks.values())
+    after_s = 0 if gone else service.settings.orphan_s
+    results, seen = [], set()
+    for task, value in zip(shares, items.values, strict=True):
+        if task.done():
+            results.append(room.fit(task.result()) if task in seen else task.result())
+        else:
+            if task not in seen:
+                service.leave(task, _episode(value), after_s)
+            results.append(error_bytes(timed_out(service.settings), service.metrics))
+        seen.add(task)
+    if gone:
+        raise ClientDisconnect
+    return json_reply(b'{"results":[%b]}' % b",".join(results))
+
+
+class Room:
+    """The bytes left in the reply to a batch. There is always room for the first item."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._used_bytes = 0
+
+    def fit(self, reply: bytes) -> bytes:
+        """Return a reply, or the error of one for which there is no room."""
+        limit = self._service.settings.max_reply_bytes
+        if self._used_bytes and self._used_bytes + len(reply) > limit:
+            error = ReplyTooLarge(
+                f"the batch's replies are over {limit:,} bytes: send fewer items, or raise "
+                "SQLENV_MAX_REPLY_BYTES",
+                max_bytes=limit,
+            )
+            return error_bytes(error, self._service.metrics)
+        self._used_bytes += len(reply)
+        return reply
+
+
+def _episode(argument: object) -> str | None:
+    """Return the id of the episode that a request or an item of a batch is for, if it names one."""
+    if isinstance(argument, dict):
+        argument = argument.get("episode_id")
+    else:
+        argument = getattr(argument, "episode_id", argument)
+    return argument if isinstance(argument, str) else None
+
+
+async def _wait(request: Request, settings: Settings, tasks: Collection[Task]) -> bool:
+    """Wait for work until it is done, its time is over or its client leaves; returns the last."""
+    first_s = min(ASK_AFTER_S, settings.request_timeout_s)
+    pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
+    if not pending:
+        return False
+    rest_s = settings.request_timeout_s - first_s
+    work = asyncio.create_task(asyncio.wait(pending, timeout=rest_s))
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        return not work.done()
+    finally:
+        work.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,260 @@
+"""Work ends when nobody waits for it, is bounded per client and episode, and runs once if equal."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from env_server.app import create_app
+from env_server.http import work
+from env_server.settings import Settings
+from shared.errors import QueueFull, ReplyTooLarge, from_wire, is_retryable
+from tests.env_server.sql.test_time_limits import Gate, limit, until_idle
+
+pytestmark = pytest.mark.anyio
+QUERY = "QUERY: SELECT 1"
+MAX_REPLY_BYTES = 8_000
+
+
+@pytest.fixture
+async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@pytest.fixture
+async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
+    settings = Settings(
+        data_dir=tiny_data,
+        sql_workers=1,
+        orphan_s=0.3,
+        max_client_items=4,
+        max_episode_items=3,
+        max_reply_bytes=MAX_REPLY_BYTES,
+    )
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://env") as client:
+        await client.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
+        yield client
+
+
+class Leaver:
+    """A client that sends a request and leaves when `left` is set. `sent` is what it still got."""
+
+    def __init__(self, app: FastAPI, path: str, body: Any, port: int = 1) -> None:
+        self.left = asyncio.Event()
+        self.sent: list[Any] = []
+        self._body: list[bytes] = [json.dumps(body).encode()]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "root_path": ""}
+        scope |= {"query_string": b"", "scheme": "http", "server": ("e", 80)}
+        scope |= {"client": ("10.0.0.1", port), "app": app}
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop()}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if not self.left.is_set():
+            self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    async def leave(self) -> None:
+        self.left.set()
+        async with asyncio.timeout(5):
+            await self.task
+
+
+def step(name: str, step: int | None = 0, action: str = QUERY) -> dict[str, Any]:
+    return {"episode_id": name, "action": action, "step": step}
+
+
+async def until_jobs(gate: Gate, jobs: int) -> None:
+    async with asyncio.timeout(5):
+        while gate.jobs < jobs:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", ["/step", "/step_batch"])
+async def test_the_work_of_a_client_that_leaves_is_cancelled(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate, path: str
+) -> None:
+    steps = [step("a"), step("a", 1), step("b")]
+    client = Leaver(app, path, steps[0] if path == "/step" else {"steps": steps})
+    await until_jobs(gate, 1 if path == "/step" else 2)
+    await client.leave()
+    async with asyncio.timeout(5):
+        await until_idle(app)
+    assert client.sent == []
+    gate.open.set()
+    for name in "ab":
+        state = (await http.get("/state", params={"episode_id": name})).json()
+        assert state["step_count"] == 0, "the episode is as it was"
+        assert (await http.post("/step", json=step(name))).status_code == 200
+
+
+async def test_the_replay_of_a_client_that_leaves_is_cancelled(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    actions = [f"QUERY: SELECT {n}" for n in range(10)]
+    client = Leaver(app, "/reset", {"episode_id": "c", "actions": actions})
+    await until_jobs(gate, 1)
+    await client.leave()
+    gate.open.set()
+    async with asyncio.timeout(5):
+        await until_idle(app)
+    assert gate.jobs == 1
+    assert (await http.get("/state", params={"episode_id": "c"})).status_code == 404
+
+
+async def test_work_that_another_request_waits_for_goes_on(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    first = Leaver(app, "/step", step("a"))
+    await until_jobs(gate, 1)
+    again = asyncio.create_task(http.post("/step", json=step("a")))
+    await asyncio.sleep(0.1)
+    await first.leave()
+    await asyncio.sleep(0.1)
+    gate.open.set()
+    assert (await again).json()["observation"]["step_count"] == 1
+    assert gate.jobs == 1, "the second request got the reply to the first"
+
+
+async def test_work_that_several_left_requests_wait_for_is_cancelled(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    first, second = Leaver(app, "/step", step("a")), Leaver(app, "/step", step("a"), 2)
+    await until_jobs(gate, 1)
+    await first.leave()
+    await second.leave()
+    async with asyncio.timeout(5):
+        await until_idle(app)
+    assert app.state.service.pool.in_flight == 0
+
+
+async def test_late_work_goes_on_for_a_while_and_then_ends(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    limit(app, 0.1)
+    body = {"steps": [step("a"), step("b")]}
+    results = (await http.post("/step_batch", json=body)).json()["results"]
+    assert {result["error"]["code"] for result in results} == {"timeout"}
+    assert app.state.service.pool.in_flight == 2
+    async with asyncio.timeout(10):
+        await until_idle(app)
+    assert gate.jobs == 2
+    assert app.state.service.pool.in_flight == 0, "nobody asked again"
+
+
+async def test_a_quick_request_is_not_asked_about(
+    app: FastAPI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "ASK_AFTER_S", 5)
+    monkeypatch.setattr(work, "_disconnected", None)
+    assert (await http.post("/step", json=step("a"))).status_code == 200
+
+
+async def test_a_clients_items_under_way_are_bounded(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    busy = Leaver(app, "/step_batch", {"steps": [step("a", n) for n in range(3)]})
+    await until_jobs(gate, 1)
+    refused = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(2)]})
+    await refused.task
+    fields = json.loads(refused.sent[1]["body"])
+    error = from_wire(fields, refused.status)
+    assert (refused.status, type(error), is_retryable(error)) == (429, QueueFull, True)
+    assert error.details == {"limit": "max_client_items", "retry_after_s": 1}
+    assert (b"retry-after", b"1") in refused.sent[0]["headers"]
+    other = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(2)]}, port=2)
+    await until_jobs(gate, 2)
+    gate.open.set()
+    await asyncio.gather(busy.task, other.task)
+    whole = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(6)]})
+    await whole.task
+    assert (busy.status, other.status, whole.status) == (200, 200, 200)
+
+
+async def test_the_requests_that_wait_for_an_episode_are_bounded(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    waiting = [asyncio.create_task(http.post("/step", json=step("a"))) for _ in range(3)]
+    await until_jobs(gate, 1)
+    reply = await http.get("/state", params={"episode_id": "a"})
+    error = from_wire(reply.json(), reply.status_code)
+    assert (reply.status_code, type(error)) == (429, QueueFull)
+    assert error.details["limit"] == "max_episode_items"
+    assert (await http.get("/state", params={"episode_id": "b"})).status_code == 200
+    gate.open.set()
+    assert {(await one).status_code for one in waiting} == {200}
+
+
+async def test_equal_items_that_may_be_repeated_run_once(
+    app: FastAPI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[Any] = []
+    pool = app.state.service.pool
+    reset, take = pool.reset, pool.step
+
+    async def counted_step(request: Any, *rest: Any, **more: Any) -> bytes:
+        played.append(request)
+        return bytes(await take(request, *rest, **more))
+
+    async def counted_reset(request: Any, *rest: Any, **more: Any) -> bytes:
+        played.append(request)
+        return bytes(await reset(request, *rest, **more))
+
+    monkeypatch.setattr(pool, "step", counted_step)
+    monkeypatch.setattr(pool, "reset", counted_reset)
+    twice = {"steps": [step("a"), step("b"), step("a")]}
+    results = (await http.post("/step_batch", json=twice)).json()["results"]
+    assert results[0] == results[2]
+    assert len(played) == 2
+    blind = {"steps": [step("b", None), step("b", None)]}
+    results = (await http.post("/step_batch", json=blind)).json()["results"]
+    assert [result["observation"]["step_count"] for result in results] == [2, 3]
+    played.clear()
+    resets = {"resets": [{"episode_id": "c"}, {}, {"episode_id": "c"}, {}]}
+    results = (await http.post("/reset_batch", json=resets)).json()["results"]
+    assert len({result["episode_id"] for result in results}) == len(played) == 3
+
+
+@pytest.mark.parametrize("equal", [True, False])
+async def test_the_reply_to_a_batch_is_bounded(http: httpx.AsyncClient, equal: bool) -> None:
+    """A request of 7.7 KB that repeated one answered step got 239 MB."""
+    names = ["a"] if equal else ["a", "b", "c", "d", "e"]
+    await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in names]})
+    for name in names:
+        await http.post("/step", json=step(name, 0, f"QUERY: SELECT '{'x' * 1000}'"))
+    items = [step(name, 0, f"QUERY: SELECT '{'x' * 1000}'") for name in names * (5 // len(names))]
+    reply = await http.post("/step_batch", json={"steps": items})
+    sizes = [len(json.dumps(result)) for result in reply.json()["results"] if "error" not in result]
+    errors = [from_wire(result) for result in reply.json()["results"] if "error" in result]
+    assert len(errors) + len(sizes) == 5
+    assert 0 < sum(sizes) <= MAX_REPLY_BYTES < 5 * sizes[0]
+    assert all(isinstance(error, ReplyTooLarge) and is_retryable(error) for error in errors)
+    assert errors[0].details["max_bytes"] == MAX_REPLY_BYTES
+
+
+async def test_one_item_is_answered_however_large(app: FastAPI, http: httpx.AsyncClient) -> None:
+    service = app.state.service
+    service.settings = service.settings.model_copy(update={"max_reply_bytes": 100})
+    reply = await http.post("/step_batch", json={"steps": [step("a"), step("a")]})
+    assert ["error" in result for result in reply.json()["results"]] == [False, True]

@@ -165,6 +165,7 @@ def serve(
     capacity: Annotated[int | None, option("capacity", "--capacity")] = None,
     lease_s: Annotated[float | None, option("lease_s", "--lease-s", "--lease")] = None,
     step_budget: Annotated[int | None, option("step_budget", "--step-budget")] = None,
+    standard: Annotated[str | None, option("standard", "--standard")] = None,
     log_level: Annotated[str | None, option("log_level", "--log-level")] = None,
     _: Annotated[
         bool,

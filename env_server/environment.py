@@ -25,7 +25,7 @@ from env_server.sql.jobs import Row
 from env_server.sql.run import tables_hint
 from env_server.verifier import (
     STANDARDS,
-    TRAINING_STANDARD,
+    STRICT,
     Gold,
     answer_verdicts,
     result_verdicts,
@@ -35,6 +35,7 @@ from shared.actions import ActionType, SQLAction, normalise, parse_action, rende
 from shared.dataset import OpenQuestion, Question
 from shared.errors import Conflict, InvalidRequest
 from shared.models import (
+    DEFAULT_STANDARD,
     AnswerForm,
     Outcome,
     ResetRequest,
@@ -42,6 +43,7 @@ from shared.models import (
     RewardLedger,
     SQLObservation,
     SQLState,
+    StandardName,
     StepInfo,
     StepResult,
 )
@@ -111,11 +113,16 @@ class SQLEnvironment:
         bank: QuestionBank,
         executor: Executor | None = None,
         step_budget: int = DEFAULT_STEP_BUDGET,
+        standard: StandardName = DEFAULT_STANDARD,
     ) -> None:
-        """`executor` is for `reset` and `step`; `step_budget` is for resets that name none."""
+        """`executor` is for `reset` and `step`; `step_budget` is for resets that name none.
+
+        `standard` decides which answers are right.
+        """
         self.bank = bank
         self.executor = executor
         self.step_budget = step_budget
+        self.standard = standard
         self._episode: EpisodeState | None = None
 
     # -- in process
@@ -231,7 +238,7 @@ class SQLEnvironment:
         if episode.answer_form == "sql":
             return (yield from self._answer_sql(episode, episode.gold, action.argument))
         verdicts = answer_verdicts(action.argument, episode.gold)
-        return _Effect(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
+        return _Effect(correct=verdicts[self.standard], verdicts=verdicts)
 
     def _answer_sql(self, episode: EpisodeState, gold: Gold, argument: str) -> Jobs[_Effect]:
         statement = unwrapped_texts(argument)[-1]
@@ -245,8 +252,8 @@ class SQLEnvironment:
             )
         verdicts = result_verdicts(result.rows, gold)
         if not result.tables_read:  # a constant is a guess, however it is written
-            verdicts[TRAINING_STANDARD] = False
-        return _Effect(correct=verdicts[TRAINING_STANDARD], verdicts=verdicts)
+            verdicts[STRICT] = False
+        return _Effect(correct=verdicts[self.standard], verdicts=verdicts)
 
     # -- the end of a step
 

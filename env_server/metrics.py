@@ -13,9 +13,9 @@ from typing import get_args
 
 import prometheus_client as prometheus
 
-from env_server.verifier import STANDARDS, TRAINING_STANDARD
+from env_server.verifier import STANDARDS
 from shared.actions import ActionType
-from shared.models import AnswerForm, FormTotals, VerdictTotals
+from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -47,9 +47,13 @@ EPISODE_COUNTERS = {
 
 
 class AnswerCounts:
-    """The answers since the server started; replaying an ended episode counts it again."""
+    """The answers since the server started; replaying an ended episode counts it again.
 
-    def __init__(self) -> None:
+    `standard` is the one that decides outcomes.
+    """
+
+    def __init__(self, standard: StandardName) -> None:
+        self.standard = standard
         self.answered: Counter[AnswerForm] = Counter()
         self.right: Counter[tuple[AnswerForm, str]] = Counter()  # by the standard that says so
 
@@ -64,7 +68,7 @@ class AnswerCounts:
         for form in get_args(AnswerForm):
             right = {name: self.right[form, name] for name in STANDARDS}
             forms[form] = FormTotals(answered=self.answered[form], right=right)
-        return VerdictTotals(training_standard=TRAINING_STANDARD, forms=forms)
+        return VerdictTotals(standard=self.standard, forms=forms)
 
 
 class Metrics:

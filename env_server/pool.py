@@ -24,7 +24,6 @@ from env_server.metrics import AnswerCounts, Metrics
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql.pool import SqlPool
-from env_server.verifier import TRAINING_STANDARD
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import (
     ActionParseError,
@@ -96,7 +95,7 @@ class EpisodePool:
         # Replaying an ended episode counts it again in all of these except `steps`.
         self.steps: Counter[ActionType] = Counter()
         self.ended: Counter[Outcome] = Counter()
-        self.answers = AnswerCounts()
+        self.answers = AnswerCounts(settings.standard)
         # both in the order of last use
         self._active: OrderedDict[str, PooledEpisode] = OrderedDict()
         self._finished: OrderedDict[str, PooledEpisode] = OrderedDict()
@@ -189,7 +188,7 @@ class EpisodePool:
                 question_id=episode.question_id,
                 answer_form=episode.answer_form,
                 outcome=episode.outcome,
-                training_standard=TRAINING_STANDARD,
+                standard=self.settings.standard,
                 verdicts=episode.verdicts,
             )
             return to_json(verdicts)
@@ -273,7 +272,9 @@ class EpisodePool:
         return reply
 
     async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, bytes]:
-        env = SQLEnvironment(self.bank, step_budget=episode.step_budget)
+        env = SQLEnvironment(
+            self.bank, step_budget=episode.step_budget, standard=self.settings.standard
+        )
         reset = env.reset_jobs(question_id=episode.question_id, answer_form=episode.answer_form)
         result = await drive_async(reset, self.sql.run)
         return env, to_json(result, exclude={"episode_id"})

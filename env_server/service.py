@@ -59,7 +59,8 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
     """Return the reply to `GET /metadata`.
 
     `digest` covers everything that a reply depends on: data, `VERSIONS`, SQL limits, SQLite's
-    version and the default step budget. Servers with equal digests give equal replies, to the byte.
+    version, the default step budget and the standard of right answers. Servers with equal digests
+    give equal replies, to the byte.
     """
     rules = {
         "data": bank.data_digest,
@@ -67,6 +68,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
         "limits": bank.limits.digest(),
         "sqlite": bank.sqlite_version,
         "step_budget": settings.step_budget,
+        "standard": settings.standard,
     }
     return ServerMetadata(
         name=NAME,
@@ -79,6 +81,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
         questions=bank.counts,
         databases=len(bank.databases),
         step_budget=settings.step_budget,
+        standard=settings.standard,
         capacity=settings.capacity,
     )
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.models import MAX_STEP_BUDGET
+from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """Data directory, which holds databases/ and questions/."""
     step_budget: int = Field(default=15, ge=1, le=MAX_STEP_BUDGET)
     """Steps per episode, unless its reset sets them."""
+    standard: StandardName = DEFAULT_STANDARD
+    """Standard by which answers are right: strict, spider or bird (docs/trust-answers.md)."""
     sql_workers: int = Field(default=2, ge=1, le=64)
     """Worker processes that run agents' SQL."""
     capacity: int = Field(default=10_000, ge=1)

@@ -14,6 +14,8 @@ from shared.actions import SQLAction
 Difficulty = Literal["easy", "medium", "hard"]
 AnswerType = Literal["integer", "float", "string", "list", "table"]
 AnswerForm = Literal["text", "sql"]
+StandardName = Literal["strict", "spider", "bird"]  # of right answers: docs/trust-answers.md
+DEFAULT_STANDARD: StandardName = "strict"
 MAX_STEP_BUDGET = 100
 
 
@@ -109,7 +111,7 @@ class EpisodeVerdicts(BaseModel):
     question_id: str
     answer_form: AnswerForm
     outcome: Outcome
-    training_standard: str  # the one of `verdicts` that decided outcome and reward
+    standard: StandardName  # the one of `verdicts` that decided outcome and reward
     verdicts: dict[str, bool] | None  # standard -> was the ANSWER right; None without an ANSWER
 
 
@@ -123,7 +125,7 @@ class FormTotals(BaseModel):
 class VerdictTotals(BaseModel):
     """`GET /operator/verdicts`: all answers since the server's start, replayed ones included."""
 
-    training_standard: str
+    standard: StandardName  # the one that decides outcomes and rewards
     forms: dict[AnswerForm, FormTotals]
 
 
@@ -186,4 +188,5 @@ class ServerMetadata(BaseModel):
     questions: dict[str, int]  # split -> number
     databases: int
     step_budget: int
+    standard: StandardName  # that decides outcomes and rewards
     capacity: int

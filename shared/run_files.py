@@ -24,7 +24,7 @@ from typing import Any, Required, TypedDict
 from pydantic import ConfigDict, ValidationError
 
 from shared.errors import first_problem
-from shared.models import SQLObservation
+from shared.models import SQLObservation, StandardName
 from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary, TrainingRow
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
@@ -152,6 +152,7 @@ class RunSummary(Counts, RolloutSeconds, total=False):
     cost: Cost
     wall_s: Required[float]
     seed: Required[int]
+    standard: StandardName  # of right answers
     versions: Required[dict[str, str]]
     digests: Required[dict[str, str]]  # data, server, model, trained_model
     config: dict[str, Any]

@@ -19,6 +19,7 @@ from trainer.cli import (
     DataOption,
     ServerOption,
     SetOption,
+    StandardOption,
     console,
     guarded,
     settings_of,
@@ -117,6 +118,7 @@ def train(
         str | None,
         Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
+    standard: StandardOption = None,
     server: ServerOption = None,
     out: Annotated[
         Path, Option(help="Folder for the run's folder; OUT/latest links to it.")
@@ -164,6 +166,7 @@ def train(
         if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
     }
     named = {"max_steps": steps, "model_name": model, "data_dir": data}
+    named["standard"] = standard
     named["seed"] = seed if "seed" in given else None
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {name: value for name, value in named.items() if value is not None}

@@ -27,6 +27,13 @@ ServerOption = Annotated[
         help="URL of a running environment server; repeatable. Without it, one is started.",
     ),
 ]
+StandardOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Standard of right answers, which the servers must have too: strict, spider or bird.",
+        show_default="strict",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a field of GRPOConfig; repeatable."),

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from shared.models import MAX_STEP_BUDGET, Difficulty
+from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, Difficulty, StandardName
 from trainer.errors import ConfigError
 
 T = TypeVar("T")
@@ -91,6 +91,8 @@ class GRPOConfig:
     server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
+    # standard of right answers, which the servers must have too: docs/trust-answers.md
+    standard: StandardName = DEFAULT_STANDARD
     server_wait_s: _NotNegative = 600.0  # wait for a lost server before its episodes count as lost
     # of the episodes of a generation batch or an evaluation; above it the run stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05

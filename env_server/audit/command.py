@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from env_server.rewards import REWARD_VERSION
-from env_server.verifier import TRAINING_STANDARD
 from shared.console import one_line_errors, print_line, progress_bar, table_console, write_json
 from shared.models import MAX_STEP_BUDGET
 
@@ -74,8 +73,12 @@ def rescore(
         str, typer.Option(help="Reward version to score by; 'sparse' only pays for right answers.")
     ] = REWARD_VERSION,
     standard: Annotated[
-        str, typer.Option(help="Standard by which answers are judged: strict, spider or bird.")
-    ] = TRAINING_STANDARD,
+        str | None,
+        typer.Option(
+            help="Standard by which answers are judged: strict, spider or bird.",
+            show_default="the run's own",
+        ),
+    ] = None,
     data: DataOption = None,
     step_budget: Annotated[
         int | None,
@@ -97,7 +100,7 @@ def rescore(
         source = Source.open(file, data, step_budget)
         job = score_again(source, rewards=rewards, standard=standard, workers=workers, progress=bar)
         rescored = asyncio.run(job)
-    title = f"{source.path} by rewards {rewards}, standard {standard}"
+    title = f"{source.path} by rewards {rewards}, standard {rescored.standard}"
     columns = ("episodes", "correct", "gained", "lost", "mean reward", "rewards changed")
     table = _table(title, *columns)
     for (phase, mode), tally in rescored.tallies.items():
@@ -112,7 +115,7 @@ def rescore(
     _print_first(
         [
             f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is "
-            f"{'right' if change.is_correct else 'wrong'} by {standard}"
+            f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"
             for change in flipped
         ]
     )

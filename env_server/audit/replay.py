@@ -11,7 +11,7 @@ from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import SqlJob, SqlResult
 from shared.errors import SQLEnvError
-from shared.models import StepResult
+from shared.models import StandardName, StepResult
 from shared.run_files import EpisodeLine, LineError, check_seal, numbered_lines, read_episode
 
 IN_FLIGHT = 128  # episodes played concurrently
@@ -38,12 +38,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
 
 
 async def replay(
-    bank: QuestionBank, sql: Sql, lines: Iterable[NumberedLine], step_budget: int
+    bank: QuestionBank,
+    sql: Sql,
+    lines: Iterable[NumberedLine],
+    step_budget: int,
+    standard: StandardName,
 ) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
     """Yield each line with the replies to its reset and actions, or the error in their place."""
 
     async def play(episode: EpisodeLine) -> Replies:
-        env = SQLEnvironment(bank, step_budget=step_budget)
+        env = SQLEnvironment(bank, step_budget=step_budget, standard=standard)
         try:
             reset = env.reset_jobs(question_id=episode.question_id)
             replies: list[StepResult] = [await drive_async(reset, sql.run)]

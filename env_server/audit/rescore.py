@@ -21,10 +21,10 @@ from env_server.rewards import (
     settle,
 )
 from env_server.sql.pool import SqlPool
-from env_server.verifier import STANDARDS, TRAINING_STANDARD, Standard
+from env_server.verifier import STANDARDS, Standard
 from shared.actions import ActionType, parse_action
 from shared.errors import DataError, SQLEnvError
-from shared.models import RewardLedger, StepResult
+from shared.models import DEFAULT_STANDARD, RewardLedger, StandardName, StepResult
 from shared.run_files import CONFIG, EPISODES, EpisodeLine, LineError
 
 Key = tuple[str, str]  # (phase, mode)
@@ -105,11 +105,12 @@ class Rescored:
 
 @dataclass(frozen=True)
 class Source:
-    """A file of episodes, with the data and the step budget they were played with."""
+    """A file of episodes, with the data, step budget and standard they were played with."""
 
     path: Path
     bank: QuestionBank
     step_budget: int
+    standard: StandardName = DEFAULT_STANDARD  # of the rewards in the file
 
     @classmethod
     def open(cls, path: Path, data_dir: Path | None = None, budget: int | None = None) -> "Source":
@@ -122,7 +123,9 @@ class Source:
             raise DataError(f"no file at {path}; pass a run's {EPISODES} or its folder")
         if (path.parent / CONFIG).is_file():
             run = RunFolder.open(path.parent)
-            return cls(path, run.bank(data_dir), budget or run.settings.config.step_budget)
+            config = run.settings.config
+            bank = run.bank(data_dir)
+            return cls(path, bank, budget or config.step_budget, config.standard)
         if data_dir is None or budget is None:
             raise DataError(f"{path} has no {CONFIG} beside it: pass --data and --step-budget")
         return cls(path, QuestionBank.load(data_dir), budget)
@@ -141,17 +144,21 @@ async def rescore(
     source: Source,
     *,
     rewards: str = REWARD_VERSION,
-    standard: str = TRAINING_STANDARD,
+    standard: str | None = None,
     workers: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Rescored:
-    """Score all episodes of a file by one of `VERSIONS` and one of `STANDARDS`."""
+    """Score all episodes of a file by one of `VERSIONS` and one of `STANDARDS`.
+
+    Without `standard`, by the one that they were played with.
+    """
+    standard = standard or source.standard
     rules = _named(VERSIONS, rewards, "reward version")
     judge = _named(STANDARDS, standard, "standard")
     lines = source.lines()
     rescored = Rescored(str(source.path), rewards, standard)
     async with SqlPool(workers, source.bank.limits) as sql:
-        replays = replay(source.bank, sql, lines, source.step_budget)
+        replays = replay(source.bank, sql, lines, source.step_budget, source.standard)
         async for number, episode, replies in replays:
             progress(number, lines[-1][0])
             if isinstance(replies, SQLEnvError):

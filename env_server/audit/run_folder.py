@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from env_server.questions import QuestionBank
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, first_problem
-from shared.models import MAX_STEP_BUDGET
+from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, StandardName
 from shared.run_files import MetricsRow, RunFiles, RunSummary
 
 
@@ -18,6 +18,7 @@ class _TrainerConfig(BaseModel):
     step_budget: int = Field(ge=1, le=MAX_STEP_BUDGET)
     questions_path: Path
     db_dir: Path
+    standard: StandardName = DEFAULT_STANDARD  # older runs have no other
 
 
 class _Settings(BaseModel):

@@ -116,9 +116,10 @@ async def verify_run(
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
-    budget = run.settings.config.step_budget
+    config = run.settings.config
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
-        async for number, episode, replies in replay(bank, running, lines, budget):
+        replays = replay(bank, running, lines, config.step_budget, config.standard)
+        async for number, episode, replies in replays:
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
@@ -221,7 +222,8 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
     if written != REWARD_VERSION:
         difference = f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}"
         raise DataError(f"{difference}: verify it with the code that made it, or use rescore")
-    if run.settings.server_digest != describe(bank, Settings()).digest:
+    ours = Settings(standard=run.settings.config.standard)
+    if run.settings.server_digest != describe(bank, ours).digest:
         difference = "the run's server had other rules, limits or SQLite than this code"
         report.notes.append(f"{difference}; the replay shows whether that matters")
 

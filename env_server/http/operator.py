@@ -29,7 +29,7 @@ async def metrics(request: Request) -> Response:
 async def verdict_totals(request: Request) -> Response:
     """Count the answers that each standard calls right; SQL answers are counted separately.
 
-    Training uses `training_standard`.
+    `standard` is the one that decides outcomes and rewards.
     """
     return json_reply(to_json(service_of(request).pool.answers.totals()))
 

@@ -18,7 +18,7 @@ from env_server.verifier.matching import column_order
 from env_server.verifier.reading import unwrapped_texts
 from env_server.verifier.standards import (
     STANDARDS,
-    TRAINING_STANDARD,
+    STRICT,
     Standard,
     answer_verdicts,
     judge_answer,
@@ -28,7 +28,7 @@ from shared.order_by import TieQuery
 
 __all__ = [
     "STANDARDS",
-    "TRAINING_STANDARD",
+    "STRICT",
     "VERIFIER_VERSION",
     "Gold",
     "Standard",

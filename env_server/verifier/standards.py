@@ -1,4 +1,4 @@
-"""Judge an answer, or a SQL result, by three standards. Training uses `strict`.
+"""Judge an answer, or a SQL result, by three standards. The setting `standard` chooses one.
 
     strict      columns by position, rows as a bag, ordered where the gold's top level orders, ties
                 aside
@@ -36,13 +36,14 @@ from env_server.verifier.cells import (
 from env_server.verifier.gold import Gold
 from env_server.verifier.matching import can_pair, column_order
 from env_server.verifier.reading import readings
+from shared.models import StandardName
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
 Typed = tuple[Scalar, ...]
 SameRow = Callable[[Any, Any], bool]
 RowKey = Callable[[Any], Hashable]
 
-TRAINING_STANDARD = "strict"
+STRICT: StandardName = "strict"
 RESULT_TOLERANCE = 1e-6  # relative: between numbers that two queries compute
 NEAR_ZERO = 1e-9  # absolute: the same for numbers near 0
 
@@ -237,7 +238,7 @@ def _other(name: str, rule: str, same: SameRows) -> Standard:
 
 _STRICT_RULE = "columns by position, bag of rows, order where the gold orders"
 _STANDARDS = (
-    Standard(TRAINING_STANDARD, _STRICT_RULE, judge_answer, _strict_result),
+    Standard(STRICT, _STRICT_RULE, judge_answer, _strict_result),
     _other("spider", "columns in any order, bag of rows, 'order by' in the gold", _spider_rows),
     _other("bird", "columns by position, set of rows", _bird_rows),
 )

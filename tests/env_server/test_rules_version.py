@@ -99,13 +99,14 @@ def test_the_recorder_refuses_outputs_that_changed_without_a_version(
     assert json.loads(path.read_text())["areas"]["reward"]["version"] == "next"
 
 
-def test_the_digest_covers_data_versions_limits_sqlite_and_budget(
+def test_the_digest_covers_data_versions_limits_sqlite_budget_and_standard(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = QuestionBank.load(tiny_data)
     digests = [
         describe(bank, Settings()).digest,
         describe(bank, Settings(step_budget=3)).digest,
+        describe(bank, Settings(standard="spider")).digest,
         describe(QuestionBank.load(tiny_data, SqlLimits(max_vm_steps=7)), Settings()).digest,
     ]
     assert describe(bank, Settings(port=9, capacity=7)).digest == digests[0]
@@ -117,4 +118,4 @@ def test_the_digest_covers_data_versions_limits_sqlite_and_budget(
         with monkeypatch.context() as patched:
             patched.setattr(bank, attribute, "other")
             digests.append(describe(bank, Settings()).digest)
-    assert len(set(digests)) == len(digests) == 9
+    assert len(set(digests)) == len(digests) == 10

@@ -164,6 +164,7 @@ def record_run(
             spent=spent,
             wall_s=60.0,
             seed=7,
+            standard="strict",
             versions={"python": "3.11", "torch": "2.13"},
             digests=digests,
             sessions=1,

@@ -54,6 +54,7 @@ def served(inputs: Inputs, digest: str = "server-digest") -> ServerMetadata:
         questions={},
         databases=3,
         step_budget=3,
+        standard="strict",
         capacity=1,
     )
 

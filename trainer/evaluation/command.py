@@ -7,7 +7,16 @@ import typer
 from typer import Option
 
 from shared.models import Difficulty
-from trainer.cli import MAX_SEED, DataOption, ServerOption, SetOption, console, guarded, settings_of
+from trainer.cli import (
+    MAX_SEED,
+    DataOption,
+    ServerOption,
+    SetOption,
+    StandardOption,
+    console,
+    guarded,
+    settings_of,
+)
 
 
 def evaluate(
@@ -63,6 +72,7 @@ def evaluate(
             show_default="offline; for openai the defaults of GRPOConfig",
         ),
     ] = None,
+    standard: StandardOption = None,
     server: ServerOption = None,
     set_: SetOption = None,
     concurrency: Annotated[
@@ -106,6 +116,8 @@ def evaluate(
         )
     ks = _numbers(k)
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **settings_of(set_)}
+    if standard is not None:
+        overrides["standard"] = standard
     if model is not None:
         overrides["model_name"] = model
     elif policy == "openai":

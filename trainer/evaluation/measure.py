@@ -16,7 +16,7 @@ from shared.run_stats import Mode
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
-from trainer.evaluation.inputs import Inputs, check_server_data
+from trainer.evaluation.inputs import Inputs, check_server_rules
 from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
@@ -47,12 +47,13 @@ class Connection:
 def check_servers(config: GRPOConfig, inputs: Inputs) -> ServerMetadata:
     """Return the metadata of the servers in `config`.
 
-    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data differ.
+    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data differ,
+    `ConfigError` if its standard does.
     """
     with SQLEnvClient(config.server_urls).sync() as probe:
         probe.wait_ready(SERVER_READY_S)
         metadata = probe.metadata()
-    check_server_data(metadata, inputs, config)
+    check_server_rules(metadata, inputs, config)
     return metadata
 
 
@@ -67,15 +68,16 @@ def connected(
     """Connect to `servers`; without any, start one for the block, which logs to `log_path`.
 
     Of several processes the first starts the server, and each has its own client; `own` is None in
-    the others. Raises `ServerUnreachable` for a URL that does not answer, and `DigestMismatch` for
-    a server with other data.
+    the others. Raises `ServerUnreachable` for a URL that does not answer, and as `check_servers`
+    does for a server with other data or another standard.
     """
     ranks, own = ranks or Ranks(), None
     with ExitStack() as stack:
 
         def start() -> list[str]:
             nonlocal own
-            own = stack.enter_context(SupervisedServer(config.data_dir, log_path))
+            options = ("--standard", config.standard)
+            own = stack.enter_context(SupervisedServer(config.data_dir, log_path, *options))
             return [own.url]
 
         urls = list(servers) or ranks.first(start)

@@ -40,6 +40,7 @@ class EvaluationResult(TypedDict):
     questions: int
     samples: int
     seed: int
+    standard: str
     success: Groups
     episodes: int
     episodes_missing: int  # lost to infrastructure
@@ -157,6 +158,7 @@ def build_result(
         "questions": len(rows),
         "samples": settings.samples,
         "seed": settings.seed,
+        "standard": settings.config.standard,
         "success": analyse(episodes, settings.pass_ks),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),

@@ -111,6 +111,7 @@ class EvaluationSettings:
             "samples": self.samples,
             "seed": self.seed,
             "step_budget": self.config.step_budget,
+            "standard": self.config.standard,
             "data_digest": inputs.data_digest,
             "server_digest": metadata.digest,
         }

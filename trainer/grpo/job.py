@@ -351,6 +351,7 @@ class Job:
             spent=self._spent,
             wall_s=self._elapsed.total(),
             seed=self._config.seed,
+            standard=self._config.standard,
             config=asdict(self._config),
             git=self._git,
             versions=versions(metadata.sqlite_version),

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
+from shared.models import StandardName
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import Spent, cost
@@ -95,6 +96,7 @@ def build_summary(
     spent: Spent,
     wall_s: float,
     seed: int,
+    standard: StandardName,
     versions: Mapping[str, str],
     digests: Mapping[str, str],
     **more: Any,
@@ -119,6 +121,7 @@ def build_summary(
         ),
         "wall_s": round(wall_s, 3),
         "seed": seed,
+        "standard": standard,
         "versions": dict(versions),
         "digests": dict(digests),
         **more,

@@ -35,19 +35,20 @@ class SupervisedServer(ServerProcess):
     """A context manager: the server answers at `url` inside the block and is gone afterwards.
 
     A server that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times;
-    clients rebuild their episodes there by replay. `options` are those of `ServerProcess`, for
-    tests. Entering raises `ServerStartError`, with the end of the log.
+    clients rebuild their episodes there by replay. `arguments` follow on its command line;
+    `options` are those of `ServerProcess`, for tests. Entering raises `ServerStartError`, with the
+    end of the log.
     """
 
     def __init__(
         self,
         data_dir: Path,
         log_path: Path,
-        *,
+        *arguments: str,
         ready_timeout_s: float = READY_TIMEOUT_S,
         **options: Any,
     ) -> None:
-        super().__init__(data_dir, log_path, preexec_fn=_die_with_parent(), **options)
+        super().__init__(data_dir, log_path, *arguments, preexec_fn=_die_with_parent(), **options)
         self.ready_timeout_s = ready_timeout_s
         self.restarts = 0
         self._stopping = threading.Event()

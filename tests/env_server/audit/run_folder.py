@@ -24,7 +24,7 @@ from shared.run_stats import PHASES, Mode, rates
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.generators.base import EpisodeView, Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
@@ -55,22 +55,22 @@ class Mixed(RandomPolicy):
         return None if view.repeat == 2 and len(view.actions) == 2 else self._act(view)
 
 
-def record(data_dir: Path, run: Path) -> Path:
-    """Play a run, write its folder and return it."""
+def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_json: Any) -> Path:
+    """Play a run, write its folder and return it. `config_json` are more of its settings."""
     config = GRPOConfig.preset(
         "offline", data_dir=data_dir, step_budget=BUDGET, difficulty_filter="easy,medium,hard"
     )
     splits = load_splits(data_dir)
     book = Book(splits["train"], splits["eval"], REWARD_WEIGHTS)
     train, evaluation = (load_question_prompts(config, split) for split in ("train", "eval"))
-    app = create_app(Settings(data_dir=data_dir))
+    app = create_app(Settings(data_dir=data_dir, **config_json))
     lines: list[dict[str, Any]] = []
     with in_process(app).sync() as client:
 
         def play(rows: Sequence[Any], seed: int) -> list[EpisodeRecord]:
             prompts = [row["prompt"] for row in rows]
             played = play_episodes(
-                prompts, None, None, config, client=client, policy=Mixed(), seed=seed
+                prompts, None, None, config, client=client, policy=policy or Mixed(), seed=seed
             )
             return [book.episode(row) for row in played]
 
@@ -89,6 +89,7 @@ def record(data_dir: Path, run: Path) -> Path:
         "step_budget": BUDGET,
         "questions_path": config.questions_path,
         "db_dir": config.db_dir,
+        **config_json,
     }
     digests = {"data_digest": metadata.data_digest, "server_digest": metadata.digest}
     write(

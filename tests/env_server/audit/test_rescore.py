@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,14 @@ from typer.testing import CliRunner
 from env_server.__main__ import command
 from env_server.audit import rescore as module
 from env_server.audit.rescore import Rescored, Source, rescore
+from env_server.audit.verify import verify_run
 from env_server.rewards import RULES, VERSIONS, RewardRules
 from env_server.verifier import Gold, judge_answer
+from shared.dataset import load_splits
 from shared.errors import DataError
-from tests.env_server.audit.run_folder import forge, read, record
+from tests.env_server.audit.run_folder import forge, read, record, write
+from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.generators.policies import RandomPolicy
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +104,38 @@ def test_another_standard_flips_the_verdicts_that_it_must(
     assert all(
         lines[change.line]["outcome"] == "correct" and not change.is_correct for change in lost
     )
+
+
+class Doubled(RandomPolicy):
+    """Answers every question with the gold's rows twice, which only bird accepts of a list."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__()
+        splits = load_splits(data_dir).values()
+        self.golds = {one.question_id: one.gold_answer for split in splits for one in split}
+
+    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
+        golds = (self.golds[view.question_id] for view in views)
+        return [f"ANSWER: {json.dumps(g * 2 if isinstance(g, list) else g)}" for g in golds]
+
+
+def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    run = record(tiny_data, tmp_path / "run", Doubled(tiny_data), standard="bird")
+    lines = read(run / "episodes.jsonl")
+    assert {line["outcome"] for line in lines} == {"correct"}
+    report = asyncio.run(verify_run(run, workers=1))
+    assert (report.problems, report.notes) == ([], [])
+    assert score(run).changes == []
+    lost = {change.line for change in score(run, standard="strict").changes}
+    assert 0 < len(lost) < len(lines)
+    # recorded before the standard was: it is strict, and the replay shows that it was not
+    config = json.loads((run / "config.json").read_text())
+    del config["config"]["standard"]
+    write(run / "config.json", config)
+    found = {problem.line for problem in asyncio.run(verify_run(run, workers=1)).problems}
+    assert lost <= found
 
 
 def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path, tiny_data: Path) -> None:

@@ -5,7 +5,15 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.models import EpisodeVerdicts, Outcome, ResetResult, StepResult, VerdictTotals
+from shared.models import (
+    EpisodeVerdicts,
+    Outcome,
+    ResetResult,
+    ServerMetadata,
+    StandardName,
+    StepResult,
+    VerdictTotals,
+)
 
 pytestmark = pytest.mark.anyio
 RIGHT = "elephant | 1\nlion | 2\npenguin | 2"  # zoo-2
@@ -39,17 +47,32 @@ async def test_an_answer_by_every_standard(
 ) -> None:
     result, seen = await play(http, answer)
     assert seen.verdicts == {name: name in right.split() for name in ("strict", "spider", "bird")}
-    assert (seen.training_standard, seen.answer_form, seen.question_id) == (
-        "strict",
-        "text",
-        "zoo-2",
-    )
+    assert (seen.standard, seen.answer_form, seen.question_id) == ("strict", "text", "zoo-2")
     assert (
         seen.outcome
         == result.info.outcome
         == (Outcome.CORRECT if "strict" in right else Outcome.WRONG)
     )
     assert result.info.ledger.correctness == ("strict" in right)
+
+
+@pytest.mark.parametrize("settings", [{"standard": name} for name in ("spider", "bird")])
+async def test_the_servers_standard_decides_outcomes(
+    http: httpx.AsyncClient, settings: dict[str, StandardName]
+) -> None:
+    standard = settings["standard"]
+    metadata = ServerMetadata.model_validate_json((await http.get("/metadata")).content)
+    totals = VerdictTotals.model_validate_json((await http.get("/operator/verdicts")).content)
+    assert metadata.standard == totals.standard == standard
+    turned_sql = "SELECT count(*), species FROM animals GROUP BY species"
+    answers = [(RIGHT, "text", True), (TURNED, "text", standard == "spider")]
+    answers += [(f"{RIGHT}\nlion | 2", "text", standard == "bird")]
+    answers += [(turned_sql, "sql", standard == "spider")]
+    for text, form, right in answers:
+        result, seen = await play(http, text, answer_form=form)
+        assert seen.standard == standard
+        assert result.info.outcome == (Outcome.CORRECT if right else Outcome.WRONG)
+        assert result.info.ledger.correctness == right
 
 
 async def test_replies_to_agents_hold_no_verdict(http: httpx.AsyncClient) -> None:
@@ -65,7 +88,8 @@ async def test_replies_to_agents_hold_no_verdict(http: httpx.AsyncClient) -> Non
     ]
     for reply in replies:
         assert reply.status_code == 200
-        assert not any(word in reply.text for word in ("verdict", "spider", "bird", "strict"))
+        text = reply.text.replace('"standard":"strict"', "")  # the server's setting
+        assert not any(word in text for word in ("verdict", "spider", "bird", "strict"))
 
 
 async def test_there_is_no_verdict_before_the_end(http: httpx.AsyncClient) -> None:
@@ -127,7 +151,7 @@ async def test_sql_answers_are_counted_separately(http: httpx.AsyncClient) -> No
     ]:
         await play(http, answer, **options)
     totals = VerdictTotals.model_validate_json((await http.get("/operator/verdicts")).content)
-    assert totals.training_standard == "strict"
+    assert totals.standard == "strict"
     assert {form: (one.answered, one.right) for form, one in totals.forms.items()} == {
         "text": (3, {"strict": 1, "spider": 2, "bird": 1}),
         "sql": (2, {"strict": 1, "spider": 1, "bird": 1}),

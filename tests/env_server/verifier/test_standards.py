@@ -2,7 +2,7 @@
 
 import random
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from env_server.verifier import (
     STANDARDS,
-    TRAINING_STANDARD,
     Gold,
     answer_verdicts,
     column_order,
@@ -18,6 +17,7 @@ from env_server.verifier import (
     result_verdicts,
 )
 from env_server.verifier.gold import Block
+from shared.models import DEFAULT_STANDARD, StandardName
 from tests.env_server.verifier.timing import cpu_s
 
 ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
@@ -33,9 +33,9 @@ def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
     return " ".join(name for name, right in found.items() if right)
 
 
-def test_training_uses_the_strict_standard() -> None:
-    assert TRAINING_STANDARD == "strict"
-    assert STANDARDS[TRAINING_STANDARD].answer is judge_answer
+def test_the_settings_name_every_standard() -> None:
+    assert tuple(STANDARDS) == get_args(StandardName)
+    assert STANDARDS[DEFAULT_STANDARD].answer is judge_answer
     assert all(name == standard.name and standard.rule for name, standard in STANDARDS.items())
 
 

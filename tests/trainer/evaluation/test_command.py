@@ -19,7 +19,7 @@ from tests.trainer.small_job import served as metadata_of
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
 from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
+from trainer.evaluation.inputs import Inputs, JobOptions, check_server_rules, load_inputs
 from trainer.evaluation.measure import EVAL_SEED, Connection, model_play, random_play
 from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
@@ -210,6 +210,17 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
         bench.run(tmp_path / "out", **settings)
     with pytest.raises(RunError, match="is not empty, and holds no evaluation"):
         bench.run(tmp_path)
+
+
+def test_a_server_with_another_standard_is_refused(bench: Bench, small: GRPOConfig) -> None:
+    config = small.override(standard="spider", server_urls="http://a:1")
+    inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
+    check_server_rules(metadata_of(inputs), inputs, small)
+    remedy = "start it with --standard spider, or pass --standard strict to the trainer"
+    with pytest.raises(ConfigError, match=f"http://a:1 judges answers by the .*{remedy}"):
+        check_server_rules(metadata_of(inputs), inputs, config)
+    bench.config = config
+    assert bench.run(limit=1)["standard"] == "spider"
 
 
 def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:

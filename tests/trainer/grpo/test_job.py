@@ -135,12 +135,14 @@ def check_audit(run: Run) -> None:
 def test_the_command_runs_over_http_to_the_end(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    process = command(*arguments(small, tmp_path, data_dir, 2))
+    process = command(*arguments(small, tmp_path, data_dir, 2), "--standard", "spider")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     run = latest(tmp_path)
     summary = read_json(run.summary)
     check_summary(summary, run, steps=2, questions=12)
+    assert summary["standard"] == read_json(run.config)["config"]["standard"] == "spider"
+    assert "standard <code>spider</code>" in run.report.read_text()
     assert summary["seed"] == 7
     assert summary["digests"]["data"] == load_inputs(small, JobOptions()).data_digest
     assert "after greedy" in output
@@ -163,7 +165,7 @@ def test_the_command_runs_over_http_to_the_end(
 
     # the model that was saved is the model that was measured
     options = ["--model", str(run.model), "--data", str(data_dir), "--against", str(run.path)]
-    settings = ["--set", "max_new_tokens=6", "--set", "step_budget=3"]
+    settings = ["--standard", "spider", "--set", "max_new_tokens=6", "--set", "step_budget=3"]
     for mode in ("greedy", "sampled"):
         out = tmp_path / mode
         greedy = ["--greedy"] if mode == "greedy" else []
@@ -174,6 +176,7 @@ def test_the_command_runs_over_http_to_the_end(
         again = read_json(out / "evaluation.json")
         for part, rate in summary["eval_success_after"][mode].items():
             assert again["success"][part]["success"] == rate
+        assert again["standard"] == "spider"
         assert again["paired"]["overall"]["n"] == 12
         assert list(again["paired"]["differs"]) == ["model_digest"]
 

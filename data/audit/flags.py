@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from data.golds.execute import Reason
+from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
 from shared.dataset import Question
 
 
@@ -13,6 +13,11 @@ class Severity(StrEnum):
 
     ERROR = "error"  # the question cannot be trusted; the audit fails
     NOTE = "note"  # a reader of a result should know
+
+
+def kept_flag(reason: Reason) -> str:
+    """Return the flag of a gold that an import kept on request in spite of `reason`."""
+    return f"kept-{reason}"
 
 
 _ERRORS = {
@@ -42,6 +47,12 @@ _NOTES = {
     "guessable-mode": "at least half of the rows of its column hold the answer",
     "repeated": "one split asks the same of the same database twice",
     "null-cells": "some cells of the answer are NULL",
+    "letter-case": "a literal of the gold is in the data in another letter case only",
+    "text-arithmetic": "the gold calculates with values that are text",
+    **{
+        kept_flag(reason): f"{_ERRORS[reason]}; the import was to keep it"
+        for reason in sorted(KEEP_TIES | KEEP_EMPTY)
+    },
 }
 # flag -> (severity, meaning), in the order in which they are shown
 FLAGS: dict[str, tuple[Severity, str]] = {

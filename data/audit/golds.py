@@ -1,16 +1,17 @@
 """Findings on one question: its gold is executed again, and its answer guessed without a query."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.audit.flags import Finding
+from data.audit.flags import Finding, kept_flag
+from data.audit.values import value_findings
 from data.choose import contains_answer
-from data.golds.execute import GoldRejected, GoldResult, run_gold
+from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
 from shared.dataset import Question
 from shared.order_by import parse_query
 from shared.sqltext import quote_identifier
@@ -26,9 +27,11 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(
 
 
 def question_findings(
-    split: str, question: Question, connection: apsw.Connection
+    split: str, question: Question, connection: apsw.Connection, keep: Collection[Reason] = ()
 ) -> Iterator[Finding]:
-    """Yield the findings on a question by itself. `connection` is to its database."""
+    """Yield the findings on a question by itself. `connection` is to its database; `keep`: see
+    `run_gold`.
+    """
 
     def finding(flag: str, detail: str) -> Finding:
         return Finding.on(question, flag, split, detail)
@@ -37,14 +40,20 @@ def question_findings(
     if not text.strip():
         yield finding("blank", "no text")
     try:
-        gold = run_gold(connection, question.gold_sql)
+        gold = run_gold(connection, question.gold_sql, keep)
     except GoldRejected as error:
         yield finding(str(error.reason), error.detail)
         return
+    for reason, detail in gold.kept.items():
+        yield finding(kept_flag(reason), detail)
+    for flag, detail in value_findings(question.gold_sql, connection):
+        yield finding(flag, detail)
     answer = _short(gold.answer)
     if (gold.answer, gold.answer_type) != (question.gold_answer, question.answer_type):
         stored = f"{question.answer_type} {_short(question.gold_answer)}"
         yield finding("stale", f"stored is {stored}, the gold returns {gold.answer_type} {answer}")
+    if KEEP_EMPTY.intersection(gold.kept):
+        return  # nothing to guess
     if any(cell is None for row in gold.rows for cell in row):
         yield finding("null-cells", answer)
     if states_number(text, gold):

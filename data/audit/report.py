@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,8 @@ from rich.table import Table
 from data.audit.flags import FLAGS, Finding, Severity
 from data.audit.golds import question_findings
 from data.audit.splits import by_audience, split_findings
-from data.golds.execute import open_readonly
+from data.golds.execute import Reason, open_readonly
+from data.sources.report import kept_reasons
 from shared.console import print_line, right_aligned
 from shared.dataset import Question, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
@@ -82,24 +83,27 @@ class AuditReport:
 def audit(data_dir: Path) -> AuditReport:
     """Audit a data directory.
 
-    A database that cannot be used is a finding on each of its questions. Raises
-    `QuestionLoadError` if the questions cannot be read.
+    A database that cannot be used is a finding on each of its questions. Golds that an import kept
+    on request are noted. Raises `QuestionLoadError` if the questions cannot be read.
     """
     started = time.monotonic()
     splits = load_splits(data_dir)
     tagged = [(split, question) for split, questions in splits.items() for question in questions]
     names = sorted({question.database_name for _, question in tagged})
     counts = {key: len(members) for key, members in by_audience(splits).items()}
+    keep = kept_reasons(data_dir)
     report = AuditReport(str(data_dir), data_digest(data_dir), counts, len(names))
     for name in names:
         own = [(split, question) for split, question in tagged if question.database_name == name]
-        report.findings += _database_findings(database_path(data_dir, name), own)
+        report.findings += _database_findings(database_path(data_dir, name), own, keep)
     report.findings += split_findings(data_dir, splits)
     report.wall_s = time.monotonic() - started
     return report
 
 
-def _database_findings(path: Path, questions: Sequence[tuple[str, Question]]) -> Iterator[Finding]:
+def _database_findings(
+    path: Path, questions: Sequence[tuple[str, Question]], keep: Collection[Reason]
+) -> Iterator[Finding]:
     """Yield the findings on the questions of one database, each given with its split."""
     try:
         connection = open_readonly(path)
@@ -109,4 +113,4 @@ def _database_findings(path: Path, questions: Sequence[tuple[str, Question]]) ->
         return
     with closing(connection):
         for split, question in questions:
-            yield from question_findings(split, question, connection)
+            yield from question_findings(split, question, connection, keep)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from sqlglot.errors import SqlglotError
 
@@ -69,14 +70,21 @@ def _same_ids(splits: Splits) -> Iterator[Finding]:
 
 def _constants(splits: Splits) -> Iterator[Finding]:
     for group, members in by_audience(splits).items():
-        counts = Counter(repr(question.gold_answer) for _, question in members)
+        # kept on request, or an error already
+        valued = [one for one in members if not is_empty(one[1].gold_answer)]
+        counts = Counter(repr(question.gold_answer) for _, question in valued)
         most = max(MAX_ANSWER_COUNT, MAX_ANSWER_SHARE * len(members))
-        for split, question in members:
+        for split, question in valued:
             answer = repr(question.gold_answer)
             if counts[answer] > most:
                 total = f"{counts[answer]} of the {len(members)} questions of {group}"
                 detail = f"{answer[:60]} is right for {total}"
                 yield Finding.on(question, "guessable-constant", split, detail)
+
+
+def is_empty(answer: Any) -> bool:
+    """Return whether a gold answer holds no value: no row, or nothing but NULL."""
+    return all(map(is_empty, answer)) if isinstance(answer, list) else answer is None
 
 
 class _Keyed:

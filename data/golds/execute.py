@@ -3,14 +3,17 @@
 Uniqueness has four checks: equal sort keys (`ties.find_tie`), columns beside an aggregate
 (`bare_columns`), the query again with SQLite's unordered scans reversed (it detects, for example, a
 scalar subquery with several rows), and window functions with equal keys (`ties.settle_windows`).
+
+An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`): those with ties, if the server
+can determine every member of the tie, and those without rows or with nothing but NULL.
 """
 
 import math
 import re
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -21,7 +24,7 @@ from urllib.parse import quote
 import apsw
 
 from data.golds.bare_columns import find_bare
-from data.golds.ties import find_tie, settle_windows
+from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
 from shared.actions import MAX_ARGUMENT_CHARS
 from shared.errors import DatabaseLoadError, DataError
 from shared.models import AnswerType
@@ -60,6 +63,10 @@ class Reason(StrEnum):
     UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
 
 
+KEEP_TIES = frozenset((Reason.TIED,))
+KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))
+
+
 class GoldRejected(DataError):
     """A gold query that can't be used, with the reason and one line of detail."""
 
@@ -73,11 +80,15 @@ class GoldRejected(DataError):
 
 @dataclass(frozen=True)
 class GoldResult:
-    """The result of a gold query. `answer` is a scalar, a list of cells or a list of rows."""
+    """The result of a gold query. `answer` is a scalar, a list of cells or a list of rows.
+
+    `kept` maps the reasons for which it would be rejected, but was to be kept, to their details.
+    """
 
     rows: tuple[tuple[Cell, ...], ...]
     answer: Any
     answer_type: AnswerType
+    kept: Mapping[Reason, str] = field(default_factory=dict)
 
 
 def open_readonly(path: Path | str) -> apsw.Connection:
@@ -104,8 +115,11 @@ def open_readonly(path: Path | str) -> apsw.Connection:
     return connection
 
 
-def run_gold(connection: apsw.Connection, sql: str) -> GoldResult:
-    """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used."""
+def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = ()) -> GoldResult:
+    """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used.
+
+    `keep` are reasons for which it is not rejected: those of `KEEP_TIES` and `KEEP_EMPTY`.
+    """
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
     if len(sql) > MAX_ARGUMENT_CHARS:
@@ -114,38 +128,54 @@ def run_gold(connection: apsw.Connection, sql: str) -> GoldResult:
         raise GoldRejected(Reason.UNSTABLE, "non-deterministic (random or time functions)")
     with _mapped_errors():
         rows = _fetch(connection, sql, MAX_ROWS + 1)
-    _check_rows(rows)
+    kept = _check_rows(rows, keep)
+    shown, answer = tuple(rows), type_answer(rows)
     with _mapped_errors():
         run = partial(_stream, connection)
-        if _ORDER_OR_LIMIT.search(sql) and (tie := find_tie(sql, run)):
-            raise GoldRejected(Reason.TIED, tie)
-        if open_columns := find_bare(sql, run):
-            raise GoldRejected(Reason.ORDER, open_columns)
-        scan_matters = _SCAN_ORDER_MATTERS.search(sql)
-        if scan_matters and not _same_rows(rows, _fetch_reversed(connection, sql)):
-            raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
-        if _window_is_open(connection, sql):
-            raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
-    return GoldResult(tuple(rows), *type_answer(rows))
+        tie = find_tie(sql, run) if _ORDER_OR_LIMIT.search(sql) else None
+        if tie is not None:
+            if tie.whole is None or Reason.TIED not in keep:
+                raise GoldRejected(Reason.TIED, tie.detail)
+            kept[Reason.TIED] = tie.detail
+            # what nothing but the tie may leave open: all rows that the answer may hold
+            sql, rows = tie.whole, _fetch(connection, tie.whole, MAX_TIE_ROWS)
+        _check_order(connection, sql, rows)
+    return GoldResult(shown, *answer, kept)
+
+
+def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Raise `GoldRejected` if `rows`, the result of `sql`, depend on the order of a scan."""
+    most = max(len(rows), MAX_ROWS) + 1
+    if open_columns := find_bare(sql, partial(_stream, connection)):
+        raise GoldRejected(Reason.ORDER, open_columns)
+    scan_matters = _SCAN_ORDER_MATTERS.search(sql)
+    if scan_matters and not _same_rows(rows, _fetch_reversed(connection, sql, most)):
+        raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
+    if _window_is_open(connection, sql, most):
+        raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
 
 
 def type_answer(rows: Sequence[Sequence[Cell]]) -> tuple[Any, AnswerType]:
-    """Return `(gold_answer, answer_type)` of one or more checked rows.
+    """Return `(gold_answer, answer_type)` of checked rows.
 
-    One cell is a scalar (integer, float or string), one column of several rows a list of its cells,
-    anything else a table: a list of rows.
+    One cell is a scalar (integer, float or string; NULL is called a string), one column of several
+    rows or none a list of its cells, anything else a table: a list of rows.
     """
+    if not rows:
+        return [], "list"
     if len(rows[0]) > 1:
         return [list(row) for row in rows], "table"
     if len(rows) > 1:
         return [row[0] for row in rows], "list"
     kinds: dict[type, AnswerType] = {int: "integer", float: "float", str: "string"}
-    return rows[0][0], kinds[type(rows[0][0])]
+    return rows[0][0], kinds.get(type(rows[0][0]), "string")
 
 
-def _check_rows(rows: Sequence[tuple[Any, ...]]) -> None:
+def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> dict[Reason, str]:
+    """Raise `GoldRejected` for an unfit result; return the reasons in `keep` for which it is."""
+    kept = {}
     if not rows:
-        raise GoldRejected(Reason.EMPTY, "no rows")
+        kept[Reason.EMPTY] = "no rows"
     if len(rows) > MAX_ROWS:
         raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_ROWS} rows")
     only_null, size = True, 0
@@ -165,10 +195,14 @@ def _check_rows(rows: Sequence[tuple[Any, ...]]) -> None:
                 raise GoldRejected(Reason.UNSTABLE, "a number that is not finite")
             else:
                 size += 20
-    if only_null:
-        raise GoldRejected(Reason.NULL, "nothing but NULL")
+    if rows and only_null:
+        kept[Reason.NULL] = "nothing but NULL"
+    for reason, detail in kept.items():
+        if reason not in keep:
+            raise GoldRejected(reason, detail)
     if size > MAX_RESULT_BYTES:
         raise GoldRejected(Reason.OVERSIZE, f"about {size:,} bytes of text")
+    return kept
 
 
 def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]:
@@ -205,19 +239,19 @@ def _fetch(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, 
         return list(islice(stream, most))
 
 
-def _fetch_reversed(connection: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
+def _fetch_reversed(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, ...]]:
     connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1)
     try:
-        return _fetch(connection, sql, MAX_ROWS + 1)
+        return _fetch(connection, sql, most)
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
 
 
-def _window_is_open(connection: apsw.Connection, sql: str) -> bool:
+def _window_is_open(connection: apsw.Connection, sql: str, most: int) -> bool:
     if (ways := settle_windows(sql)) is None:
         return False
     try:
-        ascending, descending = (_fetch(connection, way, MAX_ROWS + 1) for way in ways)
+        ascending, descending = (_fetch(connection, way, most) for way in ways)
     except apsw.SQLError:  # a WITH table, a view or a table WITHOUT ROWID
         return False
     return not _same_rows(ascending, descending)

@@ -2,6 +2,7 @@
 
 `find_tie` reports two cases: a LIMIT cuts through rows that have equal sort keys and look different
 (also in a subquery that runs on its own), or such rows leave the order of the whole result open.
+Of a tie at the top level the server can determine every member, within limits: `Tie.whole`.
 
 `settle_windows` orders the rows of each window such as `row_number() OVER (ORDER BY kind)` fully,
 once ascending and once descending: a result that changes is open. Functions that treat equal keys
@@ -13,7 +14,8 @@ rows have no rowid.
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import cast
 
@@ -26,34 +28,51 @@ from shared.order_by import Row, TieQuery, Unresolved, parse_query, resolve_term
 Run = Callable[[str], Generator[Row]]  # SQL -> its rows, streamed
 
 UNCHECKED = "can't check the order for ties: "
+MAX_TIE_ROWS = 1_000  # that the server reads to determine a tie: `SqlLimits.gold_rows`
 _OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
 _POSITIONAL = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
 
 
-def find_tie(sql: str, run: Run) -> str | None:
-    """Return one line that locates a tie or explains why it can't be checked; None without ties."""
+@dataclass(frozen=True)
+class Tie:
+    """Rows of equal sort keys. `detail` is one line that locates them.
+
+    `whole` returns every row that the tied answer may hold, with its sort keys; None if the server
+    could not determine them.
+    """
+
+    detail: str
+    whole: str | None = None
+
+
+def find_tie(sql: str, run: Run) -> Tie | None:
+    """Return a tie, or why it can't be checked; None without ties.
+
+    A tie that the server can't determine, such as one in a subquery, comes before one that it can.
+    """
     try:
         query = parse_query(sql)
-        if (tie := _tie_of(query, run, order_matters=True)) is not None:
+        tie = _tie_of(query, run, order_matters=True)
+        if tie is not None and tie.whole is None:
             return tie
         for inner in query.find_all(exp.Query):
             if inner is query or not (inner.args.get("limit") or inner.args.get("offset")):
                 continue
             try:
-                tie = _tie_of(inner, run, order_matters=False)
+                inner_tie = _tie_of(inner, run, order_matters=False)
             except (Unresolved, apsw.SQLError) as error:  # correlated, or it reads a WITH table
                 if inner.args.get("order"):
-                    return f"{UNCHECKED}in a subquery: {str(error).splitlines()[0]}"
+                    return Tie(f"{UNCHECKED}in a subquery: {str(error).splitlines()[0]}")
                 # without ORDER BY the reversed scan, the next check, finds what is open
                 continue
-            if tie is not None:
-                return f"in a subquery: {tie}"
+            if inner_tie is not None:
+                return Tie(f"in a subquery: {inner_tie.detail}")
     except (Unresolved, SqlglotError, apsw.SQLError) as error:
-        return UNCHECKED + str(error).splitlines()[0]
-    return None
+        return Tie(UNCHECKED + str(error).splitlines()[0])
+    return tie
 
 
-def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> str | None:
+def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> Tie | None:
     keyed = tie_query(query)
     if keyed is None:
         return None
@@ -64,7 +83,26 @@ def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> str | None:
         if _count(run, plain.sql(dialect="sqlite")) != _count(run, keyed.sql):
             raise Unresolved("DISTINCT rows have more than one sort key each")
     with closing(run(keyed.sql)) as rows:  # it holds a cursor
-        return _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
+        detail = _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
+    if detail is None:
+        return None
+    if keyed.distinct:
+        return Tie(f"{detail}; the server can't determine a tie of DISTINCT rows with hidden keys")
+    with closing(run(keyed.sql)) as rows:
+        past = _past_last_block(islice(rows, MAX_TIE_ROWS + 1), keyed)
+    if past > MAX_TIE_ROWS:
+        return Tie(f"{detail}; the server can't determine a tie beyond {MAX_TIE_ROWS:,} rows")
+    return Tie(detail, f"{keyed.sql} LIMIT {past}")
+
+
+def _past_last_block(rows: Iterable[Row], query: TieQuery) -> int:
+    """Return how many of the first rows have a sort key of the answer or come before it."""
+    past = 0
+    for _keys, group in groupby(map(query.split, rows), key=itemgetter(1)):
+        past += sum(1 for _row in group)
+        if query.stop is not None and past >= query.stop:
+            break
+    return past
 
 
 def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> str | None:

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from data.choose import TRAIN
+from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
 from data.settings import DataSettings
 from data.sources.fetch import fetch_spider
 from data.sources.report import ImportReport
@@ -17,6 +19,22 @@ fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set a
 
 Force = Annotated[
     bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
+]
+KeepTies = Annotated[
+    bool,
+    typer.Option(
+        "--keep-ties",
+        help="Keep questions with several right answers by a tie in ORDER BY or LIMIT: any member "
+        "of the tie is right.",
+    ),
+]
+KeepEmpty = Annotated[
+    bool,
+    typer.Option(
+        "--keep-empty",
+        help="Keep questions whose gold returns no rows, or only NULL: [], none and null are right "
+        "(see docs/trust-answers.md).",
+    ),
 ]
 
 
@@ -38,10 +56,13 @@ def import_spider_command(
     ],
     out: Annotated[Path, typer.Option(help="Data directory to write.")],
     force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
     with one_line_errors():
-        report = import_spider(directory, out, force=force)
+        keep = _reasons(keep_ties, keep_empty)
+        report = import_spider(directory, out, force=force, keep=keep)
     _show(report, out)
 
 
@@ -57,6 +78,8 @@ def fetch_spider_command(
         str | None, typer.Option(help="SHA-256 of the archive, checked before unpacking.")
     ] = None,
     force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
 ) -> None:
     """Download the official Spider archive (CC BY-SA 4.0) and import it."""
     try:
@@ -67,7 +90,8 @@ def fetch_spider_command(
         raise failure(f"{setting}: {first['msg']}") from error
     out = out or settings.cache_dir / "spider"
     with one_line_errors():
-        result = fetch_spider(out, settings, url=url, sha256=sha256, force=force)
+        keep = _reasons(keep_ties, keep_empty)
+        result = fetch_spider(out, settings, url=url, sha256=sha256, force=force, keep=keep)
     _show(result.report, out)
     typer.echo(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
     if not result.checked:
@@ -75,8 +99,17 @@ def fetch_spider_command(
         typer.echo(f"The checksum was not verified: to pin it, {pin}")
 
 
+def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
+    return (KEEP_TIES if keep_ties else frozenset()) | (KEEP_EMPTY if keep_empty else frozenset())
+
+
 def _show(report: ImportReport, out: Path) -> None:
     report.show(table_console())
     counts = f"{report.kept:,} questions on {report.databases} databases"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
-    typer.echo(f"Train on it with: make train DATA={out}")
+    if report.splits[TRAIN].kept:
+        typer.echo(f"Train on it with: make train DATA={out}")
+        return
+    typer.echo("It has no training questions, so it is for evaluation and play:")
+    typer.echo(f"  python -m trainer evaluate --data {out}")
+    typer.echo(f"  python -m trainer play --db {out}/databases/NAME/NAME.sqlite")

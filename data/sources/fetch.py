@@ -1,10 +1,12 @@
 """Download Spider's archive, unpack it and import it."""
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256 as digest_of
 from pathlib import Path
 
+from data.golds.execute import Reason
 from data.settings import DataSettings
 from data.sources.archive import find_root, unpack
 from data.sources.download import download
@@ -36,10 +38,11 @@ def fetch_spider(
     url: str | None = None,
     sha256: str | None = None,
     force: bool = False,
+    keep: Collection[Reason] = (),
 ) -> FetchResult:
     """Write the data directory `out` from the official archive, with progress on stderr.
 
-    Raises `DataError`.
+    `keep`: see `run_gold`. Raises `DataError`.
     """
     url = url or settings.spider_url
     expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
@@ -60,5 +63,5 @@ def fetch_spider(
             max_bytes = settings.unpacked_max_bytes
             unpack(archive, Path(folder), max_bytes=max_bytes, progress=progress)
         root = find_root(Path(folder), "train_spider.json")
-        report = import_spider(root, out, force=force, source_name=url)
+        report = import_spider(root, out, force=force, source_name=url, keep=keep)
     return FetchResult(archive, actual, expected is not None, report)

@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from typing import Any
 import apsw
 from sqlglot.errors import SqlglotError
 
-from data.golds.execute import GoldRejected, open_readonly, run_gold
+from data.golds.execute import GoldRejected, Reason, open_readonly, run_gold
 from data.sources.hardness import difficulty_of, tables_of
-from data.sources.report import Dropped, ImportReport, SplitCount
+from data.sources.report import Flagged, ImportReport, SplitCount
 from data.sources.staging import check_out, staged
 from shared.console import progress_bar
 from shared.dataset import SPIDER_DEV_PREFIX, Question, database_path, questions_path
@@ -54,20 +54,25 @@ class SpiderRow:
 
 
 def import_spider(
-    source: Path, out: Path, *, force: bool = False, source_name: str | None = None
+    source: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    source_name: str | None = None,
+    keep: Collection[Reason] = (),
 ) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
     The report lists what is missing, corrupt or malformed, and the import continues with the rest;
-    it calls the source `source_name`. Raises `DataError` if `source` or `out` cannot be used or no
-    question is left; then `out` is unchanged.
+    it calls the source `source_name`. `keep`: see `run_gold`. Raises `DataError` if `source` or
+    `out` cannot be used or no question is left; then `out` is unchanged.
     """
     if not source.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
         raise DataError(f"no directory at {source}: {remedy}")
     check_out(out, source, force=force)
     started = time.perf_counter()
-    report = ImportReport("spider", source_name or str(source.resolve()))
+    report = ImportReport("spider", source_name or str(source.resolve()), frozenset(keep))
     rows = [row for name in FILES for row in _read_questions(source / name, report)]
     schema = _read_schema(source / "tables.json", report)
     kept = _convert(source, rows, schema, report)
@@ -130,7 +135,7 @@ def _read_questions(path: Path, report: ImportReport) -> list[SpiderRow]:
         row_id = f"{prefix}{number:04}"
         if fault := _row_fault(raw):
             database = str(raw.get("db_id", "")) if isinstance(raw, dict) else ""
-            report.drop(Dropped(row_id, split, database, "bad row", fault))
+            report.drop(Flagged(row_id, split, database, "bad row", fault))
             if len(report.problems) < MAX_NAMED_ROWS:
                 report.problems.append(f"{path.name} row {number}: {fault}")
             continue
@@ -212,7 +217,7 @@ def _convert_row(
     connection: apsw.Connection, row: SpiderRow, tables: list[str], report: ImportReport
 ) -> Question | None:
     try:
-        gold = run_gold(connection, row.sql)
+        gold = run_gold(connection, row.sql, report.keep)
         question = Question(
             question_id=row.question_id,
             question_text=row.question,
@@ -233,11 +238,17 @@ def _convert_row(
     count.kept += 1
     count.difficulty[question.difficulty] += 1
     count.answer_type[question.answer_type] += 1
+    for reason, detail in gold.kept.items():
+        report.keep_flagged(_flagged(row, str(reason), detail))
     return question
 
 
 def _drop(report: ImportReport, row: SpiderRow, reason: str, detail: str) -> None:
-    report.drop(Dropped(row.question_id, row.split, row.database, reason, detail))
+    report.drop(_flagged(row, reason, detail))
+
+
+def _flagged(row: SpiderRow, reason: str, detail: str) -> Flagged:
+    return Flagged(row.question_id, row.split, row.database, reason, detail)
 
 
 def _missing_tables(declared: list[str], present: list[str]) -> list[str]:

@@ -7,7 +7,8 @@
     standards.py  `judge_answer`; `STANDARDS`: strict (ours), Spider's and BIRD's
 
 An answer has the gold's type. 1 equals 1.0; text is compared without letter case, outer white
-space, outer quotes and a final full stop; NULL equals NULL; a float is right if it is the gold
+space, outer quotes and a final full stop; NULL equals NULL; no rows are `[]`, none, null or `(no
+rows)`; a float is right if it is the gold
 rounded to the decimals given, with three significant digits or more. Lists and tables are bags:
 order counts only if the gold SQL's top level has ORDER BY, and not among rows of equal sort keys.
 Columns are compared by position. Whole texts are compared: 'It is 42' is not 42.
@@ -41,4 +42,4 @@ __all__ = [
     "unwrapped_texts",
 ]
 
-VERIFIER_VERSION = "4"
+VERIFIER_VERSION = "5"

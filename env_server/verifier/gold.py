@@ -63,7 +63,8 @@ class Gold:
     def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
         """Build it from a question's gold answer, answer type, gold SQL and text.
 
-        Raises `ValueError` if the answer does not have the type.
+        The answer of a gold without rows is an empty list. Raises `ValueError` if the answer does
+        not have the type.
         """
         if answer_type == "table":
             rows = answer
@@ -72,7 +73,7 @@ class Gold:
         else:
             rows = [[answer]]
         full = isinstance(rows, list) and all(isinstance(row, list) and row for row in rows)
-        if not (rows and full):
+        if not full:
             raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
         if not all(isinstance(cell, int | float | str | None) for row in rows for cell in row):
             raise ValueError(f"a cell is not a number, a string or null: {str(answer)[:80]!r}")

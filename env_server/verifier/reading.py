@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from env_server.verifier.cells import Read
+from env_server.verifier.cells import NULLS, Read, plain, unquote
 from shared.models import AnswerType
 
 Rows = list[list[Read]]
@@ -30,13 +30,17 @@ _PYTHON = re.compile(
     r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))""",
     re.DOTALL,
 )
+_NO_ROWS = NULLS | {"no rows", "(no rows)"}  # the last is what a QUERY without rows shows
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
 def readings(text: str, answer_type: AnswerType) -> Iterator[Rows]:
     """Yield each set of rows that `text` may stand for. A scalar is one row of one cell."""
     read = {"list": _read_list, "table": _read_table}.get(answer_type, _read_scalar)
-    return (rows for inner in unwrapped_texts(text) for rows in read(inner))
+    for inner in unwrapped_texts(text):
+        yield from read(inner)
+        if plain(unquote(inner.removesuffix("."))) in _NO_ROWS:
+            yield []
 
 
 def unwrapped_texts(text: str) -> list[str]:
@@ -66,6 +70,8 @@ def _read_scalar(text: str) -> Iterator[Rows]:
         value = inner
     if _is_cell(value):
         yield [[_cell(value)]]
+    elif value == []:
+        yield [[None]]
     column = _framed_column(_lines(text))
     if column is not None and len(column) == 1:
         yield column

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from shared.dataset import check_databases, data_digest, load_questions
-from shared.errors import DigestMismatch, SQLEnvError
+from shared.errors import DigestMismatch, QuestionLoadError, SQLEnvError
 from shared.models import ServerMetadata
+from shared.shipped import shipped_path
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.errors import ConfigError, RunError
 from trainer.evaluation.evaluate import PromptRow, choose
@@ -74,7 +75,8 @@ def load_inputs(
 ) -> Inputs:
     """Load questions, databases and model; `split` is what is measured.
 
-    Without `training` there are no prompts to train on, and the difficulty filter may leave none.
+    Without `training` there are no prompts to train on: the difficulty filter may leave none, and
+    the data needs no training questions.
     Without `with_model` the model and tokenizer are None, and the digest is empty. Errors name the
     path and the remedy.
     """
@@ -82,7 +84,13 @@ def load_inputs(
 
     logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
-    train_questions = load_questions(path)
+    has_training = shipped_path(path).exists()
+    if training and not has_training and shipped_path(path.parent).is_dir():
+        raise QuestionLoadError(
+            f"{path.parent} has no training questions ({path.name}): name other data with --data, "
+            f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
+        )
+    train_questions = load_questions(path) if has_training or training else []
     eval_questions = load_questions(path.with_name(f"questions_{split}.json"))
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from typer.testing import CliRunner
 from data.__main__ import app
 from data.audit import FLAGS, AuditReport, Severity, audit
 from data.audit.golds import states_number
-from data.golds.execute import GoldResult
+from data.audit.values import value_findings
+from data.golds.execute import GoldResult, open_readonly
 from data.sources.spider import import_spider
-from shared.errors import QuestionLoadError
+from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
@@ -119,7 +121,16 @@ FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
         "train",
         ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"),
     ),
+    "letter-case": (
+        "train",
+        ask("How many Hens?", "SELECT count(*) FROM animal WHERE kind = 'Hen'", 0, "integer"),
+    ),
+    "text-arithmetic": (
+        "train",
+        ask("What do kinds add up to?", "SELECT sum(kind) - 9 FROM animal", -9.0, "float"),
+    ),
 }
+KEPT = {"kept-tied": "tied", "kept-empty": "empty", "kept-null": "null"}
 
 
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
@@ -170,7 +181,59 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> N
 def test_every_flag_is_tested() -> None:
     # of several questions: below
     company = {"guessable-constant", "shared-database", "dev-question"}
-    assert set(FLAGGED) | company == set(FLAGS)
+    assert set(FLAGGED) | company | set(KEPT) == set(FLAGS)
+
+
+@pytest.mark.parametrize("flag", KEPT)
+def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None:
+    question = dict(FLAGGED[KEPT[flag]][1])
+    if flag != "kept-tied":
+        empty = flag == "kept-empty"
+        question |= {"gold_answer": [] if empty else None}
+        question |= {"answer_type": "list" if empty else "string"}
+    report_file = write(tmp_path, [SOUND, LEGS, question], []) / "import_report.json"
+    assert flags_of(audit(tmp_path)) == {"train-2": {KEPT[flag]}}
+    report_file.write_text(json.dumps({"keep": ["empty", "null", "tied"]}))
+    report = audit(tmp_path)
+    assert flags_of(report) == {"train-2": {flag}}
+    assert report.clean
+    report_file.write_text(json.dumps({"keep": ["no such reason"]}))
+    with pytest.raises(DataError, match="import the data again"):
+        audit(tmp_path)
+
+
+def test_many_golds_without_rows_are_not_one_constant(tmp_path: Path) -> None:
+    sqls = [f"SELECT name FROM animal WHERE id = {number + 100}" for number in range(9)]
+    train = [ask(f"Who is {n}?", sql, [], "list") for n, sql in zip("abcdefghi", sqls, strict=True)]
+    write(tmp_path, train, [])
+    (tmp_path / "import_report.json").write_text(json.dumps({"keep": ["empty"]}))
+    assert audit(tmp_path).clean
+
+
+@pytest.mark.parametrize(
+    ("sql", "flags"),
+    [
+        ("SELECT id FROM animal WHERE kind = 'hen'", []),
+        ("SELECT id FROM animal AS a WHERE a.kind IN ('hen', 'Cow')", ["letter-case"]),
+        ("SELECT a.id FROM animal a JOIN sound s ON a.kind = s.kind WHERE s.sound <> 'MOO'",
+         ["letter-case"]),
+        ('SELECT id FROM animal WHERE kind = "Hen"', ["letter-case"]),
+        ('SELECT id FROM animal WHERE kind = "kind"', []),  # the column
+        ("SELECT id FROM animal WHERE 'COW' = kind AND name = 'UNA'", ["letter-case"] * 2),
+        ("SELECT id FROM animal WHERE kind LIKE 'HEN' OR kind = 'dog'", []),
+        ("SELECT id FROM animal WHERE upper(kind) = 'HEN'", []),
+        ("SELECT id FROM animal WHERE kind = 'HEN' COLLATE NOCASE", []),
+        ("SELECT avg(legs), count(kind), legs + id FROM animal", []),
+        ("SELECT avg(DISTINCT name) FROM animal", ["text-arithmetic"]),
+        ("SELECT legs - name FROM animal", ["text-arithmetic"]),
+        ("SELECT sum(CAST(name AS INTEGER)) FROM animal", []),
+        ("SELECT sum(x) FROM (SELECT name AS x FROM animal)", []),
+    ],
+)  # fmt: skip
+def test_how_a_gold_uses_values(tmp_path: Path, sql: str, flags: list[str]) -> None:
+    make_database(tmp_path / "farm.sqlite", FARM)
+    with closing(open_readonly(tmp_path / "farm.sqlite")) as connection:
+        assert [flag for flag, _detail in value_findings(sql, connection)] == flags
 
 
 def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import apsw
 import pytest
 
 from data.golds import execute
-from data.golds.execute import GoldRejected, Reason, open_readonly, run_gold
+from data.golds.execute import KEEP_EMPTY, KEEP_TIES, GoldRejected, Reason, open_readonly, run_gold
+from data.golds.ties import MAX_TIE_ROWS
+from env_server.sql import SqlLimits
 from shared.errors import DatabaseLoadError
 
 PEOPLE = [
@@ -301,3 +303,80 @@ def test_a_sorted_subquery_that_runs_only_inside_its_query_is_rejected(
     with pytest.raises(GoldRejected) as caught:
         run_gold(connection, sql)
     assert caught.value.reason is Reason.TIED
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer", "kind", "reason"),
+    [
+        ("SELECT name FROM person WHERE age > 99", [], "list", Reason.EMPTY),
+        ("SELECT name, age FROM person WHERE age > 99", [], "list", Reason.EMPTY),
+        ("SELECT max(age) FROM person WHERE age > 99", None, "string", Reason.NULL),
+        ("SELECT age, age FROM person WHERE id = 5", [[None, None]], "table", Reason.NULL),
+    ],
+)
+def test_golds_without_values_are_kept_on_request(
+    connection: apsw.Connection, sql: str, answer: object, kind: str, reason: Reason
+) -> None:
+    kept = run_gold(connection, sql, KEEP_EMPTY)
+    assert (kept.answer, kept.answer_type, list(kept.kept)) == (answer, kind, [reason])
+    with pytest.raises(GoldRejected):
+        run_gold(connection, sql, KEEP_TIES)
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT name FROM person ORDER BY age DESC LIMIT 1", "Cid"),
+        ("SELECT name FROM person WHERE age > 0 ORDER BY age", ["Bob", "Ann", "Cid", "Dee"]),
+        ("SELECT name FROM person LIMIT 2", ["Ann", "Bob"]),
+        ("SELECT city, count(*) FROM person WHERE id < 5 GROUP BY city ORDER BY 2 LIMIT 1",
+         [["Oslo", 2]]),
+    ],
+)  # fmt: skip
+def test_ties_that_the_server_can_determine_are_kept_on_request(
+    connection: apsw.Connection, sql: str, answer: object
+) -> None:
+    kept = run_gold(connection, sql, KEEP_TIES)
+    assert (kept.answer, list(kept.kept)) == (answer, [Reason.TIED])
+    with pytest.raises(GoldRejected):
+        run_gold(connection, sql, KEEP_EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason", "detail"),
+    [
+        ("SELECT count(*) FROM person WHERE id = (SELECT id FROM person ORDER BY age LIMIT 2)",
+         None, None),
+        ("SELECT city FROM person WHERE id = (SELECT id FROM person ORDER BY age DESC LIMIT 1)",
+         Reason.TIED, "in a subquery"),
+        # both: the one in the subquery counts
+        ("SELECT name FROM person WHERE city = (SELECT city FROM person ORDER BY age DESC LIMIT 1) "
+         "LIMIT 1", Reason.TIED, "in a subquery"),
+        ("SELECT DISTINCT city FROM person ORDER BY age LIMIT 1", Reason.TIED, "DISTINCT"),
+        ("SELECT DISTINCT name FROM person ORDER BY age DESC LIMIT 1", Reason.TIED,
+         "DISTINCT rows with hidden keys"),
+        ("WITH c(n) AS (SELECT a.n FROM number a, number b) SELECT n FROM c LIMIT 1",
+         None, None),
+        ("SELECT a.n FROM number a, number b, number c LIMIT 1", Reason.TIED, "beyond 1,000 rows"),
+        # a column beside an aggregate is open, too, in a group that only the tie may show
+        ("SELECT name FROM person WHERE id < 5 GROUP BY city ORDER BY count(*) LIMIT 1",
+         Reason.ORDER, "not aggregated"),
+        ("SELECT row_number() OVER (ORDER BY city) FROM person ORDER BY age DESC LIMIT 1",
+         Reason.ORDER, "window"),
+    ],
+)  # fmt: skip
+def test_other_open_answers_are_rejected_with_the_reason(
+    connection: apsw.Connection, sql: str, reason: Reason | None, detail: str | None
+) -> None:
+    if reason is None:
+        assert run_gold(connection, sql, KEEP_TIES)
+        return
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, sql, KEEP_TIES)
+    assert rejected.value.reason == reason
+    assert str(detail) in rejected.value.detail
+
+
+def test_the_server_reads_all_rows_of_a_kept_tie() -> None:
+    assert SqlLimits().gold_rows >= MAX_TIE_ROWS
+    assert SqlLimits().max_vm_steps >= execute.MAX_VM_STEPS

@@ -10,9 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from data.audit import audit
+from data.golds.execute import KEEP_EMPTY, KEEP_TIES
 from data.sources.command import import_app
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.spider import import_spider
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.sql.run import SqlRunner
 from shared.dataset import check_databases, database_path, load_splits
 from shared.errors import DataError
 from tests.data.sources.tiny_spider import DEV, TRAIN, make_database, make_spider, write_json
@@ -231,6 +236,62 @@ def test_copies_of_readonly_databases_can_be_replaced(source: Path, tmp_path: Pa
     assert copy.stat().st_mode & stat.S_IWUSR
 
 
+def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
+    """Return the outcome of each answer to a question, played in process."""
+    env = SQLEnvironment(QuestionBank.load(data_dir), SqlRunner())
+    found = []
+    for answer in answers:
+        env.reset(question_id=question_id)
+        found.append(str(env.step(f"ANSWER: {answer}").info.outcome))
+    return found
+
+
+def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    status, text = run("spider", source, "--out", out, "--keep-ties", "--keep-empty")
+    assert status == 0
+    lines = [line.replace("│", " ").split() for line in text.splitlines()]
+    assert ["on", "request:", "tied", "1", "-"] in lines
+    assert ["on", "request:", "null", "-", "1"] in lines
+    report = json.loads((out / "import_report.json").read_text())
+    assert report["keep"] == ["empty", "null", "tied"]
+    assert report["splits"]["train"]["kept_on_request"] == {"tied": 1, "empty": 1}
+    assert {(one["question_id"], one["reason"]) for one in report["kept_on_request"]} == {
+        ("spider-train-0002", "tied"),
+        ("spider-train-0003", "empty"),
+        ("spider-dev-0002", "null"),
+    }
+    # pen and cup cost most
+    judged = outcomes(out, "spider-train-0002", ["pen", "cup", "cap", "pen, cup"])
+    assert judged == ["correct", "correct", "wrong", "wrong"]
+    judged = outcomes(out, "spider-train-0003", ["[]", "none", "NULL", "pen", "0"])
+    assert judged == ["correct"] * 3 + ["wrong"] * 2
+    assert audit(out).errors == []
+
+
+@pytest.mark.parametrize("option", ["--keep-ties", "--keep-empty"])
+def test_each_option_keeps_its_own(source: Path, tmp_path: Path, option: str) -> None:
+    run("spider", source, "--out", tmp_path / "out", option)
+    report = json.loads((tmp_path / "out" / "import_report.json").read_text())
+    kept = {one["reason"] for one in report["kept_on_request"]}
+    dropped = {one["reason"] for one in report["dropped"]}
+    ties, empties = {"tied"}, {"empty", "null"}
+    assert (kept, dropped) == (
+        (ties, empties | {"oversize"})
+        if option == "--keep-ties"
+        else (empties, ties | {"oversize"})
+    )
+
+
+def test_without_training_questions_it_names_the_uses(source: Path, tmp_path: Path) -> None:
+    (source / "train_spider.json").unlink()
+    status, text = run("spider", source, "--out", tmp_path / "out")
+    assert status == 0
+    assert "no training questions, so it is for evaluation and play" in text
+    assert f"python -m trainer evaluate --data {tmp_path / 'out'}" in " ".join(text.split())
+    assert "make train" not in text
+
+
 @pytest.mark.parametrize(
     ("sql", "level"),
     [
@@ -281,3 +342,33 @@ def test_real_spider_imports(tmp_path: Path) -> None:
     assert not {q.database_name for q in splits["train"]} & {
         q.database_name for q in splits["eval"]
     }
+
+
+@pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
+def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
+    source, out = Path(str(SPIDER_DIR)), tmp_path / "out"
+    (tmp_path / "dev").mkdir()
+    for name in ("database", "dev.json", "tables.json"):
+        (tmp_path / "dev" / name).symlink_to(source / name)
+    report = import_spider(tmp_path / "dev", out, keep=KEEP_TIES | KEEP_EMPTY)
+    assert dict(report.splits["eval"].kept_on_request) == {"tied": 26, "empty": 40, "null": 4}
+    assert report.splits["eval"].dropped["tied"] == 4  # in subqueries
+    env = SQLEnvironment(QuestionBank.load(out), SqlRunner())
+    several = 0
+    for item in report.kept_on_request:
+        question = env.bank.with_gold(item.question_id)
+        answers = {question.answer_text}
+        env.reset(question_id=question.question_id)
+        gold = env.bank.gold(question)  # its ties are known after a reset
+        for turn in range(max((len(block.rows) for block in gold.blocks), default=0)):
+            taken = [
+                (block.rows * 2)[turn % len(block.rows) :][: block.take] for block in gold.blocks
+            ]
+            rows = [row for part in taken for row in part]
+            shown = {"table": rows, "list": [row[0] for row in rows]}
+            answers.add(json.dumps(shown.get(question.answer_type, rows and rows[0][0])))
+        several += len(answers) > 1
+        for answer in answers:
+            env.reset(question_id=question.question_id)
+            assert env.step(f"ANSWER: {answer}").info.outcome == "correct", (item, answer)
+    assert several >= 26

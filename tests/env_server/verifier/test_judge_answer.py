@@ -201,7 +201,7 @@ def test_order_counts_at_the_top_level_alone(sql: str, ordered: bool) -> None:
 
 def test_a_gold_that_is_not_its_type_is_refused() -> None:
     for answer, kind in (
-        ([], "list"),
+        ("", "list"),
         (5, "list"),
         ([1, 2], "table"),
         ([[]], "table"),

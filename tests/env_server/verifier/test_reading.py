@@ -260,3 +260,26 @@ def test_json_of_the_gold_itself_is_right() -> None:
         ([["a", 1]], "table"),
     ):
         assert judge_answer(json.dumps(answer), gold(answer, kind))
+
+
+NOTHING = ["[]", "none", "NULL", "null.", "**none**", "Answer: []", "```json\n[]\n```", "(no rows)"]
+
+
+@pytest.mark.parametrize("kind", ["list", "table"])
+def test_a_gold_without_rows(kind: str) -> None:
+    empty = gold([], kind)
+    check(empty, NOTHING, ["0", "[0]", "[null]", "[[]]", "Ann", "no", "unknown", "nothing, none"])
+    for text in NOTHING:
+        assert answer_verdicts(text, empty) == {"strict": True, "spider": True, "bird": True}
+    # and no other gold's answer
+    check(gold(["a"], "list"), [], NOTHING)
+    check(gold([["a", 1]], "table"), [], NOTHING)
+    check(gold(0, "integer"), [], NOTHING)
+    check(gold("a", "string"), [], NOTHING)
+
+
+def test_a_gold_of_nothing_but_null() -> None:
+    check(gold(None, "string"), ["NULL", "none", "null", "[]", "[null]"], ["0", "Ann", "[0]"])
+    # several NULLs are a list or a table like any other
+    check(gold([None, None], "list"), ["[null, null]", "NULL\nNULL"], ["[]", "none", "[null]"])
+    check(gold([[None, None]], "table"), ["NULL | NULL", "[[null, null]]"], ["[]", "none"])

@@ -1,5 +1,6 @@
 """The FastAPI application: lifespan, routers, exception handlers, OpenAPI."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from env_server.http import responses, routes
-from env_server.http.auth import Keys
+from env_server.http.auth import Keys, closed_to_operators
 from env_server.http.openapi import REQUEST_MODELS
 from env_server.http.operator import operator
 from env_server.metrics import Metrics
@@ -19,6 +20,8 @@ from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
 from shared.errors import SQLEnvError
+
+log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings | None = None, bank: QuestionBank | None = None) -> FastAPI:
@@ -34,6 +37,8 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         questions = bank or QuestionBank.load(settings.data_dir)
+        for path in closed_to_operators(settings):
+            log.warning("%s is closed: set SQLENV_OPERATOR_KEY to open it to that key", path)
         async with running(settings, questions, metrics) as service:
             app.state.service = service
             try:
@@ -55,8 +60,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)
-    if settings.api_key or settings.operator_key:
-        app.add_middleware(Keys, settings=settings, metrics=metrics)
+    app.add_middleware(Keys, settings=settings, metrics=metrics)
     app.add_middleware(responses.CatchAll, metrics=metrics)
     app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
     return app

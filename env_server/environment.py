@@ -41,6 +41,7 @@ from shared.models import (
     ResetRequest,
     ResetResult,
     RewardLedger,
+    Rewards,
     SQLObservation,
     SQLState,
     StandardName,
@@ -50,7 +51,7 @@ from shared.models import (
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "1"
+ENVIRONMENT_VERSION = "2"
 DEFAULT_STEP_BUDGET = 15
 
 T = TypeVar("T")
@@ -88,10 +89,11 @@ class EpisodeState:
     tables: list[str]
     step_budget: int
     answer_form: AnswerForm
+    rewards: Rewards
     described: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # canonical texts
     # sets are only used for membership, so their order can't leak into a reply
-    actions_seen: set[str] = field(default_factory=set)  # normalised
+    actions_seen: set[bytes] = field(default_factory=set)  # hashes of normalised texts
     results_seen: set[bytes] = field(default_factory=set)  # hashes of texts
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
     outcome: Outcome | None = None
@@ -142,6 +144,11 @@ class SQLEnvironment:
         return wire_state(episode.question, episode)
 
     @property
+    def actions(self) -> list[str]:
+        """The canonical texts of the actions so far; each step appends its own."""
+        return self._current().actions
+
+    @property
     def verdicts(self) -> dict[str, bool] | None:
         """Whether each standard calls the ANSWER right, for operators; None before an ANSWER."""
         return self._current().verdicts
@@ -185,6 +192,7 @@ class SQLEnvironment:
             tables=[str(row[0]) for row in tables.rows],
             step_budget=request.step_budget or self.step_budget,
             answer_form=request.answer_form,
+            rewards=request.rewards or "step",
         )
         last = self._result(episode, _Effect(), None)
         for action in actions:
@@ -262,8 +270,8 @@ class SQLEnvironment:
         text = render_action(action)
         about_table = action.action_type in (ActionType.DESCRIBE, ActionType.SAMPLE)
         table = find_table(action.argument, episode.tables) if about_table else None
-        key = normalise(f"{action.action_type}: {table}" if table else text)
-        result_key = hashlib.blake2b(effect.text.encode(errors="replace"), digest_size=16).digest()
+        key = digest_of(normalise(f"{action.action_type}: {table}" if table else text))
+        result_key = digest_of(effect.text)
         answers = effect.correct is not None or effect.unjudged
         succeeded = effect.error is None
         facts = StepFacts(
@@ -293,6 +301,9 @@ class SQLEnvironment:
 
     def _result(self, episode: EpisodeState, effect: _Effect, reward: float | None) -> StepResult:
         done = episode.outcome is not None
+        withheld = episode.rewards == "end" and not done
+        if episode.rewards == "end":
+            reward = episode.ledger.total if done else None
         observation = SQLObservation(
             question=episode.question.question_text,
             schema_info=render_schema(episode.tables, episode.described),
@@ -307,7 +318,7 @@ class SQLEnvironment:
         info = StepInfo(
             question_id=episode.question.question_id,
             reward_version=REWARD_VERSION,
-            ledger=episode.ledger,
+            ledger=None if withheld else episode.ledger,
             error_code=effect.error_code,
             outcome=episode.outcome,
         )
@@ -334,6 +345,11 @@ _HANDLERS: dict[ActionType, Callable[[SQLEnvironment, EpisodeState, SQLAction], 
     ActionType.QUERY: SQLEnvironment._query,
     ActionType.ANSWER: SQLEnvironment._answer,
 }
+
+
+def digest_of(text: str) -> bytes:
+    """Return a hash of a text, to remember it in 16 bytes."""
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
 
 
 def as_action(action: SQLAction | str) -> SQLAction:

@@ -1,24 +1,23 @@
-"""`EpisodePool`: ids, capacity, leases, order within an episode, idempotent steps, replay.
+"""`EpisodePool`: order within an episode, idempotent steps, replay.
 
 Databases are read-only and every result is deterministic, so an episode *is* its question, its
 options and its list of actions. The pool therefore stores one reply per episode, the last; it plays
 an older one again when a client asks for it. Everything here runs on one event loop, except SQL.
 """
 
-import asyncio
 import logging
-import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from uuid import uuid4
 
 from pydantic_core import to_json
 
+from env_server.callers import ANYONE, Caller
 from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment, as_action, wire_state
+from env_server.episodes import EpisodeStore, Options, PooledEpisode, utf8_bytes
 from env_server.logs import about
 from env_server.metrics import AnswerCounts, Metrics
 from env_server.questions import QuestionBank
@@ -28,41 +27,21 @@ from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import (
     ActionParseError,
     Behind,
-    CapacityReached,
     Conflict,
     DigestMismatch,
     NotReady,
     QueueFull,
     UnknownEpisode,
 )
-from shared.models import AnswerForm, EpisodeVerdicts, Outcome, ResetRequest, StepRequest
+from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
-MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
-
-
-@dataclass(slots=True, eq=False)
-class PooledEpisode:
-    """An episode in the pool. `env` is None before the start and after the end."""
-
-    episode_id: str
-    question_id: str
-    step_budget: int
-    answer_form: AnswerForm
-    touched: float  # monotonic seconds of the last request
-    env: SQLEnvironment | None = None
-    reply: bytes = b""  # the last one
-    actions: list[str] = field(default_factory=list)  # canonical texts of the answered steps
-    outcome: Outcome | None = None
-    verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
-    users: int = 0  # requests that hold or await `turn`; with any, the episode is not idle
-    gone: bool = False  # removed from the pool
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 Turn = AsyncIterator[PooledEpisode]
-Options = tuple[str, int, AnswerForm]  # question_id, step_budget, answer_form
+EpisodeName = tuple[str, Caller]  # an id, and who uses it
+NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 
 
 class EpisodePool:
@@ -96,21 +75,14 @@ class EpisodePool:
         self.steps: Counter[ActionType] = Counter()
         self.ended: Counter[Outcome] = Counter()
         self.answers = AnswerCounts(settings.standard)
-        # both in the order of last use
-        self._active: OrderedDict[str, PooledEpisode] = OrderedDict()
-        self._finished: OrderedDict[str, PooledEpisode] = OrderedDict()
+        self.store = EpisodeStore(settings, clock)
 
     def __len__(self) -> int:
         """Return the number of unfinished episodes."""
-        return len(self._active)
+        return self.store.active
 
-    @property
-    def finished(self) -> int:
-        """The number of finished episodes that are kept for repeated requests."""
-        return len(self._finished)
-
-    async def reset(self, request: ResetRequest) -> bytes:
-        """Start an episode, or rebuild it by replay.
+    async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> bytes:
+        """Start an episode, or rebuild it by replay; it belongs to the caller.
 
         Returns the JSON of a `ResetResult`: that of the last of `actions`, if there are any.
         """
@@ -121,30 +93,33 @@ class EpisodePool:
                 digest=self.digest,
             )
         self._check_open()
+        rewards = caller.rewards(request.rewards)
         actions = canonical(request.actions or ())
-        episode_id = request.episode_id or str(uuid4())
+        self.store.check_size(sum(map(utf8_bytes, actions)))
+        episode_id = request.episode_id or str(uuid4())  # 122 random bits: nobody can guess it
         question_id = self.bank.question_for(request, episode_id).question_id
         budget = request.step_budget or self.settings.step_budget
-        options = (question_id, budget, request.answer_form)
+        options = (question_id, budget, request.answer_form, rewards)
         while True:
-            episode = self._find(episode_id) or self._admit(episode_id, options)
+            episode = self.store.find(episode_id, caller)
+            episode = episode or self._admit(episode_id, caller, options)
             async with self._turn(episode, or_gone=True):
                 if episode.gone:  # the previous request failed to start it, or closed it
                     continue
-                if (episode.question_id, episode.step_budget, episode.answer_form) != options:
+                if episode.options != options:
                     raise Conflict(
                         f"episode {episode_id} exists with question {episode.question_id}, a step "
-                        f"budget of {episode.step_budget} and answers as {episode.answer_form}; "
-                        "close it first, or choose another id"
+                        f"budget of {episode.step_budget}, answers as {episode.answer_form} and "
+                        f"rewards {episode.rewards!r}; close it first, or choose another id"
                     )
                 reply = await self._catch_up(episode, actions)
             return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
 
-    async def step(self, request: StepRequest) -> bytes:
+    async def step(self, request: StepRequest, caller: Caller = ANYONE) -> bytes:
         """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`."""
         self._check_open()
         action = as_action(request.action)
-        async with self._turn(self._get(request.episode_id)) as episode:
+        async with self._turn(self._get(request.episode_id, caller)) as episode:
             answered = len(episode.actions)
             step = answered if request.step is None else request.step
             if step > answered:
@@ -167,20 +142,20 @@ class EpisodePool:
             self.counts["repeated"] += 1
             return await self._reply_at(episode, step + 1)
 
-    async def state(self, episode_id: str) -> bytes:
+    async def state(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Return the JSON of an `SQLState`, after the step in flight."""
-        async with self._turn(self._get(episode_id)) as episode:
+        async with self._turn(self._get(episode_id, caller)) as episode:
             return to_json(wire_state(self.bank.get(episode.question_id), episode))
 
-    async def close(self, episode_id: str) -> bytes:
+    async def close(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Remove an episode, an unfinished one as abandoned; returns the JSON of its `SQLState`."""
-        async with self._turn(self._get(episode_id)) as episode:
+        async with self._turn(self._get(episode_id, caller)) as episode:
             self._abandon(episode)
             return to_json(wire_state(self.bank.get(episode.question_id), episode))
 
-    async def verdicts(self, episode_id: str) -> bytes:
+    async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Return the JSON of an `EpisodeVerdicts`. `Conflict` before the episode's end."""
-        async with self._turn(self._get(episode_id)) as episode:
+        async with self._turn(self._get(episode_id, caller)) as episode:
             if episode.outcome is None:
                 raise Conflict("the episode is not over: its verdicts exist after its last step")
             verdicts = EpisodeVerdicts(
@@ -196,22 +171,17 @@ class EpisodePool:
     def sweep(self) -> int:
         """Abandon the episodes whose lease is over; returns how many of them were unfinished."""
         expired = 0
-        oldest = self.clock() - self.settings.lease_s
-        for episodes in (self._active, self._finished):
-            while episodes and (episode := next(iter(episodes.values()))).touched <= oldest:
-                if episode.users:
-                    self._touch(episode)
-                else:
-                    expired += episode.outcome is None
-                    self._abandon(episode)
+        for episode in self.store.idle(self.clock() - self.settings.lease_s):
+            expired += episode.outcome is None
+            self._abandon(episode)
         self.counts["expired"] += expired
         if expired:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
 
-    def users(self, episode_id: str | None) -> int:
+    def users(self, name: EpisodeName | None) -> int:
         """Return how many requests hold or await an episode's turn."""
-        episode = self._find(episode_id) if episode_id is not None else None
+        episode = self.store.find(*name) if name is not None else None
         return episode.users if episode is not None else 0
 
     # -- one episode, while its turn is held
@@ -228,10 +198,12 @@ class EpisodePool:
             )
         if not episode.reply:
             try:
-                episode.env, episode.reply = await self._start(episode)
+                episode.env, result = await self._start(episode)
+                episode.actions = episode.env.actions
+                self.store.hold(episode, without_history(result))
                 await self._replay(episode, actions)
             except BaseException:  # no client has seen it yet
-                self._remove(episode)
+                self.store.remove(episode)
                 raise
             self.counts["started"] += 1
             if actions:
@@ -254,30 +226,35 @@ class EpisodePool:
                 step_count=len(episode.actions),
                 outcome=episode.outcome,
             )
+        text = render_action(action)
+        self.store.check_size(episode.action_bytes + utf8_bytes(text))
+        self.counts["evicted"] += self.store.make_room(episode, text)
         result = await drive_async(episode.env.step_jobs(action), self.sql.run)
-        episode.reply = to_json(result)
-        episode.actions.append(render_action(action))
+        self.store.hold(episode, without_history(result), text)
         if result.done:
             episode.verdicts = episode.env.verdicts
             self._finish(episode, result.info.outcome or Outcome.BUDGET)
-        return episode.reply
+        return last_reply(episode)
 
     async def _reply_at(self, episode: PooledEpisode, answered: int) -> bytes:
         """Return the reply after `answered` steps; all but the last are played again."""
         if answered == len(episode.actions):
-            return episode.reply
-        env, reply = await self._start(episode)
+            return last_reply(episode)
+        env, result = await self._start(episode)
         for action in episode.actions[:answered]:
-            reply = to_json(await drive_async(env.step_jobs(action), self.sql.run))
-        return reply
+            result = await drive_async(env.step_jobs(action), self.sql.run)
+        return to_json(result, exclude={"episode_id"})
 
-    async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, bytes]:
+    async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, StepResult]:
         env = SQLEnvironment(
             self.bank, step_budget=episode.step_budget, standard=self.settings.standard
         )
-        reset = env.reset_jobs(question_id=episode.question_id, answer_form=episode.answer_form)
-        result = await drive_async(reset, self.sql.run)
-        return env, to_json(result, exclude={"episode_id"})
+        reset = env.reset_jobs(
+            question_id=episode.question_id,
+            answer_form=episode.answer_form,
+            rewards=episode.rewards,
+        )
+        return env, await drive_async(reset, self.sql.run)
 
     # -- all episodes
 
@@ -306,52 +283,27 @@ class EpisodePool:
         finally:
             self.in_flight -= 1
             episode.users -= 1
-            self._touch(episode)
+            self.store.touch(episode)
 
     def _check_open(self) -> None:
         if self.closing:
             raise NotReady("the server is shutting down; try another, or later", retry_after_s=1)
 
-    def _find(self, episode_id: str) -> PooledEpisode | None:
-        return self._active.get(episode_id) or self._finished.get(episode_id)
-
-    def _get(self, episode_id: str) -> PooledEpisode:
-        if (episode := self._find(episode_id)) is None:
+    def _get(self, episode_id: str, caller: Caller) -> PooledEpisode:
+        if (episode := self.store.find(episode_id, caller)) is None:
             raise unknown(episode_id)
         return episode
 
-    def _admit(self, episode_id: str, options: Options) -> PooledEpisode:
+    def _admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
         """Take a place for an episode; the first request that holds it starts it."""
         if self.draining:
             raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
-        capacity, now = self.settings.capacity, self.clock()
-        if len(self._active) >= capacity:
+        if self.store.is_full(caller):
             self.sweep()
-        if len(self._active) >= capacity:
-            oldest = next(iter(self._active.values()))
-            free_in_s = min(oldest.touched + self.settings.lease_s - now, MAX_RETRY_AFTER_S)
-            raise CapacityReached(
-                f"all {capacity:,} places are taken; finish or close episodes, or raise "
-                "SQLENV_CAPACITY",
-                retry_after_s=max(1, math.ceil(free_in_s)),
-                capacity=capacity,
-            )
-        episode = self._active[episode_id] = PooledEpisode(episode_id, *options, now)
-        return episode
-
-    def _holding(self, episode: PooledEpisode) -> OrderedDict[str, PooledEpisode]:
-        return self._active if episode.outcome is None else self._finished
-
-    def _touch(self, episode: PooledEpisode) -> None:
-        if not episode.gone:
-            episode.touched = self.clock()
-            self._holding(episode).move_to_end(episode.episode_id)
+        return self.store.admit(episode_id, caller, options)
 
     def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
-        """Move an episode to the finished ones, which take no place and have no environment."""
-        del self._active[episode.episode_id]
-        self._finished[episode.episode_id] = episode
-        episode.env, episode.outcome = None, outcome
+        self.store.finish(episode, outcome)
         self.ended[outcome] += 1
         if outcome == Outcome.SQL_KILLED:
             log.warning("a query killed its SQL workers: %r", episode.actions[-1][:LOGGED_CHARS])
@@ -359,22 +311,16 @@ class EpisodePool:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
         if episode.verdicts is not None:
             self.answers.add(episode.answer_form, episode.verdicts)
-        if len(self._finished) > self.settings.finished_capacity:
-            self._remove(next(iter(self._finished.values())))
-            self.counts["evicted"] += 1
+        if self.store.finished > self.settings.finished_capacity:
+            self.counts["evicted"] += self.store.evict(self.store.owners.values())
 
     def _abandon(self, episode: PooledEpisode) -> None:
-        self._remove(episode)
+        self.store.remove(episode)
         if episode.outcome is None:
             episode.outcome = Outcome.ABANDONED
             self.ended[Outcome.ABANDONED] += 1
             with about(episode.episode_id):
                 log.debug("abandoned after %d steps", len(episode.actions))
-
-    def _remove(self, episode: PooledEpisode) -> None:
-        if not episode.gone:
-            del self._holding(episode)[episode.episode_id]
-            episode.gone, episode.env = True, None
 
 
 def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
@@ -386,6 +332,18 @@ def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
         except ActionParseError as error:
             raise ActionParseError(f"actions.{index}: {error.message}") from None
     return texts
+
+
+def without_history(result: StepResult) -> bytes:
+    """Return a reply's JSON without its action history, which the episode has anyway."""
+    result.observation.action_history.clear()
+    return to_json(result, exclude={"episode_id"})
+
+
+def last_reply(episode: PooledEpisode) -> bytes:
+    """Return the JSON of an episode's last reply."""
+    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
+    return episode.reply.replace(NO_HISTORY, history, 1)
 
 
 def unknown(episode_id: str) -> UnknownEpisode:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from env_server.environment import ENVIRONMENT_VERSION
 from env_server.metrics import EPISODE_COUNTERS, SQL_COUNTERS, Metrics
-from env_server.pool import EpisodePool
+from env_server.pool import EpisodeName, EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
@@ -97,7 +97,7 @@ class Service:
     metrics: Metrics
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, repr=False)
     _under_way: Counter[str] = field(default_factory=Counter, repr=False)  # by client
-    _left: Counter[str | None] = field(default_factory=Counter, repr=False)  # by episode
+    _left: Counter[EpisodeName | None] = field(default_factory=Counter, repr=False)
 
     def admit(self, client: str, items: int) -> None:
         """Raise `QueueFull` if so many more items would be too many for the client.
@@ -122,27 +122,27 @@ class Service:
         task.add_done_callback(partial(self._done, client))
         return task
 
-    def leave(self, work: Task, episode_id: str | None, after_s: float) -> None:
+    def leave(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
         """Cancel work that its request left, after some seconds, unless others wait for it.
 
         Others are requests for the same episode that were not left themselves.
         """
-        task = asyncio.create_task(self._end(work, episode_id, after_s))
+        task = asyncio.create_task(self._end(work, episode, after_s))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end(self, work: Task, episode_id: str | None, after_s: float) -> None:
-        self._left[episode_id] += 1
+    async def _end(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
+        self._left[episode] += 1
         try:
             await asyncio.wait((work,), timeout=after_s)
-            while self.pool.users(episode_id) > self._left[episode_id] and not work.done():
+            while self.pool.users(episode) > self._left[episode] and not work.done():
                 await asyncio.wait((work,), timeout=ASK_AGAIN_S)
             work.cancel()
             await asyncio.wait((work,))
         finally:
-            self._left[episode_id] -= 1
-            if not self._left[episode_id]:
-                del self._left[episode_id]
+            self._left[episode] -= 1
+            if not self._left[episode]:
+                del self._left[episode]
 
     def _done(self, client: str | None, task: Task) -> None:
         self._tasks.discard(task)
@@ -192,13 +192,20 @@ class Readings(Collector):
             "draining": ("1 while the server shuts down.", episodes.draining),
             "leases": ("Unfinished episodes in the pool.", len(episodes)),
             "capacity": ("The most unfinished episodes that the pool takes.", capacity),
-            "finished_held": ("Finished episodes kept for repeats.", episodes.finished),
+            "finished_held": ("Finished episodes kept for repeats.", episodes.store.finished),
+            "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
             "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"sqlenv_{name}", text, value=float(value))
+        text = "Unfinished episodes by the name of the key that began them; none without keys."
+        leases = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
+        for owner, held in episodes.store.owners.items():
+            if owner:
+                leases.add_metric([owner], float(len(held.active)))
+        yield leases
         for name, (key, text) in EPISODE_COUNTERS.items():
             yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
         for name, (key, text) in SQL_COUNTERS.items():

@@ -21,6 +21,7 @@ Key = Annotated[
     Annotated[SecretStr, Field(min_length=MIN_KEY_CHARS)] | None,
     BeforeValidator(lambda key: key or None),
 ]
+Keys = Annotated[SecretStr | None, BeforeValidator(lambda keys: keys or None)]
 
 
 class Settings(BaseSettings):
@@ -47,6 +48,8 @@ class Settings(BaseSettings):
     """Worker processes that run agents' SQL."""
     capacity: int = Field(default=10_000, ge=1)
     """Maximum number of unfinished episodes; beyond it, resets get 429."""
+    agent_capacity: int = Field(default=1_000, ge=1)
+    """Maximum number of unfinished episodes per agent key; it also gets that share of the bytes."""
     finished_capacity: int = Field(default=10_000, ge=1)
     """Maximum number of finished episodes kept for repeated requests."""
     lease_s: float = Field(default=900.0, gt=0)
@@ -65,6 +68,10 @@ class Settings(BaseSettings):
     # All steps of the longest episode in one batch, and repeats of them.
     max_episode_items: int = Field(default=128, ge=1)
     """Maximum number of requests and items of batches that wait for an episode; beyond it 429."""
+    max_episode_bytes: int = Field(default=256 * 1024, ge=1024)
+    """Bytes that an episode's actions may have; further ones get 413. Replies repeat them."""
+    max_held_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
+    """Bytes of memory for all episodes' actions and replies; beyond it 429."""
     request_timeout_s: float = Field(default=50.0, gt=0)
     """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
     # A client that got 'timeout' repeats the request after a second.
@@ -73,9 +80,11 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: Key = None
-    """Bearer token for all paths but /operator and /metrics; unset: none needed."""
+    """Trainer's bearer token for all paths but /operator and /metrics; unset: none needed."""
+    agent_keys: Keys = None
+    """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
     operator_key: Key = None
-    """Token for all paths; unset: /operator and /metrics are open, or closed if api_key is set."""
+    """Token for all paths. Unset: /metrics is open without keys, /operator then on loopback."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -85,14 +94,26 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = "text"
     """Log lines as text, or as one JSON object per line."""
 
+    @property
+    def agents(self) -> list[str]:
+        """The agents' keys."""
+        keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
+        return [key.strip() for key in keys.split(",")] if keys else []
+
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        if self.api_key is not None and self.api_key == self.operator_key:
-            raise ValueError("api_key and operator_key must differ: agents would be operators")
-        for name in ("api_key", "operator_key"):
-            key: SecretStr | None = getattr(self, name)
-            if key is not None and not all("!" <= char <= "~" for char in key.get_secret_value()):
+        single = {"api_key": self.api_key, "operator_key": self.operator_key}
+        keys = [(name, key.get_secret_value()) for name, key in single.items() if key is not None]
+        keys += [("agent_keys", key) for key in self.agents]
+        for name, key in keys:
+            if not all("!" <= char <= "~" for char in key):
                 raise ValueError(f"{name} may hold only visible ASCII, without spaces")
+            if len(key) < MIN_KEY_CHARS:
+                raise ValueError(f"{name}: a key has at least {MIN_KEY_CHARS} characters")
+        if len({key for _, key in keys}) < len(keys):
+            raise ValueError(
+                "api_key, operator_key and agent_keys must differ: whose episode is it otherwise?"
+            )
         return self
 
 

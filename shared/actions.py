@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shared.errors import ActionParseError
 
-MAX_ARGUMENT_CHARS = 20_000  # the SQL length limit of the server's SQL policy
+MAX_ARGUMENT_BYTES = 20_000  # of UTF-8
 
 
 class ActionType(StrEnum):
@@ -44,12 +44,26 @@ class SQLAction(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     action_type: ActionType
-    argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_CHARS)
+    argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_BYTES)
 
     @field_validator("argument", mode="before")
     @classmethod
     def _strip(cls, value: Any) -> Any:
         return value.strip() if isinstance(value, str) else value
+
+    @field_validator("argument")
+    @classmethod
+    def _bound(cls, value: str) -> str:
+        if too_long(value):
+            raise ValueError(f"over {MAX_ARGUMENT_BYTES:,} bytes")
+        return value
+
+
+def too_long(argument: str) -> bool:
+    """Return whether an argument has more than `MAX_ARGUMENT_BYTES` bytes."""
+    if len(argument) * 4 <= MAX_ARGUMENT_BYTES:  # most are; a character has at most 4 bytes
+        return False
+    return len(argument.encode(errors="surrogatepass")) > MAX_ARGUMENT_BYTES
 
 
 def parse_action(text: str) -> SQLAction:
@@ -60,8 +74,8 @@ def parse_action(text: str) -> SQLAction:
     kind, argument = ActionType(match[1].upper()), text[match.end() :].strip()
     if not argument:
         raise ActionParseError(f"{kind} needs an argument: {ACTIONS[kind]}")
-    if len(argument) > MAX_ARGUMENT_CHARS:
-        raise ActionParseError(f"{kind}'s argument is over {MAX_ARGUMENT_CHARS:,} characters")
+    if too_long(argument):
+        raise ActionParseError(f"{kind}'s argument is over {MAX_ARGUMENT_BYTES:,} bytes")
     return SQLAction(action_type=kind, argument=argument)
 
 

@@ -45,6 +45,10 @@ class Unauthorized(SQLEnvError, code="unauthorized", status=401):
     """No key, or one that does not open this path."""
 
 
+class Forbidden(SQLEnvError, code="forbidden", status=403):
+    """The key may not ask for this."""
+
+
 class UnknownEpisode(SQLEnvError, code="unknown_episode", status=404):
     """No such episode here: reset it, with its actions."""
 
@@ -71,6 +75,10 @@ class BodyTooLarge(SQLEnvError, code="body_too_large", status=413):
 
 class ReplyTooLarge(SQLEnvError, code="reply_too_large", status=413, retryable=True):
     """There is no room for an item's reply in that of its batch: send fewer items."""
+
+
+class EpisodeTooLarge(SQLEnvError, code="episode_too_large", status=413):
+    """The action would make the episode's actions larger than the limit; it was not played."""
 
 
 class CapacityReached(SQLEnvError, code="capacity", status=429, retryable=True):

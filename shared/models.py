@@ -14,6 +14,7 @@ from shared.actions import SQLAction
 Difficulty = Literal["easy", "medium", "hard"]
 AnswerType = Literal["integer", "float", "string", "list", "table"]
 AnswerForm = Literal["text", "sql"]
+Rewards = Literal["step", "end"]
 StandardName = Literal["strict", "spider", "bird"]  # of right answers: docs/trust-answers.md
 DEFAULT_STANDARD: StandardName = "strict"
 MAX_STEP_BUDGET = 100
@@ -56,7 +57,7 @@ class SQLObservation(BaseModel):
     budget_remaining: int
     action_history: list[str]  # canonical text of every action so far
     done: bool
-    reward: float | None = None  # of the last step; None at reset
+    reward: float | None = None  # as in `StepResult`
 
     @property
     def tables(self) -> list[str]:
@@ -70,18 +71,29 @@ class StepInfo(BaseModel):
 
     question_id: str
     reward_version: str
-    ledger: RewardLedger
+    ledger: RewardLedger | None  # None as long as rewards are withheld
     error_code: str | None = None  # of the last action: see env_server.environment
     outcome: Outcome | None = None  # set at the end
 
 
 class StepResult(BaseModel):
-    """The reply to a step."""
+    """The reply to a step. `reward` is the step's, and None at a reset.
+
+    In an episode with `rewards` "end" it is None until the last reply, whose reward is the
+    episode's total.
+    """
 
     observation: SQLObservation
     reward: float | None
     done: bool
     info: StepInfo
+
+    @property
+    def ledger(self) -> RewardLedger:
+        """The ledger; `ValueError` if it is withheld."""
+        if self.info.ledger is None:
+            raise ValueError("rewards are withheld until the end: reset with rewards 'step'")
+        return self.info.ledger
 
 
 class ResetResult(StepResult):
@@ -155,6 +167,7 @@ class ResetRequest(_Request):
     seed: int | None = None
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
     answer_form: AnswerForm = "text"
+    rewards: Rewards | None = None
     actions: _Actions | None = None
     digest: str | None = None  # of the server that the episode started on
 

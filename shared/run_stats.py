@@ -44,6 +44,7 @@ class PlayedEpisode(BaseModel):
     context_overflow: bool  # it ended because the context window was full
     # how often its context was shortened; None in runs that did not count it
     context_truncations: int | None = None
+    too_large: bool = False  # it ended as its actions reached the server's limit on bytes
     actions: list[str]  # canonical texts of the answered steps
     rewards: list[float]  # per answered step
     observations: list[str]  # `run_files.observation_digest` of the reset and of each step
@@ -104,6 +105,7 @@ class Counts(TypedDict, total=False):
     env_errors: int
     parse_failures: int
     context_overflows: int
+    episodes_too_large: int
     episodes_truncated: int
 
 
@@ -241,6 +243,7 @@ def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
         "env_errors": sum(episode.env_errors for episode in episodes),
         "parse_failures": sum(episode.parse_failures for episode in episodes),
         "context_overflows": sum(episode.context_overflow for episode in episodes),
+        "episodes_too_large": sum(episode.too_large for episode in episodes),
         "episodes_truncated": sum(bool(episode.context_truncations) for episode in episodes),
     }
 

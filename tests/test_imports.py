@@ -31,8 +31,9 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("app", "audit"), ("http",), ("service",), ("pool",),
-        ("environment",), ("questions",), ("drive", "metrics"), ("verifier", "rewards", "render"),
-        ("sql",), ("logs", "settings", "conformance"),
+        ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
+        ("verifier", "rewards", "render"),
+        ("sql",), ("logs", "settings", "conformance", "callers"),
     ),
     "trainer": (
         ("__main__", "prompts", "rewards"), ("grpo", "pretraining", "play"), ("report",),

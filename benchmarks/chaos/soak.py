@@ -58,7 +58,11 @@ async def play_one(
     budget = stream.randint(4, 10)
     try:
         reply: StepResult = await client.reset(
-            episode_id=f"{run}-{number}", split="train", seed=number, step_budget=budget
+            episode_id=f"{run}-{number}",
+            split="train",
+            seed=number,
+            step_budget=budget,
+            rewards="step",
         )
         total.update(observation_digest(reply.observation).encode())
         while not reply.done:

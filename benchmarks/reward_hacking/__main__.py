@@ -97,12 +97,12 @@ def result_of(name: str, replies: Sequence[StepResult], bound: Bound) -> Result:
     """Return what a policy achieved, from the last replies of its episodes."""
     rewards: dict[bool, list[float]] = {True: [], False: []}  # by success
     for reply in replies:
-        rewards[reply.info.outcome == Outcome.CORRECT].append(reply.info.ledger.total)
+        rewards[reply.info.outcome == Outcome.CORRECT].append(reply.ledger.total)
     return Result(
         policy=name,
         episodes=len(replies),
         success=len(rewards[True]) / len(replies),
-        reward=round(sum(reply.info.ledger.total for reply in replies) / len(replies), 6),
+        reward=round(sum(reply.ledger.total for reply in replies) / len(replies), 6),
         most_incorrect=max(rewards[False], default=-1.0),
         least_correct=min(rewards[True], default=None),
         outcomes=dict(Counter(str(reply.info.outcome or Outcome.ABANDONED) for reply in replies)),
@@ -138,7 +138,7 @@ async def run(
     underpaid = [
         question.question_id
         for question, reply in zip(questions, replies, strict=True)
-        if reply.info.ledger.total != owed(question)
+        if reply.ledger.total != owed(question)
     ]
     return results, underpaid
 

@@ -25,7 +25,7 @@ import apsw
 
 from data.golds.bare_columns import find_bare
 from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
-from shared.actions import MAX_ARGUMENT_CHARS
+from shared.actions import MAX_ARGUMENT_BYTES, too_long
 from shared.errors import DatabaseLoadError, DataError
 from shared.models import AnswerType
 
@@ -122,8 +122,8 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
     """
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
-    if len(sql) > MAX_ARGUMENT_CHARS:
-        raise GoldRejected(Reason.FAILING, f"over {MAX_ARGUMENT_CHARS:,} characters of SQL")
+    if too_long(sql):
+        raise GoldRejected(Reason.FAILING, f"over {MAX_ARGUMENT_BYTES:,} bytes of SQL")
     if _VOLATILE.search(sql):
         raise GoldRejected(Reason.UNSTABLE, "non-deterministic (random or time functions)")
     with _mapped_errors():

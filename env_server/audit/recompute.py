@@ -18,7 +18,8 @@ LOGGED = {
 LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
 UNCHECKED = ("wall_s",)  # of a measurement
-COUNTED = ("episodes_truncated", "truncated")  # runs of older versions lack them where they are 0
+# runs of older versions lack them where they are 0
+COUNTED = ("episodes_truncated", "episodes_too_large", "truncated")
 
 Row = tuple[int, MetricsRow]  # with its line number
 Differences = Iterator[tuple[int, str]]  # (line number, what differs)

@@ -212,7 +212,7 @@ def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: boo
     """
     ledger = EMPTY_LEDGER
     for index, reply in enumerate(replies[1:], start=2):
-        paid = reply.info.ledger
+        paid = reply.ledger
         facts = StepFacts(
             exec_ok="exec_ok" in paid.step,
             new_info="new_info" in paid.step,

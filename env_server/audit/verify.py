@@ -158,7 +158,7 @@ def episode_differences(
         if reward != reply.reward:
             yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
     for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), 1):
-        if parts != (paid := reply.info.ledger.step):
+        if parts != (paid := reply.ledger.step):
             yield f"step {step}: the parts of the reward were {parts}, and are {paid}"
     for name, value in _expected(recorded, replies, bank, train_databases).items():
         if (written := getattr(recorded, name)) != value:
@@ -172,7 +172,7 @@ def _expected(
 ) -> dict[str, Any]:
     """Return the fields of a line that follow from the question and the replies."""
     question = bank.with_gold(recorded.question_id)
-    ledger = replies[-1].info.ledger if replies and not recorded.lost else None
+    ledger = replies[-1].ledger if replies and not recorded.lost else None
     if replies and replies[-1].done:
         outcome = replies[-1].info.outcome or Outcome.BUDGET
     else:  # the driver abandoned an episode that has not ended
@@ -193,13 +193,14 @@ def _expected(
 
 def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
     extra = len(recorded.texts) - len(recorded.actions)
-    if extra not in ((0, 1) if recorded.lost else (0,)):
+    if extra not in ((0, 1) if recorded.lost else (1,) if recorded.too_large else (0,)):
         yield f"{len(recorded.actions)} actions, but {len(recorded.texts)} texts"
     changed = sum(text is not None for text in recorded.texts)
     if recorded.parse_failures > changed:
         yield f"parse_failures is {recorded.parse_failures}, but {changed} texts were changed"
-    if recorded.context_overflow and recorded.outcome != Outcome.ABANDONED:
-        yield f"context_overflow, but the outcome is {recorded.outcome}"
+    for name in ("context_overflow", "too_large"):
+        if getattr(recorded, name) and recorded.outcome != Outcome.ABANDONED:
+            yield f"{name}, but the outcome is {recorded.outcome}"
     if recorded.context_truncations and recorded.context_truncations >= len(recorded.texts):
         turns = len(recorded.texts)
         yield f"context_truncations is {recorded.context_truncations}, of {turns} turns"

@@ -84,9 +84,9 @@ async def _actions(wire: Wire) -> None:
     expect(ended, "a wrong ANSWER must end the episode")
     expect(not any(result.done for result in results[:5]), "only ANSWER ends an episode so early")
     for result in results:
-        difference = sum(result.info.ledger.step.values()) - (result.reward or 0)
+        difference = sum(result.ledger.step.values()) - (result.reward or 0)
         expect(abs(difference) < 1e-9, "the ledger's parts must sum to the reward")
-    difference = results[-1].info.ledger.total - sum(result.reward or 0 for result in results)
+    difference = results[-1].ledger.total - sum(result.reward or 0 for result in results)
     expect(abs(difference) < 1e-9, "the ledger's total must be the sum of the rewards")
 
 

@@ -1,70 +1,107 @@
 """Authorization by `Authorization: Bearer KEY`, if the server's settings have keys.
 
-    path                        opened by
-    /health, /ready             anyone: probes send no key
-    /operator/..., /metrics     the operator's key
-    everything else             the agent's key, or the operator's
+    path                   opened by
+    /health, /ready        anyone: probes send no key
+    /operator/...          the operator's key; without one, anyone if the server listens on
+                           loopback and has no other key
+    /metrics               the operator's key; without one, anyone if the server has no other key
+    everything else        every key; anyone if neither a trainer's nor an agent's is set
 
-Rows whose key is not set are open, except that the operator's row is closed if only the agent's key
-is set.
+Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
+operator.
 """
 
 import hmac
+from ipaddress import ip_address
 
-from pydantic import SecretStr
+from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from env_server.callers import ANYONE, Caller
 from env_server.http.responses import error_reply
 from env_server.metrics import Metrics
 from env_server.settings import ENV_PREFIX, Settings
 from shared.errors import Unauthorized
 
 OPEN_PATHS = ("/health", "/ready")
-OPERATOR_PATHS = ("/operator", "/metrics")
+OPERATOR, METRICS = "/operator", "/metrics"
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who sends a request."""
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
+
+
+def closed_to_operators(settings: Settings) -> list[str]:
+    """Return the operator's paths that no key opens, since the server has no operator's key."""
+    if settings.operator_key:
+        return []
+    if settings.api_key or settings.agents:
+        return [OPERATOR, METRICS]
+    return [] if is_loopback(settings.host) else [OPERATOR]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address to listen on is reached from this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Keys:
-    """ASGI middleware that answers what needs another key before any of its body is read."""
+    """ASGI middleware that answers what needs another key before any of its body is read.
+
+    It leaves the `Caller` in `scope["state"]["caller"]`, and a key's name in `key_name`.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
-        agent, operator = _secret(settings.api_key), _secret(settings.operator_key)
-        self._operators = [operator] if operator else []
-        self._agents = [agent, *self._operators] if agent else []
-        self._closed = bool(agent) and not operator  # to operators, who have no key
+        agents = [
+            (key, Caller(f"agent-{number}", is_agent=True))
+            for number, key in enumerate(settings.agents, 1)
+        ]
+        trainer, operator = settings.api_key, settings.operator_key
+        found = [(trainer.get_secret_value(), Caller("trainer"))] if trainer else []
+        found += agents
+        self._open = not found  # to requests without a key
+        if operator:
+            found.append((operator.get_secret_value(), Caller("operator", is_operator=True)))
+        self._callers = [(key.encode(), caller) for key, caller in found]
+        self._has_operator = bool(operator)
+        self._closed = closed_to_operators(settings)
 
-    def check(self, path: str, authorization: bytes) -> None:
-        """Raise `Unauthorized`, with what to do, unless the header's value opens the path."""
+    def check(self, path: str, authorization: bytes) -> Caller:
+        """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
         if path in OPEN_PATHS:
-            return
-        operators = any(path == root or path.startswith(root + "/") for root in OPERATOR_PATHS)
-        if operators and self._closed:
+            return ANYONE
+        root = next((r for r in (OPERATOR, METRICS) if path == r or path.startswith(r + "/")), None)
+        if root in self._closed:
             raise Unauthorized(
                 f"{path} needs the operator's key, and this server has none: start it with "
                 f"{ENV_PREFIX}OPERATOR_KEY"
             )
-        allowed = self._operators if operators else self._agents
-        if not allowed:
-            return
         scheme, _, given = authorization.strip().partition(b" ")
         # Every key is compared in constant time: the reply's time tells neither how much of a key
         # is right nor whose it is.
-        matches = [hmac.compare_digest(given.strip(), key) for key in allowed]
-        if scheme.lower() != b"bearer" or not any(matches):
-            needed = f"{ENV_PREFIX}OPERATOR_KEY" if operators else f"{ENV_PREFIX}API_KEY"
-            problem = "wrong key" if given else "a key is needed"
-            raise Unauthorized(f"{path}: {problem}; send 'Authorization: Bearer <{needed}>'")
+        matches = [one for key, one in self._callers if hmac.compare_digest(given.strip(), key)]
+        caller = matches[0] if matches and scheme.lower() == b"bearer" else ANYONE
+        needs_operator = root is not None and self._has_operator
+        if caller.is_operator if needs_operator else caller.owner or self._open:
+            return caller
+        needed = f"{ENV_PREFIX}OPERATOR_KEY" if needs_operator else f"{ENV_PREFIX}API_KEY"
+        problem = "wrong key" if given else "a key is needed"
+        raise Unauthorized(f"{path}: {problem}; send 'Authorization: Bearer <{needed}>'")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             headers = scope["headers"]
             value = next((value for name, value in headers if name == b"authorization"), b"")
             try:
-                self.check(scope["path"], value)
+                caller = self.check(scope["path"], value)
             except Unauthorized as error:
                 return await error_reply(error, self.metrics)(scope, receive, send)
+            named = {"key_name": caller.owner} if caller.owner else {}
+            scope["state"] = {**scope.get("state", {}), **named, "caller": caller}
         await self.app(scope, receive, send)
-
-
-def _secret(key: SecretStr | None) -> bytes:
-    return key.get_secret_value().encode() if key is not None else b""

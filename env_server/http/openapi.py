@@ -39,10 +39,11 @@ REQUEST_MODELS: list[type[BaseModel]] = [ResetRequest, StepRequest]
 ERRORS = {
     400: "invalid_action",
     401: "unauthorized: if the server has keys",
+    403: "forbidden: rewards at each step, for an agent's key",
     404: "unknown_episode, unknown_question",
     408: "request_timeout: the body took too long to arrive",
     409: "conflict, behind, digest_mismatch",
-    413: "body_too_large, reply_too_large: of an item of a batch",
+    413: "body_too_large, episode_too_large, reply_too_large: of an item of a batch",
     422: "invalid_request",
     429: "capacity, queue_full: Retry-After says when to try again",
     500: "internal",

@@ -7,6 +7,7 @@ for the next try.
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
+from env_server.http.auth import caller_of
 from env_server.http.openapi import errors
 from env_server.http.responses import json_reply
 from env_server.http.routes import EpisodePath
@@ -41,4 +42,4 @@ async def verdict_totals(request: Request) -> Response:
 )
 async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
     """Return the verdict of every standard on an ended episode's answer."""
-    return json_reply(await service_of(request).pool.verdicts(episode_id))
+    return json_reply(await service_of(request).pool.verdicts(episode_id, caller_of(request)))

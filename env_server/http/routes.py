@@ -4,6 +4,7 @@ Bodies go from bytes to pydantic and replies from pydantic to bytes, once each; 
 bytes of its items. Nothing here runs in another thread.
 """
 
+from secrets import token_urlsafe
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -26,7 +27,7 @@ from shared.models import (
     StepResult,
 )
 
-# an id that a gateway chose, so that it knows where to send the episode's steps
+# the start of an id, by which a gateway knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
 EpisodePath = Annotated[str, Path(description="The id in the reply to the reset.")]
@@ -38,18 +39,20 @@ server = APIRouter(tags=["server"])
 @episodes.post(
     "/reset",
     response_model=ResetResult,
-    responses=errors(400, 404, 408, 409, 413, 422, 429, 500, 503),
+    responses=errors(400, 403, 404, 408, 409, 413, 422, 429, 500, 503),
     openapi_extra=body_of(ref(ResetRequest), required=False),
 )
 async def reset(request: Request) -> Response:
     """Start an episode, or rebuild one by replaying its `actions`; returns the last one's result.
 
-    The id is that of the body, else that of the header X-Episode-Id, else a new one.
+    The id is that of the body, else a new one that nobody can guess. It starts with the header
+    X-Episode-Id and a colon, if a gateway sends one.
     """
     service = service_of(request)
     wanted = parse(ResetRequest, await read_body(request, service.settings))
     if wanted.episode_id is None and (chosen := request.headers.get(EPISODE_ID_HEADER)):
-        checked = parse_item(ResetRequest, {"episode_id": chosen})
+        unguessable = f"{chosen}:{token_urlsafe(16)}"
+        checked = parse_item(ResetRequest, {"episode_id": unguessable})
         wanted = wanted.model_copy(update={"episode_id": checked.episode_id})
     return await in_time(request, service.pool.reset, wanted)
 

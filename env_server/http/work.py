@@ -9,10 +9,13 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 
+from env_server.callers import Caller
+from env_server.http.auth import caller_of
 from env_server.http.client import client_of
 from env_server.http.requests import Request_, parse_item
 from env_server.http.responses import error_bytes, json_reply
 from env_server.logs import episode_of
+from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from shared.errors import (
@@ -49,7 +52,9 @@ def timed_out(settings: Settings) -> TimedOut:
 
 
 async def in_time(
-    request: Request, call: Callable[[Argument], Coroutine[Any, Any, bytes]], argument: Argument
+    request: Request,
+    call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
+    argument: Argument,
 ) -> Response:
     """Return the reply to one request, or raise `TimedOut`.
 
@@ -58,12 +63,12 @@ async def in_time(
     """
     service, client = service_of(request), client_of(request)
     service.admit(client, 1)
-    task = service.start(call(argument), client)
+    task = service.start(call(argument, caller_of(request)), client)
     gone = await _wait(request, service.settings, (task,))
     if task.done():
         return json_reply(task.result())
     service.start(reply_or_error(service, task))  # logs how it fails
-    service.leave(task, _episode(argument), 0 if gone else service.settings.orphan_s)
+    service.leave(task, _episode(request, argument), 0 if gone else service.settings.orphan_s)
     raise ClientDisconnect if gone else timed_out(service.settings)
 
 
@@ -88,7 +93,7 @@ class Items(Generic[Request_]):
 
     values: Sequence[Any]
     model: type[Request_]
-    call: Callable[[Request_], Awaitable[bytes]]
+    call: Callable[[Request_, Caller], Awaitable[bytes]]
     once: str
 
     def key(self, index: int) -> object:
@@ -116,7 +121,7 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
     room = Room(service)
 
     async def call(value: Any) -> bytes:
-        return await items.call(parse_item(items.model, value))
+        return await items.call(parse_item(items.model, value), caller_of(request))
 
     async def run(value: Any) -> bytes:
         return room.fit(await reply_or_error(service, call(value)))
@@ -135,7 +140,7 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
             results.append(room.fit(task.result()) if task in seen else task.result())
         else:
             if task not in seen:
-                service.leave(task, _episode(value), after_s)
+                service.leave(task, _episode(request, value), after_s)
             results.append(error_bytes(timed_out(service.settings), service.metrics))
         seen.add(task)
     if gone:
@@ -164,13 +169,13 @@ class Room:
         return reply
 
 
-def _episode(argument: object) -> str | None:
-    """Return the id of the episode that a request or an item of a batch is for, if it names one."""
+def _episode(request: Request, argument: object) -> EpisodeName | None:
+    """Return the episode that a request or an item of a batch is for, if it names one."""
     if isinstance(argument, dict):
         argument = argument.get("episode_id")
     else:
         argument = getattr(argument, "episode_id", argument)
-    return argument if isinstance(argument, str) else None
+    return (argument, caller_of(request)) if isinstance(argument, str) else None
 
 
 async def _wait(request: Request, settings: Settings, tasks: Collection[Task]) -> bool:

@@ -15,7 +15,7 @@ import httpx
 
 from shared.actions import SQLAction, render_action
 from shared.client.auth import bearer
-from shared.client.failover import Failover, OpenEpisode
+from shared.client.failover import REBUILT, Failover, OpenEpisode
 from shared.client.fleet import Fleet
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.replica import Replica, encode
@@ -31,6 +31,7 @@ from shared.models import (
     AnswerForm,
     EpisodeVerdicts,
     ResetResult,
+    Rewards,
     ServerMetadata,
     SQLState,
     StepResult,
@@ -144,6 +145,7 @@ class AsyncClient:
         seed: int | None = None,
         step_budget: int | None = None,
         answer_form: AnswerForm | None = None,
+        rewards: Rewards | None = None,
         episode_id: str | None = None,
         actions: Sequence[SQLAction | str] | None = None,
         digest: str | None = None,
@@ -151,7 +153,9 @@ class AsyncClient:
         """Start an episode, under a new id unless one is given. See `shared.models.ResetRequest`.
 
         With `actions`, the episode starts with them played, and the reply is the last one's. With
-        `digest`, a server whose data or rules differ refuses (`DigestMismatch`).
+        `digest`, a server whose data or rules differ refuses (`DigestMismatch`). `rewards` "step"
+        asks for every step's reward (`Forbidden` for an agent's key), "end" for none before the
+        last reply.
         """
         episode_id = episode_id or str(uuid4())
         several = difficulty is not None and not isinstance(difficulty, str)
@@ -164,6 +168,7 @@ class AsyncClient:
             "seed": seed,
             "step_budget": step_budget,
             "answer_form": answer_form,
+            "rewards": rewards,
             "actions": [_text(action) for action in actions or ()] or None,
             "digest": digest or self._digest,
         }
@@ -172,8 +177,8 @@ class AsyncClient:
         async def start(server: Replica) -> tuple[OpenEpisode, ResetResult]:
             its_digest = await server.digest()
             result = await server.reset(episode_id, item)
-            opened = OpenEpisode(episode_id, server, its_digest, step_budget, answer_form, result)
-            return opened, result
+            options = {name: request[name] for name in REBUILT}
+            return OpenEpisode(episode_id, server, its_digest, options, result), result
 
         with self._waiting:
             episode, result = await self._failover.run(episode_id, start)

@@ -7,7 +7,7 @@ episode fails with an error, so a server that plays differently is never continu
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,6 +30,8 @@ from shared.models import StepResult
 
 T = TypeVar("T")
 
+REBUILT = ("step_budget", "answer_form", "rewards")  # the options that decide an episode's replies
+
 # Another server may succeed: this one is full, has other data, or has a fault of its own.
 _REFUSALS = (CapacityReached, DigestMismatch, InternalError, DataError)
 
@@ -41,8 +43,7 @@ class OpenEpisode:
     episode_id: str
     replica: Replica
     digest: str
-    step_budget: int | None
-    answer_form: str | None
+    options: Mapping[str, object]  # `REBUILT` of its reset
     latest: StepResult  # to the last action, or to the reset; has the question's id and all actions
     lost: bool = False  # by its replica, as far as is known
     order: asyncio.Lock = field(default_factory=asyncio.Lock)  # one call at a time
@@ -140,8 +141,7 @@ class Failover:
         request = {
             "episode_id": episode.episode_id,
             "question_id": last.info.question_id,
-            "step_budget": episode.step_budget,
-            "answer_form": episode.answer_form,
+            **episode.options,
             "actions": episode.actions or None,
             "digest": episode.digest,
         }

@@ -89,6 +89,7 @@ ACTIONS = (
     "dEscrıbe: a",
     "QUERY: select  'A' , B ; ;",
     "ANSWERS: 1",
+    "ANSWER: " + "é" * 10_001,
 )
 
 

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from env_server.callers import ANYONE
 from env_server.questions import QuestionBank
 from shared.dataset import Question
 from shared.errors import (
@@ -250,7 +251,12 @@ async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
         await driver.reset(name)
         await driver.step("ANSWER: x", 0, name)
     assert driver.pool.counts["evicted"] == 2
-    assert [driver.pool._find(name) is None for name in "abcd"] == [True, True, False, False]
+    assert [driver.pool.store.find(name, ANYONE) is None for name in "abcd"] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from shared.actions import (
     ACTIONS,
     EXPECTED,
-    MAX_ARGUMENT_CHARS,
+    MAX_ARGUMENT_BYTES,
     ActionType,
     SQLAction,
     parse_action,
@@ -70,7 +70,7 @@ def test_every_type_is_in_the_table() -> None:
 
 
 def test_an_argument_may_be_long_but_not_longer() -> None:
-    longest = "x" * MAX_ARGUMENT_CHARS
+    longest = "x" * MAX_ARGUMENT_BYTES
     assert parse_action(f"QUERY: {longest} ").argument == longest
     with pytest.raises(ActionParseError, match="20,000"):
         parse_action(f"QUERY: {longest}x")

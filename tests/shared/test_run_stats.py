@@ -223,6 +223,7 @@ def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished(
         "env_errors": 3,
         "parse_failures": 1,
         "context_overflows": 1,
+        "episodes_too_large": 0,
         "episodes_truncated": 1,
     }
     assert counts(EPISODES) == counted

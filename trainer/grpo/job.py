@@ -60,6 +60,7 @@ from trainer.run.console import (
     cost_lines,
     number,
     success_table,
+    too_large_line,
     truncation_line,
 )
 from trainer.run.cost import known
@@ -383,7 +384,8 @@ class Job:
         trained = {phase: phases[phase] for phase in ("before", "after")}
         self.console.print(success_table(title, phases))
         self.console.print(behaviour_table("What changed in behaviour", trained))
-        for line in (*cost_lines(summary["cost"]), truncation_line(summary)):
+        remarks = (truncation_line(summary), too_large_line(summary))
+        for line in (*cost_lines(summary["cost"]), *remarks):
             if line:
                 print_line(self.console, line)
         for name in ("summary", "curve", "transcripts", "report", "model"):

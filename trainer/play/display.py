@@ -149,6 +149,8 @@ def no_answer(played: PlayedQuestion) -> str:
     """Return why there is no answer, in one line."""
     if played.context_overflow:
         return "no answer: the agent's context window is full"
+    if played.too_large:
+        return "no answer: the actions together are over the server's limit on bytes"
     if played.outcome == Outcome.BUDGET:
         return f"no answer within {counted(len(played.steps), 'step')}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:

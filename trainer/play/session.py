@@ -49,6 +49,7 @@ class PlayedQuestion:
     outcome: Outcome = Outcome.ABANDONED
     answer: str | None = None
     context_overflow: bool = False
+    too_large: bool = False  # its actions reached the server's limit on bytes
     context_truncations: int = 0  # how often old turns were dropped from the agent's context
     operational_reward: float | None = None
     wall_s: float = 0.0
@@ -73,6 +74,7 @@ class PlayedQuestion:
             "outcome": str(self.outcome),
             "tables": self.tables,
             "context_overflow": self.context_overflow,
+            "too_large": self.too_large,
             "context_truncations": self.context_truncations,
             "operational_reward": self.operational_reward,
             "parse_fallbacks": self.fallbacks,
@@ -143,6 +145,7 @@ def ask(
     played.wall_s = time.perf_counter() - start
     played.outcome = row.outcome
     played.context_overflow = row.context_overflow
+    played.too_large = row.too_large
     played.context_truncations = row.context_truncations
     played.operational_reward = row.operational
     if played.outcome == Outcome.ANSWERED:

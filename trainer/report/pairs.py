@@ -114,4 +114,6 @@ def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
         notes.append(f"the context was truncated {times}; the episode continued")
     if record.context_overflow:
         notes.append("the episode ended because the context window was full")
+    if record.too_large:
+        notes.append("the episode ended because its actions reached the server's limit on bytes")
     return EpisodeMarkup(title, record, turns, max(0, len(record.turns) - TURNS), notes)

@@ -24,7 +24,7 @@ from trainer.run.folder import Run, read_json
 # Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
 MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
 # field of episodes.jsonl -> the count's name in summary.json
-COUNT_NAMES = {"context_overflow": "context_overflows"}
+COUNT_NAMES = {"context_overflow": "context_overflows", "too_large": "episodes_too_large"}
 CONTROLS = "controls"  # the folder in which benchmarks.learning keeps a run's controls
 
 Row = dict[str, Any]

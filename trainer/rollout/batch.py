@@ -17,7 +17,14 @@ import numpy as np
 
 from shared.actions import render_action
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import DigestMismatch, InvalidRequest, SQLEnvError, UnknownQuestion
+from shared.errors import (
+    DigestMismatch,
+    EpisodeTooLarge,
+    Forbidden,
+    InvalidRequest,
+    SQLEnvError,
+    UnknownQuestion,
+)
 from shared.models import Outcome, StepResult
 from shared.run_files import observation_digest
 from trainer.config import GRPOConfig
@@ -29,7 +36,7 @@ from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, Transcript
 
 # The caller's mistakes, which all other episodes would meet too: raised, not counted as lost.
-_FATAL = (UnknownQuestion, InvalidRequest, DigestMismatch)
+_FATAL = (UnknownQuestion, InvalidRequest, DigestMismatch, Forbidden)
 
 
 class EpisodeObserver:
@@ -66,6 +73,7 @@ class Episode:
     parse_failures: int = 0
     env_errors: list[str] = field(default_factory=list)
     context_overflow: bool = False
+    too_large: bool = False
     lost: SQLEnvError | None = None
 
 
@@ -96,7 +104,8 @@ class EpisodeBatch:
         """Start every episode on its server; those that can't be started are lost."""
         budget = self._config.step_budget
         requests = [
-            {"question_id": one.view.question_id, "step_budget": budget} for one in self.episodes
+            {"question_id": one.view.question_id, "step_budget": budget, "rewards": "step"}
+            for one in self.episodes
         ]
         with self._timed("env_wait_s"):
             replies = self._client.reset_many(requests)
@@ -220,7 +229,10 @@ class EpisodeBatch:
             )
         env_s = self._stats.env_wait_s - waited_s
         for (episode, parsed), reply in zip(steps, replies, strict=True):
-            if isinstance(reply, SQLEnvError):
+            if isinstance(reply, EpisodeTooLarge):  # the agent's own doing, not a fault
+                episode.too_large = True
+                self._abandon(episode)
+            elif isinstance(reply, SQLEnvError):
                 self._lose(episode, reply)
             else:
                 self._observe(episode, reply)
@@ -233,7 +245,7 @@ class EpisodeBatch:
         episode.view.observations.append(observation)
         episode.digests.append(observation_digest(observation))
         episode.rewards.append(0.0 if reply.reward is None else reply.reward)
-        episode.parts.append(reply.info.ledger.step)
+        episode.parts.append(reply.ledger.step)
         if observation.error is not None:
             episode.env_errors.append(reply.info.error_code or "error")
         if reply.done:
@@ -262,7 +274,7 @@ class EpisodeBatch:
     def row(self, episode: Episode) -> RolloutRow:
         """Return the record of a finished episode and add its counts to the stats."""
         transcript = self._closed_transcript(episode)
-        ledger = episode.latest.info.ledger if episode.latest and not episode.lost else None
+        ledger = episode.latest.ledger if episode.latest and not episode.lost else None
         observation = episode.latest.observation if episode.latest else None
         view, lost = episode.view, episode.lost
         self._stats.episodes += 1
@@ -271,6 +283,7 @@ class EpisodeBatch:
         self._stats.env_errors += len(episode.env_errors)
         self._stats.episodes_truncated += episode.transcript.truncations > 0
         self._stats.context_overflows += episode.context_overflow
+        self._stats.episodes_too_large += episode.too_large
         assert episode.outcome is not None
         return RolloutRow(
             question_id=view.question_id,
@@ -287,6 +300,7 @@ class EpisodeBatch:
             parse_failures=episode.parse_failures,
             env_errors=episode.env_errors,
             context_overflow=episode.context_overflow,
+            too_large=episode.too_large,
             context_truncations=episode.transcript.truncations,
             prompt_tokens=view.prompt_tokens,
             sampled_tokens=view.sampled_tokens,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.actions import EXPECTED, MAX_ARGUMENT_CHARS, ActionType, SQLAction
+from shared.actions import EXPECTED, MAX_ARGUMENT_BYTES, ActionType, SQLAction
 from trainer.errors import ActionParseError
 
 logger = logging.getLogger(__name__)
@@ -175,8 +175,10 @@ def _action(kind: str, argument: str) -> SQLAction | None:
         return None
     if kind in (ActionType.DESCRIBE, ActionType.SAMPLE):
         argument = _table_name(argument)
-    argument = argument.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
-    return SQLAction(action_type=ActionType(kind), argument=argument[:MAX_ARGUMENT_CHARS])
+    # JSON can spell half a surrogate pair
+    encoded = argument.encode("utf-8", "replace")[:MAX_ARGUMENT_BYTES]
+    argument = encoded.decode(errors="ignore")  # without half a character at the cut
+    return SQLAction(action_type=ActionType(kind), argument=argument)
 
 
 def _table_name(argument: str) -> str:

@@ -28,6 +28,7 @@ class RolloutRow:
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
     env_errors: list[str] = field(default_factory=list)  # error codes of the environment
     context_overflow: bool = False  # the episode ended for lack of room in the context window
+    too_large: bool = False  # the episode ended as its actions reached the server's limit on bytes
     context_truncations: int = 0  # times the context was cut to the prompt and the last turns
     prompt_tokens: int = 0  # read by the model
     sampled_tokens: int = 0  # written by the model
@@ -66,6 +67,7 @@ class RolloutStats:
     env_errors: int = 0  # actions that the environment answered with an error
     episodes_truncated: int = 0  # episodes whose context was cut, at least once, to continue
     context_overflows: int = 0  # episodes that ended without room for a turn even so
+    episodes_too_large: int = 0  # episodes whose actions reached the server's limit on bytes
     rebuilds: int = 0  # times an episode was rebuilt by replay after its server lost it
     retries: int = 0  # requests sent to the servers again
     sampled_tokens: int = 0

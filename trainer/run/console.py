@@ -190,5 +190,16 @@ def truncation_line(summary: RunSummary) -> str | None:
     )
 
 
+def too_large_line(summary: RunSummary) -> str | None:
+    """Return how many episodes of a run ended at the server's limit on bytes; None if none did."""
+    ended = summary.get("episodes_too_large", 0)
+    return (
+        f"{ended} of {summary['episodes']} episodes ended because their actions reached the "
+        "server's limit on bytes (SQLENV_MAX_EPISODE_BYTES; docs/failures.md)"
+        if ended
+        else None
+    )
+
+
 def _after(seconds: float | None) -> str:
     return "never" if seconds is None else f"after {seconds:.0f} s"

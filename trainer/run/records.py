@@ -108,6 +108,7 @@ class Book:
             parse_failures=row.parse_failures,
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
+            too_large=row.too_large,
             turns=turns_of(row.transcript),
             context_truncations=row.context_truncations,
             actions=row.actions,

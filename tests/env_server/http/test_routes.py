@@ -44,8 +44,9 @@ async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     ) as client:
         yield client
     pool = app.state.service.pool
-    for episode_id in [*pool._active, *pool._finished]:
-        await pool.close(episode_id)
+    for held in pool.store.owners.values():
+        for episode_id in [*held.active, *held.finished]:
+            await pool.close(episode_id)
 
 
 @pytest.fixture
@@ -302,7 +303,7 @@ async def test_an_unexpected_exception_is_a_logged_500(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def broken(request: object) -> bytes:
+    async def broken(request: object, caller: object) -> bytes:
         raise ZeroDivisionError("a secret of the server's")
 
     monkeypatch.setattr(app.state.service.pool, "reset", broken)
@@ -323,7 +324,7 @@ async def test_broken_data_is_the_servers_fault_and_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def broken(request: object) -> bytes:
+    async def broken(request: object, caller: object) -> bytes:
         raise DatabaseLoadError("database shop fails")
 
     monkeypatch.setattr(app.state.service.pool, "step", broken)

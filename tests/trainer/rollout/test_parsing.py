@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.actions import MAX_ARGUMENT_CHARS, ActionType, SQLAction, parse_action, render_action
+from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action, render_action
 from trainer.errors import ActionParseError
 from trainer.rollout.parsing import FallbackWarnings, parse_model_output, parse_with_fallback
 
@@ -94,7 +94,7 @@ def test_fallbacks_are_warned_of_once_a_minute_with_their_number(
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=14).map("".join)))
 def test_no_text_breaks_the_parser(text: str) -> None:
     parsed = parse_with_fallback(text)
-    assert 1 <= len(parsed.action.argument) <= MAX_ARGUMENT_CHARS
+    assert 1 <= len(parsed.action.argument) <= MAX_ARGUMENT_BYTES
     # what is sent is what was parsed
     assert parse_action(render_action(parsed.action).encode().decode()) == parsed.action
 
@@ -115,4 +115,4 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     ],
 )
 def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
-    assert len(parse_model_output(text).argument) <= MAX_ARGUMENT_CHARS
+    assert len(parse_model_output(text).argument) <= MAX_ARGUMENT_BYTES

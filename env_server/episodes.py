@@ -1,0 +1,226 @@
+"""The episodes that a server holds: to whom each belongs, places, leases and bytes."""
+
+import asyncio
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from env_server.callers import Caller
+from env_server.environment import SQLEnvironment
+from env_server.settings import Settings
+from shared.errors import CapacityReached, EpisodeTooLarge
+from shared.models import AnswerForm, Outcome, Rewards
+
+MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
+Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
+
+
+@dataclass(slots=True, eq=False)
+class PooledEpisode:
+    """An episode in the pool. `env` is None before the start and after the end."""
+
+    episode_id: str
+    owner: str  # the name of the key that began it; "" without keys
+    question_id: str
+    step_budget: int
+    answer_form: AnswerForm
+    rewards: Rewards
+    touched: float  # monotonic seconds of the last request
+    env: SQLEnvironment | None = None
+    reply: bytes = b""  # the last one, without its action history
+    actions: list[str] = field(default_factory=list)  # canonical texts; the environment's own list
+    action_bytes: int = 0  # of their UTF-8
+    held_bytes: int = 0  # of memory, by its actions and its reply
+    outcome: Outcome | None = None
+    verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
+    users: int = 0  # requests that hold or await `turn`; with any, the episode is not idle
+    gone: bool = False  # removed from the pool
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def options(self) -> Options:
+        return self.question_id, self.step_budget, self.answer_form, self.rewards
+
+
+class Holdings:
+    """The episodes of one owner, by id, each in the order of last use."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.active: OrderedDict[str, PooledEpisode] = OrderedDict()
+        self.finished: OrderedDict[str, PooledEpisode] = OrderedDict()
+        self.held_bytes, self.max_bytes = 0, max_bytes
+
+    def of(self, episode: PooledEpisode) -> OrderedDict[str, PooledEpisode]:
+        """Return the ones among which an episode is."""
+        return self.active if episode.outcome is None else self.finished
+
+
+class EpisodeStore:
+    """All episodes of a server, by owner. Ids are the owner's own: two may use the same."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self.settings, self.clock = settings, clock
+        self.owners: dict[str, Holdings] = {}
+
+    @property
+    def active(self) -> int:
+        """The number of unfinished episodes, each of which takes a place."""
+        return sum(len(one.active) for one in self.owners.values())
+
+    @property
+    def finished(self) -> int:
+        """The number of finished episodes that are kept for repeated requests."""
+        return sum(len(one.finished) for one in self.owners.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that the episodes' actions and replies take."""
+        return sum(one.held_bytes for one in self.owners.values())
+
+    def find(self, episode_id: str, caller: Caller) -> PooledEpisode | None:
+        """Return the caller's episode of this id; an operator's own, or else anybody's."""
+        for owner in (caller.owner, *(self.owners if caller.is_operator else ())):
+            held = self.owners.get(owner)
+            if held and (episode := held.active.get(episode_id) or held.finished.get(episode_id)):
+                return episode
+        return None
+
+    def is_full(self, caller: Caller) -> bool:
+        """Return whether the caller can start no episode."""
+        return self.active >= self.settings.capacity or self._over_quota(caller)
+
+    def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
+        """Take a place for an episode; `CapacityReached` if there is none."""
+        held = self.owners.setdefault(caller.owner, Holdings(self._share_of_bytes(caller)))
+        if self.is_full(caller):
+            quota = self._over_quota(caller)
+            capacity = self.settings.agent_capacity if quota else self.settings.capacity
+            places = f"all {capacity:,} places"
+            raise CapacityReached(
+                f"{f'{places} of the key {caller.owner}' if quota else places} are taken; finish "
+                f"or close episodes, or raise SQLENV_{'AGENT_' if quota else ''}CAPACITY",
+                retry_after_s=self._place_in_s([held] if quota else [*self.owners.values()]),
+                capacity=capacity,
+                used=len(held.active) if quota else self.active,
+            )
+        episode = PooledEpisode(episode_id, caller.owner, *options, self.clock())
+        held.active[episode_id] = episode
+        return episode
+
+    def touch(self, episode: PooledEpisode) -> None:
+        """Renew an episode's lease."""
+        if not episode.gone:
+            episode.touched = self.clock()
+            self.owners[episode.owner].of(episode).move_to_end(episode.episode_id)
+
+    def finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
+        """Move an episode to the finished ones, which take no place and have no environment."""
+        held = self.owners[episode.owner]
+        del held.active[episode.episode_id]
+        held.finished[episode.episode_id] = episode
+        episode.env, episode.outcome = None, outcome
+
+    def remove(self, episode: PooledEpisode) -> None:
+        """Remove an episode, finished or not."""
+        if not episode.gone:
+            held = self.owners[episode.owner]
+            del held.of(episode)[episode.episode_id]
+            held.held_bytes -= episode.held_bytes
+            episode.gone, episode.env = True, None
+
+    def evict(self, holdings: Iterable[Holdings]) -> bool:
+        """Remove a finished episode: the oldest of the owner who has most. False without any."""
+        most = max((held.finished for held in holdings), key=len, default=None)
+        if most:
+            self.remove(next(iter(most.values())))
+        return bool(most)
+
+    def idle(self, oldest: float) -> Iterator[PooledEpisode]:
+        """Yield the episodes that were last used at `oldest` or before; remove each meanwhile."""
+        for held in self.owners.values():
+            for episodes in (held.active, held.finished):
+                while episodes and (episode := next(iter(episodes.values()))).touched <= oldest:
+                    if episode.users:
+                        self.touch(episode)
+                    else:
+                        yield episode
+
+    # -- bytes
+
+    def check_size(self, action_bytes: int) -> None:
+        """Raise `EpisodeTooLarge` if an episode may not have actions of so many bytes."""
+        limit = self.settings.max_episode_bytes
+        if action_bytes > limit:
+            raise EpisodeTooLarge(
+                f"the episode's actions would have {action_bytes:,} bytes, over the limit of "
+                f"{limit:,}: send a shorter one, close the episode, or raise "
+                "SQLENV_MAX_EPISODE_BYTES",
+                max_episode_bytes=limit,
+            )
+
+    def make_room(self, episode: PooledEpisode, action: str) -> int:
+        """Evict finished episodes until an episode may hold one more action; return their number.
+
+        Raises `CapacityReached` if the unfinished ones alone hold too much.
+        """
+        more, limit, evicted = memory_of(action), self.settings.max_held_bytes, 0
+        own = self.owners[episode.owner]
+        while (over := own.held_bytes + more > own.max_bytes) or self.held_bytes + more > limit:
+            if not self.evict([own] if over else self.owners.values()):
+                whose = f"the episodes of the key {episode.owner}" if over else "all episodes"
+                raise CapacityReached(
+                    f"{whose} hold {own.held_bytes if over else self.held_bytes:,} bytes, and "
+                    f"{more:,} more are over the limit of {own.max_bytes if over else limit:,}: "
+                    "finish or close episodes, or raise SQLENV_MAX_HELD_BYTES",
+                    retry_after_s=MAX_RETRY_AFTER_S,
+                    max_held_bytes=limit,
+                )
+            evicted += 1
+        return evicted
+
+    def hold(self, episode: PooledEpisode, reply: bytes, action: str | None = None) -> None:
+        """Store an episode's last reply, and count what it and the `action` hold."""
+        more = len(reply) - len(episode.reply)
+        if action is not None:
+            more += memory_of(action)
+            episode.action_bytes += utf8_bytes(action)
+        episode.reply = reply
+        episode.held_bytes += more
+        self.owners[episode.owner].held_bytes += more
+
+    # -- places
+
+    def _over_quota(self, caller: Caller) -> bool:
+        held = self.owners.get(caller.owner)
+        used = len(held.active) if held else 0
+        return caller.is_agent and used >= self.settings.agent_capacity
+
+    def _share_of_bytes(self, caller: Caller) -> int:
+        """Return the most bytes that a caller's episodes hold: an agent's, as its share of places.
+
+        So no agent takes the bytes of the others.
+        """
+        settings = self.settings
+        share = settings.agent_capacity / settings.capacity if caller.is_agent else 1.0
+        return int(settings.max_held_bytes * min(1.0, share))
+
+    def _place_in_s(self, holdings: list[Holdings]) -> int:
+        """Return the seconds until a lease ends, at most `MAX_RETRY_AFTER_S`."""
+        oldest = min(next(iter(one.active.values())).touched for one in holdings if one.active)
+        free_in_s = oldest + self.settings.lease_s - self.clock()
+        return max(1, math.ceil(min(free_in_s, MAX_RETRY_AFTER_S)))
+
+
+def utf8_bytes(text: str) -> int:
+    """Return the size of a text as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+
+def memory_of(text: str) -> int:
+    """Return the bytes of memory that a text takes, with the UTF-8 that Python keeps beside it.
+
+    One emoji makes every character of a text take four bytes.
+    """
+    return sys.getsizeof(text) + (0 if text.isascii() else utf8_bytes(text))

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from env_server.drive import Jobs, drive
 from env_server.questions import AnyQuestion, QuestionBank
-from env_server.render import render_columns, render_rows, render_schema, render_table
+from env_server.render import one_line, render_columns, render_rows, render_schema, render_table
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.jobs import Row
@@ -237,7 +237,7 @@ class SQLEnvironment:
         result = yield from self._agents_sql(episode, action.argument, max_rows)
         if result.error is not None:
             return _Effect(error=result.error, error_code=result.error_code)
-        progress = potential(result.rows, result.truncated, gold, bool(result.tables_read))
+        progress = potential(result.rows, result.truncated, gold, result.reads_data)
         return _Effect(render_rows(result, limits.shown_rows), potential=progress)
 
     def _answer(self, episode: EpisodeState, action: SQLAction) -> Jobs[_Effect]:
@@ -259,7 +259,7 @@ class SQLEnvironment:
                 verdicts=dict.fromkeys(STANDARDS, False),
             )
         verdicts = result_verdicts(result.rows, gold)
-        if not result.tables_read:  # a constant is a guess, however it is written
+        if not result.reads_data:  # a constant is a guess, however it is written
             verdicts[STRICT] = False
         return _Effect(correct=verdicts[self.standard], verdicts=verdicts)
 
@@ -308,7 +308,7 @@ class SQLEnvironment:
             question=episode.question.question_text,
             schema_info=render_schema(episode.tables, episode.described),
             result=effect.text,
-            error=effect.error,
+            error=effect.error and one_line(effect.error),
             step_count=len(episode.actions),
             budget_remaining=episode.step_budget - len(episode.actions),
             action_history=list(episode.actions),

@@ -1,13 +1,18 @@
 """Rows as the text that an agent reads: deterministic, bounded, and every cut is marked."""
 
+import re
 from collections.abc import Sequence
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 
-RENDER_VERSION = "1"  # raise it when the text of any result changes
+RENDER_VERSION = "2"  # raise it when the text of any result changes
 
+# Each could end a line, move a terminal's cursor or hide text: control characters, and the two
+# separators of Unicode.
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029]")
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CUT = "(cut: the result is too long)"
 
 
@@ -37,7 +42,7 @@ def render_table(table: str, result: SqlResult) -> str:
     order_id INTEGER primary key
     customer_id INTEGER -> customers.customer_id
     """
-    lines = [f"{table}: {result.row_count} rows"]
+    lines = [f"{render_text(table)}: {result.row_count} rows"]
     for column, kind, is_key, references in result.rows:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
         parts = [str(part) for part in (column, kind, key, arrow) if part]
@@ -52,7 +57,7 @@ def render_schema(tables: Sequence[str], described: Sequence[str]) -> str:
 
 def render_columns(table: str, result: SqlResult) -> str:
     """Return `table(column, column)`, from the result of a DESCRIBE job."""
-    return cap(_one_line(f"{table}({', '.join(str(row[0]) for row in result.rows)})"))
+    return cap(one_line(f"{table}({', '.join(str(row[0]) for row in result.rows)})"))
 
 
 def render_cell(cell: Cell) -> str:
@@ -68,12 +73,18 @@ def render_cell(cell: Cell) -> str:
 
 def render_text(text: str) -> str:
     """Return text on one line, cut to `MAX_CELL_CHARS` with `…`."""
-    text = _one_line(text)
+    text = one_line(text)
     return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
 
 
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\r", "\\r") if "\n" in text or "\r" in text else text
+def one_line(text: str) -> str:
+    """Return text with control characters and line separators escaped, such as `\\n`, `\\x1b`."""
+    return text if text.isprintable() else _CONTROL.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return _ESCAPES.get(match[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
 def cap(text: str) -> str:

@@ -54,7 +54,7 @@ class RewardRules:
         return ledger.correctness + self.progress_weight * ledger.potential + ledger.operational
 
 
-REWARD_VERSION = "1"  # raise it when any step would pay another amount
+REWARD_VERSION = "2"  # raise it when any step would pay another amount
 VERSIONS: dict[str, RewardRules] = {
     REWARD_VERSION: RewardRules(),
     # correctness only
@@ -116,7 +116,7 @@ def settle(
     )
 
 
-def potential(rows: Rows, truncated: bool, gold: Rows, reads_tables: bool) -> float:
+def potential(rows: Rows, truncated: bool, gold: Rows, reads_data: bool) -> float:
     """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
     cardinality     the smaller number of rows divided by the larger
@@ -124,9 +124,10 @@ def potential(rows: Rows, truncated: bool, gold: Rows, reads_tables: bool) -> fl
     numeric range   how near the minimum and maximum are to those of the gold
 
     Without numbers in the gold, the other two share the range's weight in proportion. A query that
-    reads no table (`SELECT 1`) gets 0, and a truncated result gets no cardinality.
+    neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0, and a truncated result gets no
+    cardinality.
     """
-    if not rows or not gold or not reads_tables:
+    if not rows or not gold or not reads_data:
         return 0.0
     cardinality = 0.0 if truncated else min(len(rows), len(gold)) / max(len(rows), len(gold))
     score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(rows, gold)

@@ -9,6 +9,8 @@ CURRENT_TIMESTAMP. Only the modifier 'localtime' depends on the machine; a worke
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from urllib.parse import quote
 import apsw
 
 from env_server.sql.jobs import Cell
-from env_server.sql.limits import SqlLimits
+from env_server.sql.limits import REMEDIES, SqlLimits
 from shared.sqltext import quote_identifier
 
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
@@ -26,7 +28,7 @@ _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
 _ONLY_SELECT = "only one SELECT statement is allowed"
 _NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
 _TABLES = (
-    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') "
+    "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') "
     "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
 )
 # SQLite does not ask the authorizer about columns in USING or those that NATURAL matches. So the
@@ -35,7 +37,12 @@ _CATALOGUE_NAME = re.compile(
     r"\b(?:sqlite_(?:temp_)?(?:master|schema)|sqlite_(?:sequence|stat[134])|pragma_\w+)\b",
     re.IGNORECASE,
 )
+_MAX_BYTES_AROUND = 60_000  # around a statement: EXPLAIN, or a cast of each of 200 columns
 _IMPLICIT_READ = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
+# Functions of the number of rows, whatever the rows hold.
+_COUNTING = frozenset(
+    ("count", "group_concat", "json_group_array", "row_number", "string_agg", "sum", "total")
+)
 _AFTER_STATEMENT = re.compile(r"(?:[\s;]++|--[^\n]*+|/\*.*?(?:\*/|\Z))*+", re.DOTALL)
 
 
@@ -121,11 +128,13 @@ class SqlConnection:
         self.raw = _open(path)
         try:
             _configure(self.raw, limits)
-            self.tables = [name for (name,) in self.raw.execute(_TABLES)]
+            kinds = list(self.raw.execute(_TABLES))
         except BaseException:
             self.raw.close(True)
             raise
-        self._known = {name.lower(): name for name in self.tables}
+        self.tables: list[str] = [name for name, _ in kinds]
+        self._known = {name.lower() for name in self.tables}
+        self._views = {name.lower() for name, kind in kinds if kind == "view"}
         self._functions = frozenset(limits.functions)
         self._expensive = frozenset(limits.expensive_functions)
         self._counting_calls = False
@@ -142,7 +151,7 @@ class SqlConnection:
         self.sql = sql
         self.statement = ""
         self.columns: list[str] = []
-        self._reads: set[str] = set()
+        self._reads_rows = self._reads_cells = self._counts_rows = False
         self._calls_expensive = False
         self.denied: str | None = None
         self.exceeded: str | None = None
@@ -150,13 +159,18 @@ class SqlConnection:
         self._max_callbacks = self.limits.max_vm_steps // self.limits.handler_vm_steps
 
     @property
-    def reads(self) -> list[str]:
-        """The names of the tables that the last statement reads, sorted."""
-        names = self._reads
-        if _IMPLICIT_READ.search(self.sql):
-            words = set(re.findall(r"\w+", self.sql.lower()))
-            names = names | {name for lower, name in self._known.items() if lower in words}
-        return sorted(names)
+    def reads_data(self) -> bool:
+        """Whether the last statement reads a column of a table, or counts a table's rows.
+
+        `SELECT 5 FROM t` does neither, nor does max(5) over its rows.
+        """
+        if self._reads_cells or not self._counts_rows:
+            return self._reads_cells
+        named = _IMPLICIT_READ.search(self.sql) and not self._words().isdisjoint(self._known)
+        return self._reads_rows or bool(named)
+
+    def _words(self) -> set[str]:
+        return set(re.findall(r"\w+", self.sql.lower()))
 
     @property
     def vm_steps(self) -> int:
@@ -169,7 +183,7 @@ class SqlConnection:
         if _CATALOGUE_NAME.search(self.sql):
             raise Refused(_CATALOGUE)
         if _IMPLICIT_READ.search(self.sql):
-            for word in sorted(set(re.findall(r"\w+", self.sql.lower())) - set(self._known)):
+            for word in sorted(self._words() - self._known):
                 if is_virtual_table(word):
                     raise Refused(_NOT_A_TABLE.format(word))
 
@@ -211,44 +225,59 @@ class SqlConnection:
         Stops at one more than allowed. Compiling the statement again costs 0.1 ms, so only
         statements with such functions are counted.
         """
-        reads, callbacks, calls = set(self._reads), self._callbacks, 0
-        prefix = "EXPLAIN "
+        callbacks, calls = self._callbacks, 0
         self._counting_calls = True
-        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.limits.max_sql_bytes + len(prefix))
         cursor = self.raw.cursor()
         try:
-            for operation in cursor.execute(prefix + sql):
-                if operation[1] in ("Function", "PureFunc"):
-                    calls += str(operation[5]).partition("(")[0] in self._expensive
-                    if calls > self.limits.max_expensive_calls:
-                        break
+            with self.longer_statement():
+                for operation in cursor.execute(f"EXPLAIN {sql}"):
+                    if operation[1] in ("Function", "PureFunc"):
+                        calls += str(operation[5]).partition("(")[0] in self._expensive
+                        if calls > self.limits.max_expensive_calls:
+                            break
         finally:
             cursor.close(True)
-            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, self.limits.max_sql_bytes)
             self._counting_calls = False
-            self._reads, self._callbacks = reads, callbacks
+            self._callbacks = callbacks
         return calls
 
+    @contextmanager
+    def longer_statement(self) -> Iterator[None]:
+        """Allow what this package writes around a statement; the statement itself was in bounds."""
+        most = self.limits.max_sql_bytes
+        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, most + _MAX_BYTES_AROUND)
+        try:
+            yield
+        finally:
+            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, most)
+
     def _authorize(
-        self, action: int, first: str | None, second: str | None, schema: str | None, _: str | None
-    ) -> int:
+        self, action: int, first: str | None, second: str | None, schema: str | None,
+        view: str | None,
+    ) -> int:  # fmt: skip
         """Allow a list and deny the rest, as SQLite's authorizer, while a statement is prepared."""
         if action == apsw.SQLITE_READ:
-            return self._authorize_read((first or "").lower(), second, schema)
+            return self._authorize_read((first or "").lower(), second, schema, view)
         if action in (apsw.SQLITE_SELECT, apsw.SQLITE_RECURSIVE):
             return apsw.SQLITE_OK
         if action == apsw.SQLITE_FUNCTION:
             name = (second or "").lower()
             if name in self._functions:
-                self._calls_expensive = self._calls_expensive or name in self._expensive
+                self._calls_expensive |= name in self._expensive
+                self._counts_rows |= name in _COUNTING
                 return apsw.SQLITE_OK
-            return self._deny(f"the function {second}() is not allowed")
+            remedy = f"; {REMEDIES[name]}" if name in REMEDIES else ""
+            return self._deny(f"the function {second}() is not allowed{remedy}")
         return self._deny(_ONLY_SELECT)
 
-    def _authorize_read(self, table: str, column: str | None, schema: str | None) -> int:
+    def _authorize_read(
+        self, table: str, column: str | None, schema: str | None, view: str | None
+    ) -> int:
         if table in self._known:
             if schema in ("main", None):
-                self._reads.add(self._known[table])
+                self._reads_rows = True
+                # SQLite names every column that a view reads, used or not
+                self._reads_cells |= bool(column) and (view or "").lower() not in self._views
                 return apsw.SQLITE_OK
         elif not table.startswith(("sqlite_", "pragma_")):
             # the rows of a common table expression, no column of which is used

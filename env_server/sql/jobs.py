@@ -71,7 +71,7 @@ class SqlResult:
     error: str | None = None
     error_code: str | None = None
     vm_steps: int = 0  # rounded down to whole callbacks of the step counter
-    tables_read: list[str] = field(default_factory=list)  # of QUERY and GOLD, sorted
+    reads_data: bool = False  # a QUERY or GOLD read a table's cells or counted its rows
     row_count: int | None = None  # of DESCRIBE: the table's rows
 
 

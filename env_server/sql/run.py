@@ -17,9 +17,11 @@ from shared.sqltext import quote_identifier, quote_text
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
 
+# How SQLite's texts about its limits begin. Elsewhere in a text such words may be the agent's.
 _TOO_BIG = re.compile(
-    r"too many|too large|too big|too long|too complex|too deep|overflow|at most \d+ tables",
-    re.IGNORECASE,
+    r"too many |at most \d+ tables|parser stack overflow|Recursion limit|"
+    r"Expression tree is too large|LIKE or GLOB pattern too complex|"
+    r"VIEWs and/or subqueries nested too deep|a row of the result is too big"
 )
 _DATA_ERRORS = (
     apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError,
@@ -131,8 +133,8 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
     finally:
         cursor.close(True)
-    columns, steps, reads = connection.columns, connection.vm_steps, connection.reads
-    return SqlResult(columns, rows, truncated, vm_steps=steps, tables_read=reads)
+    columns, steps, reads = connection.columns, connection.vm_steps, connection.reads_data
+    return SqlResult(columns, rows, truncated, vm_steps=steps, reads_data=reads)
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:
@@ -210,8 +212,9 @@ def _take_broken_text(
     ]
     query = f"{name}({','.join(names)}) AS ({body}\n/**/)"
     connection.sql = f"WITH {query} SELECT {','.join(casts)} FROM {name}"
-    max_bytes = connection.limits.max_result_bytes
-    rows, truncated = _take(cursor.execute(connection.sql), max_rows, max_bytes)
+    with connection.longer_statement():
+        statement = cursor.execute(connection.sql)
+    rows, truncated = _take(statement, max_rows, connection.limits.max_result_bytes)
     connection.columns = columns
     return [tuple(map(_untag_bytes, row)) for row in rows], truncated
 
@@ -248,7 +251,7 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
     if isinstance(error, (apsw.Error, ValueError)):
         if isinstance(error, apsw.SQLError) and text.startswith("no such table: "):
             return f"{text}; {tables_hint(connection.tables)}", "no_such_table"
-        return text, "sql_budget" if _TOO_BIG.search(text) else "sql_error"
+        return text, "sql_budget" if _TOO_BIG.match(text) else "sql_error"
     raise error
 
 

@@ -57,6 +57,8 @@ _NOT_UNITS = (
 NULLS = frozenset(["null", "none", ""])
 BOOLEANS = {"true": 1, "false": 0}  # SQLite has no booleans: a comparison gives 1 or 0
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
+# Control characters, and how `env_server/render.py` shows them.
+_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]|\\(?:[nrt]|x[0-9a-f]{2}|u202[89])")
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
     r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
@@ -114,10 +116,10 @@ def unquote(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Normalise a text for comparison: Unicode form, letter case, spaces, escaped line ends."""
+    """Normalise a text for comparison: Unicode form, letter case, spaces, escaped characters."""
     if text.isascii() or sum(map(bool, map(unicodedata.combining, text))) <= MAX_MARKS:
         text = unicodedata.normalize("NFC", text)
-    return " ".join(text.replace("\\n", " ").replace("\\r", " ").casefold().split())
+    return " ".join(_CONTROL.sub(" ", text).casefold().split())
 
 
 def _same_text(text: str, gold: str) -> bool:

@@ -194,8 +194,38 @@ def test_rows_beyond_the_shown_ones_are_compared_too(tiny_data: Path, tmp_path: 
 
 def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
-    assert env.step("QUERY: SELECT 5").info.ledger.potential == 0.0
+    for constant in ("SELECT 5", "SELECT 5 FROM orders LIMIT 1", "SELECT max(5) FROM customers"):
+        assert env.step(f"QUERY: {constant}").info.ledger.potential == 0.0
     assert env.step("QUERY: SELECT count(*) FROM customers").info.ledger.potential == 1.0
+
+
+@pytest.mark.parametrize(
+    ("sql", "correct"),
+    [
+        ("SELECT 5", False),
+        ("SELECT 5 FROM orders LIMIT 1", False),
+        ("SELECT max(5) FROM customers", False),
+        ("SELECT count(*) FROM customers", True),
+        ("SELECT sum(1) FROM customers", True),
+    ],
+)
+def test_a_constant_is_no_answer_in_sql(env: SQLEnvironment, sql: str, correct: bool) -> None:
+    env.reset(question_id="shop-1", answer_form="sql")
+    outcome = env.step(f"ANSWER: {sql}").info.outcome
+    assert outcome == (Outcome.CORRECT if correct else Outcome.WRONG)
+
+
+def test_names_in_errors_are_escaped(env: SQLEnvironment) -> None:
+    env.reset(question_id="shop-1")
+    for action in (
+        'QUERY: SELECT "a\x1b[2K\u2028b"() FROM customers',
+        'QUERY: SELECT 1 FROM "x\x00\x85y"',
+        'QUERY: SELECT 1 FROM "x\x1b\u2029y"',
+        "DESCRIBE: x\x1b[2Ky\u2028z",
+    ):
+        error = env.step(action).observation.error
+        assert error is not None
+        assert error.isprintable(), error
 
 
 def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:

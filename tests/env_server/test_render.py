@@ -1,5 +1,8 @@
 """The text that an agent reads. Models are trained on it: a change needs a new RENDER_VERSION."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from env_server.render import (
     MAX_RESULT_BYTES,
     render_cell,
@@ -9,6 +12,7 @@ from env_server.render import (
     render_table,
 )
 from env_server.sql import SqlResult
+from env_server.verifier.cells import plain
 
 
 def test_rows() -> None:
@@ -44,6 +48,34 @@ def test_cells() -> None:
     assert render_cell("x" * 200) == "x" * 200
     assert render_cell("x" * 201) == "x" * 199 + "…"
     assert render_cell("a\r\nb") == "a\\r\\nb"
+
+
+def test_control_characters_and_line_separators_are_escaped() -> None:
+    hidden = "".join(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029]))
+    shown = "".join(render_cell(character) for character in hidden)
+    assert shown.isprintable()
+    assert render_cell("a\x1b[2K\x00b\x85c\u2028d\u2029e\tf") == (
+        r"a\x1b[2K\x00b\x85c\u2028d\u2029e\tf"
+    )
+    assert render_cell("Zoë 日本 \N{NO-BREAK SPACE}\N{PILE OF POO}") == (
+        "Zoë 日本 \N{NO-BREAK SPACE}\N{PILE OF POO}"
+    )
+    name = "o\u2028r\x1bd\n"
+    rows = [(name, name, 1, name)]
+    result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1)
+    for text in (
+        render_table(name, result),
+        render_columns(name, result),
+        render_schema([name], []),
+    ):
+        assert text.replace("\n", "").isprintable()
+    assert len(render_table(name, result).splitlines()) == 2
+    assert len(render_rows(SqlResult([name], [(name,)]), 20).splitlines()) == 2
+
+
+@given(st.text(alphabet="ab \t\n\r\x00\x1b\x85\u2028\u2029", max_size=12))
+def test_an_answer_copied_from_a_result_is_its_cell(text: str) -> None:
+    assert plain(render_cell(text)) == plain(text)
 
 
 def test_a_long_result_is_cut_at_a_line_with_a_note() -> None:

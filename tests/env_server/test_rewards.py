@@ -116,7 +116,7 @@ def test_the_gold_has_the_full_potential() -> None:
 
 
 def test_nothing_is_paid_without_a_table_or_a_row() -> None:
-    assert potential([(1,)], False, [(1,)], reads_tables=False) == 0.0
+    assert potential([(1,)], False, [(1,)], reads_data=False) == 0.0
     assert potential([], False, GOLD, True) == 0.0
     assert potential(GOLD, False, [], True) == 0.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.run import SqlRunner
-from tests.conftest import make_database
+from tests.conftest import SHOP, make_database
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
 
@@ -76,6 +76,47 @@ def test_errors_name_the_remedy(runner: SqlRunner, shop: str) -> None:
     assert "one SELECT" in str(query(runner, shop, "SELECT 1; SELECT 2").error)
 
 
+@pytest.mark.parametrize("name", ["overflow", "too many", "at most 7 tables", "JSON path too deep"])
+def test_a_name_that_sounds_like_a_limit_is_no_limit(
+    runner: SqlRunner, shop: str, name: str
+) -> None:
+    for sql in (f'SELECT customers."{name}" FROM customers', f'SELECT "{name}"()'):
+        assert query(runner, shop, sql).error_code == "sql_error"
+    assert query(runner, shop, f'SELECT 1 FROM "{name}"').error_code == "no_such_table"
+    assert query(runner, shop, "SELECT abs(-9223372036854775808)").error_code == "sql_error"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + ", ".join("1" * 201),
+        "SELECT 1" + " UNION SELECT 1" * 30,
+        "SELECT max(1" + ", 1" * 40 + ")",
+        "SELECT 1" + "+1" * 200,
+        "SELECT " + "(" * 3000 + "1" + ")" * 3000,
+        "SELECT 1 FROM orders a0" + "".join(f", orders a{i}" for i in range(1, 65)),
+        "SELECT 1 FROM orders a0" + "".join(f", orders a{i}" for i in range(1, 300)),
+        "SELECT 'a' LIKE '" + "%a" * 60 + "'",
+        "SELECT replace(printf('%.*c', 40000, 'a'), 'a', 'aaa')",
+        "SELECT 1 ORDER BY 1" + ", 1" * 300,
+    ],
+)
+def test_each_of_sqlites_limits_is_a_limit(runner: SqlRunner, shop: str, sql: str) -> None:
+    assert query(runner, shop, sql).error_code == "sql_budget"
+
+
+@pytest.mark.parametrize("name", ["median", "percentile", "percentile_cont", "percentile_disc"])
+def test_quadratic_aggregates_are_denied_with_a_remedy(
+    runner: SqlRunner, shop: str, name: str
+) -> None:
+    """For 300,000 values of abs(i - 150000) SQLite's quicksort takes 12 s of CPU in one step."""
+    share = "" if name == "median" else ", 50"
+    result = query(runner, shop, f"{NUMBERS} SELECT {name}(abs(i - 50000){share}) FROM n")
+    assert result.error_code == "sql_denied"
+    assert f"{name}() is not allowed" in str(result.error)
+    assert "ORDER BY with LIMIT 1 OFFSET" in str(result.error)
+
+
 def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
     twenty_five = "SELECT a.name FROM customers a, customers b"
     result = query(runner, shop, twenty_five)
@@ -96,12 +137,42 @@ def test_a_result_is_cut_where_its_text_is_too_long(runner: SqlRunner, shop: str
     assert 19 <= len(result.rows) <= 21  # of 49 kB each, under 1 MB
 
 
-def test_the_tables_that_a_statement_reads_are_named(runner: SqlRunner, shop: str) -> None:
-    assert query(runner, shop, "SELECT 1").tables_read == []
-    assert query(runner, shop, "WITH t AS (SELECT 1) SELECT count(*) FROM t").tables_read == []
-    assert query(runner, shop, "SELECT count(*) FROM ORDERS").tables_read == ["orders"]
-    joined = query(runner, shop, "SELECT count(*) FROM orders JOIN Products USING (product_id)")
-    assert joined.tables_read == ["orders", "products"]
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("SELECT 1", False),
+        ("WITH t AS (SELECT 1) SELECT count(*) FROM t", False),
+        ("SELECT 5 FROM orders LIMIT 1", False),
+        ("SELECT 5, 'a' FROM customers, main.orders", False),
+        ("SELECT max(5), min('a'), avg(2) FROM orders", False),
+        ("SELECT 5 FROM orders o WHERE EXISTS (SELECT 1 FROM customers)", False),
+        ("SELECT 5 FROM orders JOIN products USING (product_id)", False),
+        ("SELECT count(5) FROM (SELECT 5)", False),
+        ("SELECT 5 FROM cheap", False),
+        ("SELECT note FROM orders", True),
+        ("SELECT * FROM orders", True),
+        ("SELECT 5 FROM orders WHERE quantity > 2", True),
+        ("SELECT rowid FROM orders", True),
+        ("SELECT count(*) FROM ORDERS", True),
+        ("SELECT sum(1), total(1) FROM orders", True),
+        ("SELECT row_number() OVER () FROM orders", True),
+        ("SELECT count(*) FROM orders JOIN Products USING (product_id)", True),
+        ("SELECT product_id FROM orders NATURAL JOIN products", True),
+        ("SELECT count(*) FROM cheap", True),
+        ("SELECT title FROM cheap", True),
+        ("SELECT (SELECT count(*) FROM orders)", True),
+        ("WITH n(i) AS (SELECT quantity FROM orders) SELECT max(i) FROM n", True),
+        ("WITH orders AS (SELECT quantity AS i FROM main.orders) SELECT max(i) FROM orders", True),
+        ("SELECT max(i) FROM (SELECT quantity AS i FROM orders) n", True),
+        ("SELECT max(title) FROM (SELECT * FROM cheap)", True),
+    ],
+)
+def test_a_statement_reads_data_if_it_reads_a_column_or_counts_rows(
+    runner: SqlRunner, tmp_path: Path, sql: str, reads: bool
+) -> None:
+    view = "CREATE VIEW cheap AS SELECT title FROM products WHERE price < 30;"
+    result = query(runner, make_database(tmp_path / "shop.sqlite", SHOP + view), sql)
+    assert (result.error, result.reads_data) == (None, reads)
 
 
 def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
@@ -179,7 +250,7 @@ def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
         # Counting them costs no steps and is not a statement of its own.
         assert query(
             runner, shop, "SELECT count(*) FROM orders WHERE note LIKE '%gift%'"
-        ).tables_read == ["orders"]
+        ).reads_data
         longest = f"SELECT 'a' LIKE '{'a' * 99}'"
         longest += " " * (SqlLimits().max_sql_bytes - len(longest))
         assert query(runner, shop, longest).rows == [(0,)]
@@ -249,6 +320,23 @@ def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(
     assert query(runner, path, "SELECT b FROM t ORDER BY a DESC LIMIT 1;").rows == [(b"\xff\0",)]
     assert runner.run(SqlJob(JobKind.SAMPLE, str(path), "t")).rows == result.rows
     assert query(runner, path, "SELECT a, b FROM t /* all").rows == result.rows
+
+
+def test_wide_rows_of_text_that_is_not_utf8_are_shown(runner: SqlRunner, tmp_path: Path) -> None:
+    """Casting each column makes the statement longer than an agent's may be."""
+    columns = [f"a_long_name_of_a_column_{i:03}" for i in range(199)]
+    values = ", ".join(["CAST(x'4DFC6C' AS TEXT)"] * len(columns))
+    path = make_database(
+        tmp_path / "wide.sqlite",
+        f"CREATE TABLE t ({', '.join(columns)}); INSERT INTO t VALUES ({values});",
+    )
+    sql = "SELECT " + ", ".join(f"t.{name} AS {name}" for name in columns) + " FROM t"
+    longest = sql + " " * (SqlLimits().max_sql_bytes - len(sql))
+    for statement in ("SELECT * FROM t", longest):
+        result = query(runner, path, statement)
+        assert (result.error, result.columns) == (None, columns)
+        assert result.rows == [("M\ufffdl",) * len(columns)]
+    assert query(runner, path, longest + " ").error_code == "sql_budget"
 
 
 def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
 
 
 def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path, tiny_data: Path) -> None:
-    with pytest.raises(DataError, match="no reward version '7'; expected one of 1, sparse"):
+    with pytest.raises(DataError, match="no reward version '7'; expected one of 2, sparse"):
         score(run_folder, rewards="7")
     with pytest.raises(DataError, match="no standard 'lax'"):
         score(run_folder, standard="lax")

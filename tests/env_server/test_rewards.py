@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.rewards import EMPTY_LEDGER, StepFacts, potential, settle
+from env_server.rewards import EMPTY_LEDGER, RULES, StepFacts, potential, settle
 from shared.actions import normalise
 from shared.models import RewardLedger
 
@@ -97,6 +97,21 @@ def test_every_correct_episode_outscores_every_other(
     assert -0.25 <= other.operational <= 0.05
 
 
+def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
+    reward, ledger = settle(EMPTY_LEDGER, facts(potential=1 / 7))
+    assert (ledger.progress, reward, ledger.total) == (0.021429, 0.031429, 0.031429)
+    rewards, ledger = play([facts()] * 8)  # at the bound, the parts sum to -0.0
+    assert str(rewards[-1]) == "0.0"
+    assert all(str(amount) != "-0.0" for amount in ledger.step.values())
+
+
+@given(steps)
+def test_a_trainer_that_weighs_the_parts_gets_the_total(played: list[StepFacts]) -> None:
+    for end in ([], [facts(new_info=False, correct=True)]):
+        _, ledger = play([*played, *end])
+        assert RULES.weighted(ledger) == pytest.approx(ledger.total, abs=1e-6)
+
+
 @given(steps)
 def test_the_ledger_adds_up_exactly(played: list[StepFacts]) -> None:
     rewards, ledger = play(played)
@@ -147,6 +162,46 @@ def test_numbers_near_the_gold_earn_potential() -> None:
     assert scores[0] == 1.0
     assert scores[-1] == 0.25  # only the cardinality counts
     assert potential([(float("inf"),)], False, gold, True) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("value", "gold", "near"),
+    [
+        (100, 100, 1.0),
+        (99, 100, 0.99),
+        (50, 100, 0.5),
+        (150, 100, 0.5),  # by the gold's size, not by the query's
+        (400, 100, 0.0),
+        (0, 100, 0.0),
+        (-60, -40, 0.5),
+        (2, 4, 0.5),
+        (0.75, 0.25, 0.5),  # by at least 1
+        (1.5, 0, 0.0),
+        (-0.5, 0, 0.5),
+    ],
+)
+def test_the_gold_scales_the_nearness_of_numbers(value: float, gold: float, near: float) -> None:
+    overlap = 1.0 if value == gold else 0.0
+    expected = round(0.25 + 0.5 * overlap + 0.25 * near, 4)
+    assert potential([(value,)], False, [(gold,)], True) == expected
+
+
+def test_minimum_and_maximum_count_half_each() -> None:
+    gold = [(100,), (200,)]
+    # one of three different cells in common
+    assert potential([(100,), (100,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.75, 4)
+    assert potential([(200,), (200,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.5, 4)
+
+
+def test_a_potential_has_four_decimals() -> None:
+    assert potential([("a",)], False, [("a",), ("b",), ("c",)], True) == 0.3333
+
+
+def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
+    assert potential([(" Oslo\n",)], False, [("Oslo",)], True) == 1.0
+    assert potential([("os lo",)], False, [("Oslo",)], True) < 1.0
+    assert potential([(0.1 + 0.2,)], False, [(0.3,)], True) == 1.0
+    assert potential([(0.30001,)], False, [(0.3,)], True) == 0.5
 
 
 @given(

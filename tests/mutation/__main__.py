@@ -12,7 +12,10 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from contextlib import chdir
 from pathlib import Path
+
+from mutmut.mutation.diff_apply import get_diff_for_mutant
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -70,18 +73,17 @@ def statuses(folder: Path) -> dict[str, str]:
     return dict(line.strip().rsplit(": ", 1) for line in lines if ": " in line)
 
 
-def change_of(folder: Path, mutant: str) -> tuple[str, str]:
+def change_of(folder: Path, file: str, mutant: str) -> tuple[str, str]:
     """Return the code of a mutant before and after, without the code around it."""
-    lines = mutmut(folder, "show", mutant).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("@@"))
+    with chdir(folder):
+        lines = get_diff_for_mutant(mutant, path=file).splitlines()[3:]
     before, after = (
-        "\n".join(line[1:].strip() for line in lines[start:] if line.startswith(sign))
-        for sign in "-+"
+        "\n".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in "-+"
     )
     return before, after
 
 
-def test_file(file: str, tests: list[str], children: int) -> bool:
+def mutate(file: str, tests: list[str], children: int) -> bool:
     """Mutate one file, print its survivors and return whether there are none."""
     folder = prepare(file, tests)
     run = ("run", "--max-children", str(children))
@@ -94,7 +96,9 @@ def test_file(file: str, tests: list[str], children: int) -> bool:
     table = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8")).get(file, [])
     known = {(row["before"], row["after"]) for row in table}
     survivors = {
-        name: change_of(folder, name) for name, status in found.items() if status not in CAUGHT
+        name: change_of(folder, file, name)
+        for name, status in found.items()
+        if status not in CAUGHT
     }
     open_ = {name: change for name, change in survivors.items() if change not in known}
     counts = Counter(found.values())
@@ -121,7 +125,7 @@ def main() -> int:
     clean = True
     for file in options.files or files:
         try:
-            clean &= test_file(file, files[file], options.processes)
+            clean &= mutate(file, files[file], options.processes)
         except MutationError as error:
             print(f"{file}: mutmut stopped\n{error}", file=sys.stderr)
             clean = False

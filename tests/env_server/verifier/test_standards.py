@@ -282,3 +282,18 @@ def test_a_search_without_an_end_is_given_up() -> None:
     rows = [*gold[:-2], tuple(a | b for a, b in zip(*gold[-2:], strict=True)), (0,) * width]
     assert column_order(rows, gold, ordered=False) is None
     assert cpu_s(lambda: column_order(rows, gold, ordered=False)) < 2
+
+
+def test_columns_that_fit_fewest_others_are_assigned_first() -> None:
+    """Twenty columns of as many zeros as ones: those of unlike rows are told apart by the last."""
+    shuffle = random.Random(1).shuffle
+    columns = [[0] * 12 + [1] * 12 for _ in range(20)]
+    for column in columns:
+        shuffle(column)
+    gold = [*columns, list(range(24))]
+    order = list(range(21))
+    shuffle(order)
+    rows, right = zip(*(gold[place] for place in order), strict=True), zip(*gold, strict=True)
+    # in the order of the gold's columns, the search looks at 33,720 cells
+    found = column_order(list(rows), list(right), ordered=False, max_cells=3_000)
+    assert found == [order.index(place) for place in range(21)]

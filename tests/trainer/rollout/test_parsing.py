@@ -55,6 +55,38 @@ _PIECES = st.sampled_from(
         ("ANSWER: -5", "ANSWER: -5"),
         ("ANSWER: 2024-01-05", "ANSWER: 2024-01-05"),
         ('ANSWER: [["Ann", 3], ["Bo", 1]]', 'ANSWER: [["Ann", 3], ["Bo", 1]]'),
+        # the canonical form is taken as it is
+        ("ANSWER: arg: x", "ANSWER: arg: x"),
+        ("ANSWER: 2**", "ANSWER: 2**"),
+        ("answer: 2**", "ANSWER: 2"),
+        ("<think>5</think>ANSWER: 5", "ANSWER: 5"),
+        # JSON
+        ('Now: {"action": "answer", "argument": {"a": 1}}', 'ANSWER: {"a": 1}'),
+        ('{"action": "answer", "argument": "a\nb"}', "ANSWER: a\nb"),
+        ('{"action": "answer", "args": ["Zoë"]}', 'ANSWER: ["Zoë"]'),
+        # without a colon
+        (
+            "query with a as (select 1) select * from a",
+            "QUERY: with a as (select 1) select * from a",
+        ),
+        ("ANSWER 5", "ANSWER: 5"),
+        # brackets
+        ("QUERY(SELECT 1);", "QUERY: SELECT 1"),
+        ("**QUERY(SELECT 1) **", "QUERY: SELECT 1"),
+        ("QUERY(SELECT 1)X", "QUERY: (SELECT 1)X"),
+        ("QUERY(SELECT (1)", "QUERY: (SELECT (1)"),
+        # only the first of several labels
+        ("**QUERY:** SELECT 'arg: 1'", "QUERY: SELECT 'arg: 1'"),
+        ("Action: QUERY\nArgument: SELECT 'arg: 1'", "QUERY: SELECT 'arg: 1'"),
+        ("DESCRIBE: the table table a", "DESCRIBE: table a"),
+        # names of tables
+        ('DESCRIBE table "singer"', "DESCRIBE: singer"),
+        ('DESCRIBE: "a"', "DESCRIBE: a"),
+        ("DESCRIBE: `a`;", "DESCRIBE: a"),
+        ("DESCRIBE: 'a'", "DESCRIBE: a"),
+        ("DESCRIBE: [a] .", "DESCRIBE: a"),
+        ('DESCRIBE: table ""', 'DESCRIBE: ""'),
+        ("SAMPLE: boX", "SAMPLE: boX"),
     ],
 )
 def test_parse_model_output_near_forms(text: str, expected: str) -> None:
@@ -88,6 +120,30 @@ def test_fallbacks_are_warned_of_once_a_minute_with_their_number(
     for line, number, text in zip(shown, (1, 60, 60), (0, 60, 120), strict=True):
         assert line.startswith(f"{number} of the model's texts since the last such line")
         assert f"'text {text}'" in line
+
+
+def test_a_warning_shows_200_characters(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "trainer.rollout.parsing"):
+        FallbackWarnings().add("é" * 300)
+    assert caplog.messages[0].endswith(f"sent as a QUERY; the latest: {'é' * 200!r}")
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        ("```\nhello there\n```", "hello there"),
+        ("Describe X and Y first.", "Describe X and Y first."),
+        ("DESCRIBE the table the table a", "DESCRIBE the table the table a"),
+        *((text, text) for text in (
+            '{"action": "query", "action_type": 5, "argument": "x"}',
+            '{"action": "answer", "ARGS": 7}',
+        )),
+    ],
+)  # fmt: skip
+def test_text_that_is_no_action_is_sent_as_it_is(text: str, argument: str) -> None:
+    parsed = parse_with_fallback(text)
+    assert parsed.fallback
+    assert parsed.action == SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
 @settings(max_examples=400, deadline=None)

@@ -17,7 +17,7 @@ TRAIN_OPTIONS := --preset $(PRESET) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install train notebook test test-all serve lint clean
+.PHONY: help install train notebook test test-all mutate serve lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ test: $(STAMP)  ## run the tests, except the slow ones
 
 test-all: $(STAMP)  ## run the slow tests, which `make test` skips
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+
+mutate: $(STAMP)  ## mutate modules and list what no test notices: FILES=env_server/rewards.py
+	nice $(BIN)/python -m tests.mutation $(FILES)
 
 serve: $(STAMP)  ## start an environment server on HOST:PORT
 	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")

@@ -4,20 +4,20 @@ import gc
 import logging
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.app import create_app
 from env_server.audit import command as audit_command
 from env_server.conformance.command import conformance
-from env_server.http.responses import http_error_bytes
+from env_server.http.protocol import Connections, Protocol
 from env_server.logs import configure
 from env_server.questions import QuestionBank
 from env_server.service import Service
@@ -27,19 +27,6 @@ from shared.console import failure, one_line_errors
 log = logging.getLogger("env_server")
 # longer than clients keep an idle connection, so that none is closed under a request
 KEEP_ALIVE_S = 75
-
-
-class Protocol(HttpToolsProtocol):
-    """Uvicorn's protocol, with the one error shape for bytes that are not HTTP."""
-
-    def send_400_response(self, msg: str) -> None:
-        body = http_error_bytes(400, msg)
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -110,10 +97,11 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     app = create_app(settings, bank)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    protocol = partial(Protocol, Connections(settings, app.state.metrics))
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=Protocol,
+        http=cast(type[Protocol], protocol),
         ws="none",
         log_config=None,
         access_log=False,

@@ -58,8 +58,22 @@ class Settings(BaseSettings):
     """Seconds between searches for idle episodes."""
     max_batch: int = Field(default=512, ge=1)
     """Maximum number of items per /reset_batch or /step_batch."""
-    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    """Bytes that a request's body may have; larger ones get 413."""
+    max_body_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)
+    """Bytes that a request's body may have (a client's batches: 512 KiB); larger ones get 413."""
+    max_unfinished_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
+    """Bytes of unfinished bodies that the server holds; beyond it the oldest get 503."""
+    max_connections: int = Field(default=2048, ge=1)
+    """Maximum number of connections; beyond it the oldest without a whole request is closed."""
+    max_head_bytes: int = Field(default=32 * 1024, ge=1024)
+    """Bytes that a request may have beside its body (as in most servers); others get 431."""
+    max_url_bytes: int = Field(default=8 * 1024, ge=256)
+    """Bytes of a request's URL, of which an episode's id needs 100; longer ones get 431."""
+    max_headers: int = Field(default=100, ge=20)
+    """Maximum number of headers (a client sends 8, gateways add some); beyond it 431."""
+    head_timeout_s: float = Field(default=10.0, gt=0)
+    """Seconds for a request's head, and for a new connection to send one; after them 408."""
+    send_timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds for a client to take a reply; after them the connection is closed."""
     max_reply_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     """Bytes that the reply to a batch may have; further items get 413 'reply_too_large'."""
     # Those of 16 processes of a trainer, which share a key and send 256 at a time.

@@ -18,7 +18,9 @@ from env_server.conformance.determinism import determinism
 from env_server.conformance.episodes import plays, replays, steps
 from env_server.conformance.errors import errors
 from env_server.conformance.gold import gold, with_data
+from env_server.conformance.headers import headers
 from env_server.conformance.jail import checks as jail_checks
+from env_server.conformance.parsing import parsing
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
 from shared.console import (
@@ -31,7 +33,17 @@ from shared.console import (
 )
 from shared.errors import ServerUnreachable, Unauthorized, from_wire
 
-GROUPS = ("play", "steps", "replay", "determinism", "errors", "gold", "hostile")
+GROUPS = (
+    "play",
+    "steps",
+    "replay",
+    "determinism",
+    "errors",
+    "gold",
+    "headers",
+    "parsing",
+    "hostile",
+)
 
 _console = table_console()
 
@@ -42,7 +54,7 @@ def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None)
     checks = [check for registry in registries for check in registry.checks]
     if data_dir is not None:
         checks.append(with_data(data_dir))
-    return [*checks, *jail_checks(queries)]
+    return [*checks, *headers.checks, *parsing.checks, *jail_checks(queries)]
 
 
 def conformance(

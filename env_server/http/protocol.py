@@ -1,0 +1,314 @@
+"""Uvicorn's protocol with limits on what a connection may send, hold and wait for.
+
+They apply before any check of a request sees it. llhttp gathers a header until its end, so bytes
+are counted before they reach it, in slices; what a request has beside its body (request line,
+headers, chunk sizes and extensions, trailers) shares one limit. Of pipelined requests one is parsed
+at a time, apart from what one slice holds. When the server has too many connections, or too many
+bytes of unfinished bodies, the oldest unfinished request gives way, so that requests which arrive
+promptly are served while others are held open.
+"""
+
+import asyncio
+import logging
+import resource
+from http import HTTPStatus
+from typing import Any, Literal
+
+import httptools
+from pydantic_core import to_json
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from env_server.http.responses import http_code, http_error_bytes
+from env_server.metrics import Metrics
+from env_server.settings import Settings
+from shared.errors import NotReady
+
+log = logging.getLogger(__name__)
+# a slice holds at most 227 requests, which are parsed in 10 ms
+SLICE_BYTES = 4096
+# After a refusal, what the peer still sends is read and dropped for this long: closing at once
+# would reset the connection, and with it the reply on its way.
+LINGER_S = 1.0
+SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
+
+
+class Refusal(Exception):
+    """The connection ends with this reply."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.code = status, http_code(status)
+        self.body = http_error_bytes(status, message)
+
+
+class Overloaded(Refusal):
+    """The connection ends because the server has too many, or too much to hold."""
+
+    def __init__(self, message: str) -> None:
+        self.status, self.code = NotReady.status, NotReady.code
+        self.body = to_json(NotReady(message, retry_after_s=1).to_wire())
+
+
+class Connections:
+    """The connections of one server, and what they have sent of unfinished bodies."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.most = _within_descriptors(settings.max_connections)
+        # Without a whole request, without any: the oldest first (dicts as ordered sets).
+        self.unfinished: dict[Protocol, None] = {}
+        self.idle: dict[Protocol, None] = {}
+        self.body_bytes = 0
+
+    def make_room(self, newest: "Protocol") -> None:
+        """Close a connection for the newest one, or that one if all others wait for replies."""
+        message = f"the server has {self.most:,} connections, the most it takes: try again"
+        others = (one for queue in (self.unfinished, self.idle) for one in queue)
+        next((one for one in others if one is not newest), newest).evict(message)
+
+    def shed(self) -> None:
+        """Close the oldest connections with unfinished bodies until the rest may be held."""
+        for one in list(self.unfinished):
+            if self.body_bytes <= self.settings.max_unfinished_bytes:
+                return
+            if one.body_bytes:
+                one.evict("the server holds too many unfinished bodies: try again")
+
+
+def _within_descriptors(most: int) -> int:
+    """Return how many connections the process can have, at most `most`; raises its soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            most = max(soft - SPARE_DESCRIPTORS, soft // 2)
+            log.warning("%d descriptors (ulimit -n) allow %d connections only", soft, most)
+    return most
+
+
+class Flow(FlowControl):
+    """Uvicorn's flow control, which reads no more while the protocol has bytes to parse."""
+
+    def __init__(self, protocol: "Protocol") -> None:
+        super().__init__(protocol.transport)
+        self.protocol = protocol
+
+    def resume_reading(self) -> None:
+        if not self.protocol.unread:
+            super().resume_reading()
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, shared: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self.shared, self.settings = shared, shared.settings
+        self.stage: Literal["between", "head", "body"] = "between"  # what the parser is in
+        self.unread = bytearray()  # received and not yet parsed
+        self.overhead = 0  # bytes of the current request so far, without its body's
+        self.body_bytes = 0  # of the current request's body so far, unless nobody reads it
+        self.refusal: Refusal | None = None  # once set, what the peer sends is dropped
+        self.head_timer: asyncio.TimerHandle | None = None
+        self.send_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a request, whose body may still be arriving, has not been answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = Flow(self)
+        self.shared.unfinished[self] = None
+        self._start_head_timer()
+        if len(self.connections) > self.shared.most:
+            self.shared.make_room(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self.head_timer, self.send_timer):
+            if timer is not None:
+                timer.cancel()
+        self._release()
+        self.shared.unfinished.pop(self, None)
+        self.shared.idle.pop(self, None)
+        self.unread.clear()
+        super().connection_lost(exc)
+
+    def evict(self, message: str) -> None:
+        """Close the connection now, with an error unless it is idle."""
+        idle = self in self.shared.idle
+        self.shared.unfinished.pop(self, None)
+        self.shared.idle.pop(self, None)
+        if self.refusal is not None or self.transport.get_write_buffer_size():
+            self.transport.abort()
+            return
+        if not idle:
+            self._refuse(Overloaded(message))
+        self.transport.close()
+
+    def _start_head_timer(self) -> None:
+        self._unset_keepalive_if_required()
+        if self.head_timer is None:
+            self.head_timer = self.loop.call_later(self.settings.head_timeout_s, self._late)
+
+    def _stop_head_timer(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+
+    def _late(self) -> None:
+        if self.stage == "between" and not self.overhead:
+            self.transport.close()  # a new connection that sent nothing
+        else:
+            seconds = f"{self.settings.head_timeout_s:g} s"
+            self._refuse(Refusal(408, f"the request's head did not arrive within {seconds}"))
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, also one whose peer does not read its reply."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.send_timer = self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.send_timer is not None:
+            self.send_timer.cancel()
+
+    # Bytes
+
+    def data_received(self, data: bytes) -> None:
+        if self.refusal is None:
+            self.unread += data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what was received, unless replies are owed for what was parsed."""
+        try:
+            while self.unread and not self.pipeline and not self.transport.is_closing():
+                if self.stage == "between" and self.in_flight:
+                    break
+                self._parse_slice()
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        if self.unread:
+            self.flow.pause_reading()
+        if self.stage == "head" and not self.in_flight:
+            self._start_head_timer()
+
+    def _parse_slice(self) -> None:
+        piece = bytes(self.unread[:SLICE_BYTES])
+        del self.unread[:SLICE_BYTES]
+        self.overhead += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:  # ignored, as HTTP allows
+            self.unread[:0] = piece[upgrade.args[0] :]
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            raise (
+                cause if isinstance(cause, Refusal) else Refusal(400, f"not HTTP: {error}")
+            ) from None
+        if self.overhead > self.settings.max_head_bytes:
+            limit = f"{self.settings.max_head_bytes:,} bytes, the limit (SQLENV_MAX_HEAD_BYTES)"
+            if self.stage == "body":
+                raise Refusal(400, f"the framing of the body's chunks is over {limit}")
+            raise Refusal(431, f"the request's head is over {limit}")
+        if self.shared.body_bytes > self.settings.max_unfinished_bytes:
+            self.shared.shed()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Send a reply of our own after those that are owed, and close."""
+        self.refusal = refusal
+        self.unread.clear()
+        self._stop_head_timer()
+        if self.pipeline or (self.in_flight and self.stage != "body"):
+            return  # `on_response_complete` comes back
+        began = self.cycle is not None and self.stage == "body" and self.cycle.response_started
+        if self.in_flight:  # the one whose body is refused; its endpoint sees a disconnect
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        code = HTTPStatus(refusal.status)
+        if not began:
+            retry = "retry-after: 1\r\n" if isinstance(refusal, Overloaded) else ""
+            head = (
+                f"HTTP/1.1 {code.value} {code.phrase}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(refusal.body)}\r\n{retry}connection: close\r\n\r\n"
+            )
+            self.shared.metrics.errors.labels(refusal.code).inc()
+            self.transport.write(head.encode() + refusal.body)
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.head_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    # Parser
+
+    def on_message_begin(self) -> None:
+        self.stage = "head"
+        self._unset_keepalive_if_required()
+        self.shared.idle.pop(self, None)
+        self.shared.unfinished[self] = None
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.settings.max_url_bytes:
+            limit = f"{self.settings.max_url_bytes:,} bytes, the limit (SQLENV_MAX_URL_BYTES)"
+            raise Refusal(431, f"the URL is over {limit}")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.stage == "body":
+            return  # a trailer: no header, and seen by no gateway
+        if len(self.headers) >= self.settings.max_headers:
+            limit = f"{self.settings.max_headers:,} headers, the limit (SQLENV_MAX_HEADERS)"
+            raise Refusal(431, f"the request has over {limit}")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self.stage = "body"
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self.overhead -= len(body)
+        if not self.cycle.response_complete:
+            self.body_bytes += len(body)
+            self.shared.body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.stage, self.overhead = "between", 0
+        self._release()
+        self.shared.unfinished.pop(self, None)
+        if not self.in_flight:
+            self.shared.idle[self] = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._release()
+        if self.transport.is_closing():
+            if self.transport.get_write_buffer_size():  # the peer may never read the rest
+                self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
+            return
+        if self.refusal is not None:
+            self._refuse(self.refusal)
+            return
+        if self.stage == "between" and not self.in_flight:
+            self.shared.idle[self] = None
+        self._parse()
+        self.flow.resume_reading()
+
+    def _release(self) -> None:
+        self.shared.body_bytes -= self.body_bytes
+        self.body_bytes = 0

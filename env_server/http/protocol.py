@@ -231,6 +231,7 @@ class Protocol(HttpToolsProtocol):
         """Send a reply of our own after those that are owed, and close."""
         self.refusal = refusal
         self.unread.clear()
+        self._release()
         self._stop_head_timer()
         if self.pipeline or (self.in_flight and self.stage != "body"):
             return  # `on_response_complete` comes back
@@ -275,6 +276,10 @@ class Protocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and {b"content-length", b"transfer-encoding"} & {
+            name for name, _ in self.headers
+        }:  # httptools would take the body for the next request
+            raise Refusal(400, "a request with a body can't be upgraded: send it without Upgrade")
         self.stage = "body"
         self._stop_head_timer()
         super().on_headers_complete()

@@ -1,0 +1,307 @@
+"""What a connection may send before any check: raw sockets against a real server."""
+
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from env_server.http import protocol
+from shared.server_process import ServerProcess, running_server
+
+MIB = 1024 * 1024
+HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\n"
+HEALTHY = b'{"status":"healthy"}'
+CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
+SLOW = (
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) "
+    "SELECT count(*) FROM n"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tiny_data: Path) -> Iterator[ServerProcess]:
+    with running_server(tiny_data, "--workers", "1", head_timeout_s=3, send_timeout_s=2) as server:
+        yield server
+
+
+def connect(server: ServerProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def received(connection: socket.socket) -> bytes:
+    """What the server sends until it closes the connection."""
+    pieces = []
+    with suppress(ConnectionError):
+        while piece := connection.recv(65_536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def exchange(server: ServerProcess, *pieces: bytes) -> bytes:
+    with connect(server) as connection:
+        with suppress(ConnectionError):
+            for piece in pieces:
+                connection.sendall(piece)
+        return received(connection)
+
+
+def error(reply: bytes) -> tuple[int, str, str]:
+    """Status, code and message of the only reply."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert b"connection: close" in head
+    fields = json.loads(body)["error"]
+    return int(head.split()[1]), fields["code"], fields["message"]
+
+
+def resident_bytes(server: ServerProcess) -> int:
+    return int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096
+
+
+def honest(server: ServerProcess) -> float:
+    """Seconds of one honest episode of three requests."""
+    start = time.monotonic()
+    with httpx.Client(base_url=server.url, timeout=30) as http:
+        episode = {"episode_id": http.post("/reset", json={"seed": 1}).json()["episode_id"]}
+        reply = http.post("/step", json=episode | {"action": "QUERY: SELECT 1"})
+        assert reply.status_code == 200
+        assert http.delete(f"/episodes/{episode['episode_id']}").status_code == 200
+    return time.monotonic() - start
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+TOO_LARGE = (431, "request_header_fields_too_large")
+REFUSED: dict[str, tuple[Sequence[bytes], tuple[int, str], str]] = {
+    "a streamed header": ([HEAD + b"X: ", *[b"x" * MIB] * 40], TOO_LARGE, "MAX_HEAD_BYTES"),
+    "a streamed name": ([HEAD, *[b"x" * MIB] * 40], TOO_LARGE, "MAX_HEAD_BYTES"),
+    "empty lines": ([b"\r\n" * MIB] * 20, TOO_LARGE, "MAX_HEAD_BYTES"),
+    "many headers": ([HEAD + b"a: b\r\n" * 100 + b"\r\n"], TOO_LARGE, "MAX_HEADERS"),
+    "a URL": ([b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n"], TOO_LARGE, "MAX_URL_BYTES"),
+    "a streamed URL": ([b"GET /", *[b"x" * MIB] * 40], TOO_LARGE, "MAX_URL_BYTES"),
+    "an extension": ([CHUNKED + b"1;", *[b"x" * MIB] * 40], (400, "bad_request"), "chunks"),
+    "extensions": ([CHUNKED, *[b"1;" + b"x" * 999 + b"\r\n \r\n"] * 60], (400, "bad_request"),
+                   "chunks"),
+    "tiny chunks": ([CHUNKED + b"1\r\n \r\n" * 20_000], (400, "bad_request"), "chunks"),
+    "trailers": ([CHUNKED + b"0\r\n", *[b"X: y\r\n" * MIB] * 10], (400, "bad_request"), "chunks"),
+    "no HTTP": ([b"HELLO\r\n\r\n"], (400, "bad_request"), "not HTTP"),
+    "no target": ([b"GET http://[ HTTP/1.1\r\n\r\n"], (400, "bad_request"), "not HTTP"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_head_beyond_the_limits_is_refused_and_costs_nothing(
+    server: ServerProcess, name: str
+) -> None:
+    pieces, (status, code), text = REFUSED[name]
+    before = resident_bytes(server)
+    found = error(exchange(server, *pieces))
+    assert (*found[:2], text in found[2]) == (status, code, True), found
+    assert resident_bytes(server) - before < 10 * MIB
+    assert honest(server) < 10
+
+
+def test_requests_within_the_limits_are_answered(server: ServerProcess) -> None:
+    long = b"X-Long: " + b"x" * 30_000 + b"\r\n"
+    for lines in (long, b"a: b\r\n" * 98, b"a: b\r\n" * 20 + b"X: " + b"y" * 7000 + b"\r\n"):
+        reply = exchange(server, HEAD, lines, b"Connection: close\r\n\r\n")
+        assert reply.endswith(HEALTHY), lines[:20]
+    with httpx.Client(base_url=server.url) as http:
+        assert http.get("/health?" + "x" * 7000).status_code == 200
+        body = iter([b" " * 500] * 2000 + [b"{}"])  # 14 KB of framing
+        assert http.post("/reset", content=body).status_code == 200
+
+
+def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
+    gets = b"".join(b"GET /nothing/%d HTTP/1.1\r\nHost: e\r\n\r\n" % n for n in range(1500))
+    post = b"POST /reset HTTP/1.1\r\nHost: e\r\nContent-Length: 70002\r\n\r\n{}" + b" " * 70_000
+    last = HEAD + b"Connection: close\r\n\r\n"
+    with connect(server) as connection:
+        threading.Thread(target=connection.sendall, args=(gets + post + last,)).start()
+        reply = received(connection)
+    assert [int(part.split(b";")[0]) for part in reply.split(b"GET /nothing/")[1:]] == [
+        *range(1500)
+    ]
+    assert reply.count(b"HTTP/1.1 404") == 1500
+    assert reply.count(b"HTTP/1.1 200") == 2
+    assert reply.endswith(HEALTHY)
+
+
+def test_an_error_follows_the_replies_that_are_owed(server: ServerProcess) -> None:
+    for bad in (b"HELLO\r\n\r\n", HEAD + b"X: " + b"x" * 40_000):
+        reply = exchange(server, HEAD + b"\r\n" + HEAD + b"\r\n" + bad)
+        assert reply.count(b"HTTP/1.1 200") == 2
+        assert error(reply[reply.index(b"HTTP/1.1 4") :])[0] in (400, 431)
+
+
+def test_pipelining_without_reading_costs_no_memory(server: ServerProcess) -> None:
+    before, sent, flood = resident_bytes(server), 0, (HEAD + b"\r\n") * 10_000
+    with connect(server) as connection:
+        connection.settimeout(1.0)
+        with suppress(TimeoutError, ConnectionError):
+            while sent < 20 * MIB:
+                sent += connection.send(flood)
+        assert resident_bytes(server) - before < 10 * MIB
+        assert honest(server) < 10
+
+
+def test_an_upgrade_is_ignored_or_refused_with_a_body(server: ServerProcess) -> None:
+    """httptools takes the body of such a request for the next request."""
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"
+    smuggled = b"DELETE /episodes/e HTTP/1.1\r\n\r\n"
+    for length in (
+        b"Content-Length: %d\r\n\r\n" % len(smuggled),
+        b"Transfer-Encoding: chunked\r\n\r\n",
+    ):
+        post = b"POST /reset HTTP/1.1\r\nHost: e\r\n" + upgrade + length + smuggled
+        reply = exchange(server, HEAD + upgrade + b"\r\n" + HEAD + b"\r\n" + post)
+        assert reply.count(HEALTHY) == 2
+        assert error(reply[reply.index(b"HTTP/1.1 4") :])[:2] == (400, "bad_request")
+
+
+def test_a_trailer_is_no_header(server: ServerProcess) -> None:
+    body = b"2\r\n{}\r\n0\r\nX-Episode-Id: forged\r\n\r\n"
+    reply = exchange(server, CHUNKED + body + HEAD + b"Connection: close\r\n\r\n")
+    assert reply.count(b"HTTP/1.1 200") == 2
+    assert b"forged" not in reply
+
+
+def test_heads_that_are_late_end_with_408(server: ServerProcess) -> None:
+    with connect(server) as silent, connect(server) as trickling, connect(server) as second:
+        second.sendall(HEAD + b"\r\n")
+        assert HEALTHY in second.recv(4096)
+        second.sendall(b"GET /hea")
+        trickling.sendall(HEAD)
+        for _ in range(12):
+            with suppress(ConnectionError):
+                trickling.sendall(b"a: b\r\n")
+            time.sleep(0.3)
+        for connection in (trickling, second):
+            assert error(received(connection))[:2] == (408, "request_timeout")
+        assert received(silent) == b""
+
+
+def test_thousands_of_half_sent_heads_starve_nobody(tiny_data: Path) -> None:
+    count = 3_000
+    limits = {"head_timeout_s": 4, "max_connections": 1000, "max_head_bytes": 16_384}
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * count:
+        pytest.skip(f"needs {2 * count} descriptors, has {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * count), hard))
+    try:
+        with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
+            before = resident_bytes(server)
+            connections = [opened.enter_context(connect(server)) for _ in range(100)]
+            while len(connections) < count:
+                connections.append(opened.enter_context(connect(server)))
+                with suppress(ConnectionError):
+                    connections[-1].sendall(HEAD + b"X: " + b"x" * 10_000)
+                if len(connections) % 500 == 0:
+                    assert honest(server) < 10
+            assert resident_bytes(server) - before < 60 * MIB
+            for connection in connections:
+                reply = received(connection)
+                if reply:
+                    assert error(reply)[0] in (408, 503)
+            assert honest(server) < 10
+            text = httpx.get(server.url + "/metrics").text
+            assert 'sqlenv_errors_total{code="not_ready"}' in text
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_unfinished_bodies_give_way_to_whole_requests(tiny_data: Path) -> None:
+    with (
+        running_server(tiny_data, "--workers", "1", max_connections=20) as server,
+        ExitStack() as opened,
+    ):
+        held = [opened.enter_context(connect(server)) for _ in range(40)]
+        for connection in held:
+            with suppress(ConnectionError):
+                connection.sendall(b"POST /reset HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        assert honest(server) < 10
+        assert error(received(held[0]))[:2] == (503, "not_ready")
+
+
+def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None:
+    with (
+        running_server(tiny_data, "--workers", "1", max_connections=3) as server,
+        ExitStack() as opened,
+    ):
+        names = "ab"
+        for name in names:
+            assert httpx.post(server.url + "/reset", json={"episode_id": name}).status_code == 200
+        idle = opened.enter_context(connect(server))
+        idle.sendall(HEAD + b"\r\n")
+        assert HEALTHY in idle.recv(4096)
+        busy = [opened.enter_context(connect(server)) for _ in names]
+        for name, connection in zip(names, busy, strict=True):
+            body = json.dumps({"episode_id": name, "action": SLOW}).encode()
+            head = b"POST /step HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            connection.sendall(head % len(body) + body)
+        time.sleep(0.1)
+        with connect(server) as next_one:
+            assert received(idle) == b"", "the idle one is closed for the next"
+            with connect(server) as refused:  # which closes `next_one`, that has sent nothing
+                refused.sendall(HEAD + b"Connection: close\r\n\r\n")
+                assert received(refused).endswith(HEALTHY)
+            assert error(received(next_one))[:2] == (503, "not_ready")
+        for connection in busy:
+            assert b"1500000" in received(connection)
+
+
+def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:
+    limits = {"max_unfinished_bytes": 100_000}
+    with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
+        held = [opened.enter_context(connect(server)) for _ in range(4)]
+        for connection in held:
+            connection.sendall(b"POST /reset HTTP/1.1\r\nContent-Length: 40002\r\n\r\n{}")
+            connection.sendall(b" " * 39_000)
+            time.sleep(0.05)
+        for connection in held[:2]:
+            assert error(received(connection))[:2] == (503, "not_ready")
+        for connection in held[2:]:
+            connection.sendall(b" " * 1000)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_a_reply_that_nobody_reads_ends(server: ServerProcess) -> None:
+    open_files = Path(f"/proc/{server.pid}/fd")
+    before = len([*open_files.iterdir()])
+    with connect(server) as connection:
+        connection.settimeout(0.5)
+        with suppress(TimeoutError, ConnectionError):
+            while True:
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: e\r\n\r\n")
+        eventually(lambda: len([*open_files.iterdir()]) <= before)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "most", "raised"),
+    [
+        (1024, 1_000_000, 2048, 2304),
+        (1024, resource.RLIM_INFINITY, 2048, 2304),
+        (1024, 1024, 768, 1024),
+        (100, 200, 100, 200),
+        (5000, 5000, 2048, None),
+    ],
+)
+def test_descriptors_bound_connections(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, most: int, raised: int | None
+) -> None:
+    changed = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: changed.append(limits[0]))
+    assert protocol._within_descriptors(2048) == most
+    assert changed == ([] if raised is None else [raised])

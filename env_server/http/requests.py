@@ -15,8 +15,8 @@ from shared.errors import ActionParseError, BodyTooLarge, InvalidRequest
 from shared.models import MAX_STEP_BUDGET
 
 Request_ = TypeVar("Request_", bound=BaseModel)
-# A step's longest action is 20,000 characters of at most 12 bytes each (`\ud83d\ude00`).
-MAX_STEP_BYTES = 256 * 1024
+# A step's longest action has 20,000 bytes, each of which JSON may write as six (`\u0041`).
+MAX_STEP_BYTES = 128 * 1024
 # Objects and arrays take most of the time to parse JSON: 1,000,000 of them, nested, 0.4 s. The
 # largest batch of resets has 52,000.
 MAX_BRACKETS = 100_000

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from env_server.app import create_app
 from env_server.http.requests import MAX_BRACKETS, MAX_STEP_BYTES, parse, parse_item
 from env_server.settings import Settings
+from shared.actions import MAX_ARGUMENT_BYTES
 from shared.errors import ActionParseError, InvalidRequest, SQLEnvError
 from shared.models import MAX_STEP_BUDGET, ResetRequest, StepBatchRequest, StepRequest
 
@@ -67,9 +68,8 @@ async def test_a_step_has_a_limit_of_its_own(tiny_data: Any) -> None:
     ):
         episode = {"episode_id": "e"}
         assert (await http.post("/reset", json=episode)).status_code == 200
-        longest = {"action_type": "ANSWER", "argument": "\N{GRINNING FACE}" * 20_000}
-        body = json.dumps(episode | {"action": longest})
-        assert 240_000 < len(body) < MAX_STEP_BYTES
+        body = '{"episode_id":"e","action":"ANSWER: ' + r"\u0041" * MAX_ARGUMENT_BYTES + '"}'
+        assert len(body) < MAX_STEP_BYTES
         assert (await http.post("/step", content=body)).status_code == 200
         reply = await http.post("/step", content=body + " " * MAX_STEP_BYTES)
         error = reply.json()["error"]

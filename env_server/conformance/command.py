@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from rich.table import Table
 
 from env_server.conformance import corpus
+from env_server.conformance.bytes import sizes
 from env_server.conformance.check import Check, CheckResult, Progress, run
 from env_server.conformance.determinism import determinism
 from env_server.conformance.episodes import plays, replays, steps
@@ -20,7 +22,9 @@ from env_server.conformance.errors import errors
 from env_server.conformance.gold import gold, with_data
 from env_server.conformance.headers import headers
 from env_server.conformance.jail import checks as jail_checks
+from env_server.conformance.ownership import ownership
 from env_server.conformance.parsing import parsing
+from env_server.conformance.rewards import rewards
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
 from shared.console import (
@@ -42,6 +46,9 @@ GROUPS = (
     "gold",
     "headers",
     "parsing",
+    "rewards",
+    "ownership",
+    "bytes",
     "hostile",
 )
 
@@ -50,11 +57,12 @@ _console = table_console()
 
 def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None) -> list[Check]:
     """Return every check, in the order of `GROUPS`. Raises `DataError` for a bad data directory."""
-    registries = (plays, steps, replays, determinism, errors, gold)
-    checks = [check for registry in registries for check in registry.checks]
-    if data_dir is not None:
-        checks.append(with_data(data_dir))
-    return [*checks, *headers.checks, *parsing.checks, *jail_checks(queries)]
+    known = [
+        one for each in (plays, steps, replays, determinism, errors, gold) for one in each.checks
+    ]
+    searched = [] if data_dir is None else [with_data(data_dir)]
+    attacks = [one for each in (headers, parsing, rewards, ownership, sizes) for one in each.checks]
+    return [*known, *searched, *attacks, *jail_checks(queries)]
 
 
 def conformance(
@@ -81,6 +89,9 @@ def conformance(
     api_key: Annotated[
         str | None, typer.Option(help="The server's API key.", show_default="SQLENV_API_KEY")
     ] = None,
+    second_api_key: Annotated[
+        str | None, typer.Option(help="An agent's key, for the checks of what a key may do.")
+    ] = None,
 ) -> None:
     """Check a running server, any implementation, over HTTP.
 
@@ -93,7 +104,8 @@ def conformance(
     checks = [check for check in checks if not only or check.group in only]
     try:
         with one_line_errors(), progress_bar("checking") as bar:
-            results = asyncio.run(_run(url, checks, timeout_s, bearer(api_key), bar))
+            keys = [bearer(api_key), *([bearer(second_api_key)] if second_api_key else [])]
+            results = asyncio.run(_run(url, checks, timeout_s, keys, bar))
     except httpx.InvalidURL as error:
         example = "expected one like http://127.0.0.1:8000"
         raise failure(f"{url!r} is no URL ({error}); {example}") from None
@@ -107,11 +119,18 @@ def conformance(
 
 
 async def _run(
-    url: str, checks: Sequence[Check], timeout_s: float, headers: dict[str, str], progress: Progress
+    url: str,
+    checks: Sequence[Check],
+    timeout_s: float,
+    keys: Sequence[dict[str, str]],
+    progress: Progress,
 ) -> list[CheckResult]:
-    client = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers)
-    async with client:
-        wire = Wire(client)
+    async with AsyncExitStack() as stack:
+        clients = [
+            httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers)
+            for headers in keys
+        ]
+        wire = Wire(*[await stack.enter_async_context(client) for client in clients])
         # Not results of a check: unreachable from the start, another program's server, a wrong key.
         try:
             health = await wire.send("GET", "/health")

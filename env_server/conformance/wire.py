@@ -81,10 +81,14 @@ class WireEpisode:
 
 
 class Wire:
-    """`client` has the server's base URL. Transport errors become `ServerUnreachable`."""
+    """`client` has the server's base URL. Transport errors become `ServerUnreachable`.
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    `second` is the same server with another key, an agent's, or None.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, second: httpx.AsyncClient | None = None) -> None:
         self.client = client
+        self.second = None if second is None else Wire(second)
         self._started: list[WireEpisode] = []
 
     async def send(self, method: str, path: str, **options: Any) -> Reply:
@@ -137,6 +141,8 @@ class Wire:
         """Close the episodes that `start` returned."""
         while self._started:
             await self.end(self._started.pop())
+        if self.second is not None:
+            await self.second.end_all()
 
     async def metadata(self) -> ServerMetadata:
         reply = self.ok(await self.send("GET", "/metadata"), "GET /metadata")

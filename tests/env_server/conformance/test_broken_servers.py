@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ class OnRequest:
             body.pop(self.drop, None)
         except (ValueError, AttributeError):
             return await send(request)
-        return await send(httpx.Request(request.method, request.url, json=body))
+        key = {name: value for name, value in request.headers.items() if name == "authorization"}
+        return await send(httpx.Request(request.method, request.url, headers=key, json=body))
 
 
 class OneAtATime:
@@ -142,27 +143,42 @@ async def parrot(request: httpx.Request, send: Send) -> httpx.Response:
     return httpx.Response(reply.status_code, json=body)
 
 
+TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
+
+
 @asynccontextmanager
-async def served(data_dir: Path) -> AsyncIterator[httpx.ASGITransport]:
-    app = create_app(Settings(data_dir=data_dir, sql_workers=2))
+async def served(data_dir: Path, keys: bool = False) -> AsyncIterator[httpx.ASGITransport]:
+    given = {"api_key": TRAINER, "agent_keys": AGENT} if keys else {}
+    app = create_app(Settings(data_dir=data_dir, sql_workers=2, **given))
     async with app.router.lifespan_context(app):
         yield httpx.ASGITransport(app=app, raise_app_exceptions=False)
 
 
 def results_of(
-    data_dir: Path, fault: Any, *groups: str, hostile: str | None = None
+    data_dir: Path, fault: Any, *groups: str, hostile: str | None = None, keys: bool = False
 ) -> list[CheckResult]:
-    """The results of these groups for a server with this fault, with one hostile query."""
+    """The results of these groups for a server with this fault, with one hostile query.
+
+    With `keys` the server has a trainer's and an agent's, and the checks use both.
+    """
 
     async def main() -> list[CheckResult]:
         queries = [query for query in load() if query.name == hostile]
         checks = [check for check in all_checks(queries, data_dir) if check.group in groups]
-        async with served(data_dir) as app:
+        async with served(data_dir, keys) as app, AsyncExitStack() as stack:
             transport = Between(app, fault) if fault is not None else app
-            async with httpx.AsyncClient(
-                base_url="http://server", transport=transport, timeout=30
-            ) as client:
-                return await run(Wire(client), checks)
+            clients = [
+                await stack.enter_async_context(
+                    httpx.AsyncClient(
+                        base_url="http://server",
+                        transport=transport,
+                        timeout=30,
+                        headers={"Authorization": f"Bearer {key}"},
+                    )
+                )
+                for key in ((TRAINER, AGENT) if keys else (TRAINER,))
+            ]
+            return await run(Wire(*clients), checks)
 
     return asyncio.run(main())
 
@@ -172,7 +188,7 @@ def failed(results: list[CheckResult]) -> list[str]:
 
 
 def test_a_correct_server_passes(tiny_data: Path) -> None:
-    results = results_of(tiny_data, None, *GROUPS, hostile="duplicates and order")
+    results = results_of(tiny_data, None, *GROUPS, hostile="duplicates and order", keys=True)
     failures = [result for result in results if result.status != "ok" and result.group != "headers"]
     assert failures == []
     raw = [result.status for result in results if result.group == "headers"]
@@ -271,6 +287,66 @@ def test_a_slow_parser_is_found(tiny_data: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parsing, "TRIES", 2)
     names = failed(results_of(tiny_data, slow_parser, "parsing"))
     assert names == [check.name for check in parsing.parsing.checks if "delay" in check.name]
+
+
+def oracle(sent: Any, body: Any) -> None:
+    body["reward"] = len(str(sent.get("action", ""))) / 1000
+
+
+class Counted:
+    """A server whose ids are numbers."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __call__(self, _: Any, body: Any) -> None:
+        self.last += 1
+        body["episode_id"] = f"{self.last:036}"
+
+
+async def one_key(request: httpx.Request, send: Send) -> httpx.Response:
+    """Send every request with the trainer's key."""
+    request.headers["Authorization"] = f"Bearer {TRAINER}"
+    return await send(request)
+
+
+class Boundless:
+    """A server without limits on bytes: what it refuses is answered as the request before."""
+
+    def __init__(self) -> None:
+        self.last = b"{}"
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        reply = await send(request)
+        content = await reply.aread()
+        if reply.status_code == 200 and request.url.path == "/step":
+            self.last = content
+        refused = reply.status_code in (400, 413)
+        return httpx.Response(
+            200 if refused else reply.status_code, content=self.last if refused else content
+        )
+
+
+@pytest.mark.parametrize(
+    ("fault", "group", "name"),
+    [
+        (OnRequest("rewards"), "rewards",
+         "rewards 'end': nothing before the last reply, whose reward is the episode's total"),
+        (OnReply(STEP, oracle), "rewards",
+         "rewards 'end': right and wrong guesses get equal replies"),
+        (OnRequest("rewards"), "rewards",
+         "rewards 'end': a replay is the same, and shows rewards at the end only"),
+        (OnRequest("rewards"), "rewards", "an agent's key gets no reward before the end"),
+        (OnReply(RESET, Counted()), "ownership",
+         "the server's ids can't be guessed, whatever a header proposes"),
+        (one_key, "ownership", "an episode belongs to the key that began it"),
+        (Boundless(), "bytes", "an argument is bounded in bytes, however few characters it has"),
+        (Boundless(), "bytes",
+         "an episode's actions are bounded, and one beyond the bound is not counted"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_found_with_two_keys(tiny_data: Path, fault: Any, group: str, name: str) -> None:
+    assert name in failed(results_of(tiny_data, fault, group, keys=True))
 
 
 @pytest.mark.parametrize(

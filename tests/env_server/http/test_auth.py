@@ -1,9 +1,11 @@
 """Authorization, with each of the keys set or not."""
 
 import hmac
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import pytest
@@ -155,6 +157,110 @@ async def test_a_body_is_not_read_before_the_key_is_right(tiny_data: Path) -> No
     assert (sent, read) == ([401], [])
 
 
+# -- agents' keys and loopback
+
+ONE, TWO = "agent-one-0123456789", "agent-two-0123456789"
+
+
+def sent(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def test_every_agent_has_a_key_and_episodes_of_its_own(tiny_data: Path) -> None:
+    keys = {"api_key": AGENT, "agent_keys": f"{ONE}, {TWO}", "operator_key": OPERATOR}
+    async with serving(tiny_data, **keys) as http:
+        for key in (ONE, TWO):
+            assert await opened(http, key) == {*PROBES, *AGENTS}
+        body = {"episode_id": "e", "seed": 1}
+        assert (await http.post("/reset", json=body, headers=sent(ONE))).status_code == 200
+        action = {"episode_id": "e", "action": "QUERY: SELECT 1"}
+        for path, sends in (("/step", action), ("/step_batch", {"steps": [action]})):
+            reply = await http.post(path, json=sends, headers=sent(TWO))
+            assert "unknown_episode" in reply.text
+        reply = await http.post("/reset", json={"rewards": "step"}, headers=sent(TWO))
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
+        step = await http.post("/step", json=action, headers=sent(ONE))
+        assert step.json()["reward"] is step.json()["info"]["ledger"] is None
+        trained = await http.post(
+            "/reset", json={"actions": ["QUERY: SELECT 1"]}, headers=sent(AGENT)
+        )
+        assert trained.json()["info"]["ledger"] is not None
+        state = await http.get("/state?episode_id=e", headers=sent(OPERATOR))
+        assert state.json()["step_count"] == 1
+        metrics = (await http.get("/metrics", headers=sent(OPERATOR))).text
+        assert 'sqlenv_key_leases{key="agent-1"} 1.0' in metrics
+        assert ONE not in metrics
+
+
+async def test_an_agents_places_are_counted(tiny_data: Path) -> None:
+    async with serving(tiny_data, agent_keys=ONE, agent_capacity="2") as http:
+        resets = {"resets": [{"seed": number} for number in range(3)]}
+        reply = await http.post("/reset_batch", json=resets, headers=sent(ONE))
+        refused = reply.json()["results"][2]["error"]
+        assert refused["code"] == "capacity"
+        assert "key agent-1" in refused["message"]
+        assert "SQLENV_AGENT_CAPACITY" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "closed"),
+    [
+        ("127.0.0.1", {}, []),
+        ("127.8.8.8", {}, []),
+        ("::1", {}, []),
+        ("localhost", {}, []),
+        ("0.0.0.0", {}, ["/operator"]),
+        ("::", {}, ["/operator"]),
+        ("10.1.2.3", {}, ["/operator"]),
+        ("env-server", {}, ["/operator"]),
+        ("0.0.0.0", {"operator_key": OPERATOR}, []),
+        ("127.0.0.1", {"agent_keys": ONE}, ["/operator", "/metrics"]),
+        ("127.0.0.1", {"api_key": AGENT}, ["/operator", "/metrics"]),
+    ],
+)
+async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
+    tiny_data: Path,
+    caplog: pytest.LogCaptureFixture,
+    host: str,
+    keys: dict[str, str],
+    closed: list[str],
+) -> None:
+    async with serving(tiny_data, host=host, **keys) as http:
+        for path in ("/operator", "/metrics"):
+            warned = f"{path} is closed: set SQLENV_OPERATOR_KEY" in caplog.text
+            assert warned == (path in closed)
+            reply = await http.get("/operator/verdicts" if path == "/operator" else path)
+            assert reply.status_code == (401 if path in closed or "operator_key" in keys else 200)
+            if path in closed:
+                assert "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]
+
+
+async def test_ids_of_the_server_have_122_random_bits(tiny_data: Path) -> None:
+    async with serving(tiny_data) as http:
+        replies = [await http.post("/reset", json={}) for _ in range(3)]
+        ids = [UUID(reply.json()["episode_id"]) for reply in replies]
+        assert [one.version for one in ids] == [4, 4, 4], "random, but for 6 bits"
+        assert len(set(ids)) == 3
+        replies = [
+            await http.post("/reset", json={}, headers={"X-Episode-Id": "by-a-gateway"})
+            for _ in range(2)
+        ]
+        names = [reply.json()["episode_id"] for reply in replies]
+        for name in names:
+            start, _, tail = name.partition(":")
+            assert (start, len(urlsafe_b64decode(tail + "=="))) == ("by-a-gateway", 16)
+        assert names[0] != names[1]
+        replies = [
+            await http.post("/step", json={"episode_id": name, "action": "QUERY: SELECT 1"})
+            for name in ("by-a-gateway", names[0])
+        ]
+        assert [reply.status_code for reply in replies] == [404, 200]
+        body = {"episode_id": names[0], "actions": ["QUERY: SELECT 1"]}
+        state = (await http.get("/state", params={"episode_id": names[0]})).json()
+        rebuilt = await http.post("/reset", json=body | {"question_id": state["question_id"]})
+        assert rebuilt.status_code == 200, "such an id can be rebuilt, too"
+
+
 # -- the client
 
 
@@ -204,6 +310,13 @@ def test_a_key_that_headers_cannot_carry_is_refused_and_not_shown(
             {"SQLENV_API_KEY": "SECRET-0123456789", "SQLENV_OPERATOR_KEY": "SECRET-0123456789"},
             "operator_key",
         ),
+        ({"SQLENV_AGENT_KEYS": "agent-SECRET-0123456789,short-SECRET"}, "agent_keys"),
+        ({"SQLENV_AGENT_KEYS": "agent-SECRET-0123456789,"}, "agent_keys"),
+        ({"SQLENV_AGENT_KEYS": ",".join(["agent-SECRET-0123456789"] * 2)}, "agent_keys"),
+        (
+            {"SQLENV_API_KEY": "SECRET-0123456789", "SQLENV_AGENT_KEYS": "SECRET-0123456789"},
+            "agent_keys",
+        ),
     ],
 )
 def test_a_bad_key_is_refused_at_the_start_and_not_shown(
@@ -217,5 +330,6 @@ def test_a_bad_key_is_refused_at_the_start_and_not_shown(
 
 
 def test_an_empty_key_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQLENV_API_KEY", "")
-    assert Settings().api_key is None
+    for name in ("SQLENV_API_KEY", "SQLENV_AGENT_KEYS"):
+        monkeypatch.setenv(name, "")
+    assert (Settings().api_key, Settings().agents) == (None, [])

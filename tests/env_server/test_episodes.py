@@ -1,0 +1,236 @@
+"""The bytes that episodes hold, their owners and the places of each."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from env_server.callers import Caller
+from env_server.episodes import memory_of
+from env_server.pool import EpisodePool
+from env_server.questions import QuestionBank
+from shared.dataset import Question
+from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
+from shared.models import Outcome, ResetRequest, StepRequest
+from tests.env_server.pool_driver import Driver, read
+
+pytestmark = pytest.mark.anyio
+TRAINER, OPERATOR = Caller("trainer"), Caller("operator", is_operator=True)
+ONE, TWO = Caller("agent-1", is_agent=True), Caller("agent-2", is_agent=True)
+MIB = 1024 * 1024
+LONG = "DESCRIBE: " + "x" * 18_990  # 19,000 bytes
+
+
+@pytest.fixture
+def small(bank: QuestionBank, question: Question) -> Iterator[Driver]:
+    """Room for 3 long actions per episode, for 55 in all, and for 27 per agent."""
+    driver = Driver(
+        bank, question, step_budget=9, max_episode_bytes=60_000, max_held_bytes=MIB,
+        capacity=200, agent_capacity=100,
+    )  # fmt: skip
+    yield driver
+    driver.sql.runner.close()
+
+
+async def reset(pool: EpisodePool, caller: Caller, episode_id: str | None = "e") -> bytes:
+    return await pool.reset(ResetRequest(episode_id=episode_id, seed=1), caller)
+
+
+async def step(pool: EpisodePool, caller: Caller, action: str = "QUERY: SELECT 1") -> bytes:
+    return await pool.step(StepRequest(episode_id="e", action=action), caller)
+
+
+# -- bytes
+
+
+async def test_an_action_beyond_the_episodes_bytes_is_refused_and_not_counted(
+    small: Driver,
+) -> None:
+    await small.reset()
+    for number in range(3):
+        await small.step(LONG, number)
+    with pytest.raises(EpisodeTooLarge, match=r"76,000 bytes.*60,000.*SQLENV_MAX_EPISODE_BYTES"):
+        await small.step(LONG, 3)
+    assert read(await small.step(small.query, 3)).observation.step_count == 4
+    assert (await small.state()).action_history == [LONG] * 3 + [small.query]
+
+
+async def test_bytes_count_and_characters_do_not(small: Driver) -> None:
+    await small.reset()
+    wide = "DESCRIBE: " + "\N{GRINNING FACE}" * 4_990
+    for number in range(3):  # 59,910 bytes, 15,000 characters
+        await small.step(wide, number)
+    with pytest.raises(EpisodeTooLarge):
+        await small.step(small.query + " " * 9 + "-- " + "x" * 90, 3)
+
+
+async def test_a_replay_of_too_much_is_refused_before_anything_is_played(small: Driver) -> None:
+    with pytest.raises(EpisodeTooLarge):
+        await small.reset(actions=[LONG] * 4)
+    assert (len(small.pool), small.sql.jobs) == (0, 0)
+    await small.reset(actions=[LONG] * 3)
+
+
+async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(small: Driver) -> None:
+    for number in range(18):
+        await small.reset(f"{number}", actions=[LONG] * 2)
+        await small.step("ANSWER: x", 2, f"{number}")
+    held = small.pool.store.held_bytes
+    for number in range(18, 38):
+        await small.reset(f"{number}", actions=[LONG] * 2)
+    assert 0.9 * held < small.pool.store.held_bytes <= MIB
+    assert small.pool.counts["evicted"] > 5
+
+    async def continue_all() -> None:
+        for number in range(18, 38):
+            await small.step(LONG, 2, f"{number}")
+
+    with pytest.raises(CapacityReached, match="SQLENV_MAX_HELD_BYTES") as caught:
+        await continue_all()
+    assert caught.value.details["retry_after_s"] >= 1
+    assert small.pool.store.finished == 0
+    last = (await small.state("37")).step_count
+    assert last == 2, "a refused step is not counted"
+    await small.pool.close("18")
+    assert read(await small.step(LONG, 2, "37")).observation.step_count == 3
+
+
+async def test_what_is_held_is_what_is_counted(small: Driver) -> None:
+    store = small.pool.store
+    for text in ("x" * 1000, "x" * 999 + "\N{GRINNING FACE}", "é" * 1000):
+        text.encode()
+        assert memory_of(text) >= sys.getsizeof(text)
+        await small.reset("a")
+        before = store.held_bytes
+        await small.step(f"DESCRIBE: {text}", 0, "a")
+        assert store.held_bytes - before >= memory_of(text) - 500
+        await small.pool.close("a")
+        assert store.held_bytes == 0
+
+
+async def test_a_text_is_stored_once(small: Driver) -> None:
+    await small.reset()
+    await small.step(LONG, 0)
+    reply = await small.step(small.query, 1)
+    episode = small.pool.store.find("e", Caller())
+    assert episode is not None
+    assert episode.env is not None
+    assert episode.env.actions is episode.actions, "the pool and the environment share the list"
+    assert LONG.encode() in reply
+    assert LONG.encode() not in episode.reply
+    assert len(episode.reply) < 2_000
+    assert await small.step(small.query, 1) == reply
+    last = await small.step("ANSWER: x", 2)
+    assert (episode.env, episode.outcome) == (None, Outcome.WRONG)
+    assert await small.step("ANSWER: x", 2) == last
+    assert await small.step(small.query, 1) == reply
+
+
+async def test_an_action_that_names_the_history_does_not_change_it(small: Driver) -> None:
+    """The stored reply has a place for the history, which no text can imitate."""
+    await small.reset()
+    hostile = """QUERY: SELECT '"action_history":[]' AS "action_history"""
+    first = await small.step(hostile + '"', 0)
+    assert read(first).observation.action_history == [hostile + '"']
+    assert await small.step(hostile + '"', 0) == first
+    assert '"action_history":[]' in read(first).observation.result
+
+
+# -- owners
+
+
+async def test_an_episode_belongs_to_the_key_that_began_it(small: Driver) -> None:
+    pool = small.pool
+    await reset(pool, ONE)
+    reply = await step(pool, ONE)
+    for caller in (TWO, TRAINER, Caller()):
+        for call in (pool.state("e", caller), pool.close("e", caller), step(pool, caller)):
+            with pytest.raises(UnknownEpisode):
+                await call
+    assert await step(pool, ONE) != reply, "it continues"
+    assert b'"step_count":2' in await pool.state("e", OPERATOR)
+
+
+async def test_ids_are_the_owners_own(small: Driver) -> None:
+    pool = small.pool
+    await reset(pool, ONE)
+    await step(pool, ONE)
+    await reset(pool, TWO)
+    assert [b'"step_count":1' in await pool.state("e", one) for one in (ONE, TWO)] == [True, False]
+    await pool.close("e", TWO)
+    await pool.state("e", ONE)
+    await pool.close("e", OPERATOR)
+    with pytest.raises(UnknownEpisode):
+        await pool.state("e", ONE)
+
+
+async def test_an_agent_has_its_places_and_takes_none_of_the_others(
+    bank: QuestionBank, question: Question
+) -> None:
+    pool = Driver(bank, question, capacity=4, agent_capacity=2).pool
+    for name in ("a", "b"):
+        await reset(pool, ONE, name)
+    with pytest.raises(CapacityReached) as caught:
+        await reset(pool, ONE, "c")
+    assert "2 places of the key agent-1" in caught.value.message
+    assert "SQLENV_AGENT_CAPACITY" in caught.value.message
+    assert (caught.value.details["capacity"], caught.value.details["used"]) == (2, 2)
+    await reset(pool, TWO, "c")
+    await reset(pool, TRAINER, "d")
+    with pytest.raises(CapacityReached, match="SQLENV_CAPACITY"):
+        await reset(pool, TRAINER, "e")
+    await pool.close("a", ONE)
+    await reset(pool, ONE, "c")
+
+
+async def test_an_agent_holds_its_share_of_the_bytes(small: Driver) -> None:
+    pool = small.pool
+
+    async def fill() -> None:
+        for number in range(30):
+            await pool.reset(ResetRequest(episode_id=f"{number}", seed=1, actions=[LONG] * 3), ONE)
+
+    with pytest.raises(CapacityReached, match="key agent-1 hold"):
+        await fill()
+    assert pool.store.held_bytes <= MIB / 2
+    await pool.reset(ResetRequest(episode_id="e", seed=1, actions=[LONG] * 3), TWO)
+
+
+async def test_an_agents_finished_episodes_do_not_evict_those_of_others(
+    bank: QuestionBank, question: Question
+) -> None:
+    driver = Driver(bank, question, capacity=9, finished_capacity=4)
+    for caller, names in ((TRAINER, "ab"), (ONE, "cdefgh")):
+        for name in names:
+            await reset(driver.pool, caller, name)
+            await driver.pool.step(StepRequest(episode_id=name, action="ANSWER: x"), caller)
+    kept = {name for held in driver.pool.store.owners.values() for name in held.finished}
+    assert kept == {*"ab", *"gh"}
+
+
+async def test_leases_end_for_every_owner(small: Driver) -> None:
+    for caller in (TRAINER, ONE):
+        await reset(small.pool, caller)
+    small.clock.now += small.pool.settings.lease_s
+    assert (small.pool.sweep(), len(small.pool)) == (2, 0)
+
+
+# -- rewards
+
+
+async def test_an_agents_key_gets_rewards_at_the_end_and_may_not_ask_for_more(
+    small: Driver,
+) -> None:
+    for caller, default in (
+        (Caller(), "step"),
+        (TRAINER, "step"),
+        (OPERATOR, "step"),
+        (ONE, "end"),
+    ):
+        assert caller.rewards(None) == default
+        assert caller.rewards("end") == "end"
+    with pytest.raises(Forbidden, match="agent-1"):
+        await small.pool.reset(ResetRequest(seed=1, rewards="step"), ONE)
+    await reset(small.pool, ONE)
+    assert read(await step(small.pool, ONE)).reward is None
+    assert read(await step(small.pool, ONE, "ANSWER: x")).reward is not None

@@ -153,6 +153,7 @@ def forged(name: str, value: Any) -> Change:
         (forged("part", "unknown"), "part was"),
         (forged("parse_failures", 99), "parse_failures is 99"),
         (forged("context_overflow", True), "context_overflow"),
+        (forged("too_large", True), "too_large"),
         (forged("texts", lambda old: old[:-1]), "texts"),
         (forged("question_id", "nobody's"), "can't be replayed: no question"),
         (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "the observation was"),
@@ -192,6 +193,19 @@ def test_a_wrong_episode_can_not_become_a_right_one(run: Path) -> None:
     reported = [str(problem) for problem in verify(run).problems]
     assert all(line.startswith(f"episodes.jsonl line {number}: ") for line in reported)
     assert any("outcome was 'correct', and is 'wrong'" in line for line in reported)
+
+
+def test_an_episode_that_was_too_large_has_a_text_that_was_not_played(run: Path) -> None:
+    number = number_of(run, lambda row: row["outcome"] == "abandoned" and row["steps"] > 0)
+    forge(
+        run / "episodes.jsonl",
+        number,
+        lambda row: row.update(too_large=True, texts=[*row["texts"], "QUERY: a long one"]),
+    )
+    lines = [one for one in verify(run).problems if one.file == "episodes.jsonl" and one.line]
+    assert lines == []
+    forge(run / "episodes.jsonl", number, lambda row: row.update(texts=row["texts"][:-1]))
+    assert "texts" in next(one.message for one in verify(run).problems if one.line == number)
 
 
 def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no_reward(

@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
-from shared.errors import ServerUnreachable, UnknownQuestion
+from shared.errors import EpisodeTooLarge, Forbidden, ServerUnreachable, UnknownQuestion
 from shared.server_process import running_server
 from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
 from tests.trainer.rollout.test_tokens import QWEN3
@@ -158,6 +158,48 @@ def test_a_lost_episode_is_one_masked_eos_without_rewards(
     assert [lost.correctness, lost.progress, lost.operational, lost.reward] == [None] * 4
     assert stats.episodes_lost == 1
     assert [row.outcome for row in (rows[0], rows[2])] == ["budget", "budget"]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_an_episode_beyond_the_servers_bytes_ends_as_the_agents_own_doing(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, step: int
+) -> None:
+    stats = RolloutStats()
+    client = FakeClient(failing={"b": step})
+    client.error = EpisodeTooLarge
+    rows = play_episodes(
+        prompts_for(config, "a", "b", "c"), model, tokenizer, config, client=client, stats=stats
+    )
+    [large] = [row for row in rows if row.too_large]
+    assert (large.question_id, large.outcome, large.steps) == ("b", "abandoned", step - 1)
+    assert (large.lost, stats.episodes_lost, stats.episodes_too_large) == (None, 0, 1)
+    assert len(client.closed) == 1, "its place is free again"
+    assert None not in (large.correctness, large.progress, large.operational, large.reward)
+    # the refused text was sampled, so it is trained on
+    assert len(large.texts) == step == len(large.actions) + 1
+    assert sum(large.env_mask) == large.sampled_tokens > 0
+    assert len(large.rewards) == len(large.parts) == len(large.observations) - 1 == step - 1
+    assert [row.outcome for row in rows if row is not large] == ["budget", "budget"]
+
+
+def test_an_agents_key_stops_the_run_with_its_remedy(config: GRPOConfig) -> None:
+    """A trainer needs the reward of every step, which such a key does not get."""
+    client = FakeClient(failing={"a": 0})
+    client.error = Forbidden
+    with pytest.raises(Forbidden):
+        sample_random_baseline(prompts_for(config, "a"), config, client)
+
+
+def test_the_trainer_asks_for_the_reward_of_every_step(config: GRPOConfig) -> None:
+    asked: list[Any] = []
+
+    class Asked(FakeClient):
+        def reset_many(self, requests: Any) -> Any:
+            asked.extend(requests)
+            return super().reset_many(asked)
+
+    sample_random_baseline(prompts_for(config, "a", "b"), config, Asked())
+    assert [request["rewards"] for request in asked] == ["step", "step"]
 
 
 def test_too_many_lost_episodes_stop_the_run(

@@ -36,6 +36,7 @@ from shared.dataset import OpenQuestion, Question
 from shared.errors import Conflict, InvalidRequest
 from shared.models import (
     DEFAULT_STANDARD,
+    DEFAULT_STEP_BUDGET,
     AnswerForm,
     Outcome,
     ResetRequest,
@@ -52,7 +53,6 @@ from shared.models import (
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
 ENVIRONMENT_VERSION = "2"
-DEFAULT_STEP_BUDGET = 15
 
 T = TypeVar("T")
 

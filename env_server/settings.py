@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, StandardName
+from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     """Port to listen on; 0 chooses a free one and prints it."""
     data_dir: Path = Path("data")
     """Data directory, which holds databases/ and questions/."""
-    step_budget: int = Field(default=15, ge=1, le=MAX_STEP_BUDGET)
+    step_budget: int = Field(default=DEFAULT_STEP_BUDGET, ge=1, le=MAX_STEP_BUDGET)
     """Steps per episode, unless its reset sets them."""
     standard: StandardName = DEFAULT_STANDARD
     """Standard by which answers are right: strict, spider or bird (docs/trust-answers.md)."""

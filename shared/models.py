@@ -1,7 +1,13 @@
 """The wire format between an agent's driver and the environment server, as pydantic models.
 
-A superset of OpenEnv's HTTP shapes. Observations hold no id, no time and no gold data, so the same
-question, options and actions give the same bytes on every replica.
+Observations hold no id, no time and no gold data, so the same question, options and actions give
+the same bytes on every replica.
+
+Paths and replies resemble OpenEnv's over HTTP, but are not compatible with its clients. Replies
+have its `observation`, `reward` and `done`, and more fields; the observation repeats `reward` and
+`done`. `/reset` takes its `seed` and `episode_id`, and refuses fields that it does not know.
+`/step` and `/state` name the episode, since here state outlives a request; OpenEnv's
+`{"action": {...}}` alone is refused.
 """
 
 from enum import StrEnum
@@ -17,6 +23,7 @@ AnswerForm = Literal["text", "sql"]
 Rewards = Literal["step", "end"]
 StandardName = Literal["strict", "spider", "bird"]  # of right answers: docs/trust-answers.md
 DEFAULT_STANDARD: StandardName = "strict"
+DEFAULT_STEP_BUDGET = 10  # of the server, and of the trainer, which names its own in every reset
 MAX_STEP_BUDGET = 100
 
 

@@ -20,8 +20,10 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
+    check_given_once,
     console,
     guarded,
+    place_of,
     settings_of,
 )
 from trainer.evaluation.command import evaluate
@@ -121,8 +123,9 @@ def train(
     standard: StandardOption = None,
     server: ServerOption = None,
     out: Annotated[
-        Path, Option(help="Folder for the run's folder; OUT/latest links to it.")
-    ] = Path("runs"),
+        Path | None,
+        Option(help="Folder for the run's folder; OUT/latest links to it.", show_default="runs"),
+    ] = None,
     resume: Annotated[
         Path | None,
         Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
@@ -160,6 +163,7 @@ def train(
     from it.
     """
     overrides = settings_of(set_)
+    check_given_once(overrides, out, server)
     given = {
         name
         for name in context.params
@@ -173,10 +177,9 @@ def train(
     if resume is not None:  # it refuses these options if they are given
         refused = given & {"eval_limit", "eval_every", "eval_points", "out"}
         overrides |= {name: context.params[name] for name in refused}
-    servers = tuple(server or ())
 
     with guarded():
-        from trainer.config import GRPOConfig
+        from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
         from trainer.evaluation.inputs import JobOptions, resumed_settings
         from trainer.run.folder import open_run
@@ -189,9 +192,14 @@ def train(
             )
         run = None if resume is None else open_run(resume)
         if run is not None:
+            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
+            _, servers = place_of(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
             config = GRPOConfig.preset(preset, **overrides)
+            out, servers = place_of(config, {*PRESETS[preset], *overrides}, out, server)
+            out = out or Path("runs")
+            config = config.override(output_dir=out)
             options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)
         if processes > 1 and not launched():
             from trainer.runtime.launch import launch

@@ -1,9 +1,9 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.console import Console
 from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
 from trainer.runtime.interrupt import EXIT_CODE
+
+if TYPE_CHECKING:
+    from trainer.config import GRPOConfig
 
 MAX_SEED = 2**32 - 1  # numpy's generators take 32 bits
 
@@ -51,6 +54,27 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
             )
         settings[name.strip()] = value
     return settings
+
+
+def check_given_once(
+    settings: Mapping[str, Any], out: Path | None, servers: Sequence[str] | None
+) -> None:
+    """Refuse an option beside the `--set` of the field that means the same."""
+    for name, option, value in (("output_dir", "--out", out), ("server_urls", "--server", servers)):
+        if name in settings and value:
+            problem = f"{name} and {option} mean the same: give one of them"
+            raise typer.BadParameter(problem, param_hint=f"--set, {option}")
+
+
+def place_of(
+    config: "GRPOConfig", named: Collection[str], out: Path | None, servers: Sequence[str] | None
+) -> tuple[Path | None, tuple[str, ...]]:
+    """Return the folder and the servers: those of the options, else of the settings in `named`."""
+    if out is None and "output_dir" in named:
+        out = Path(config.output_dir)
+    if not servers and "server_urls" in named:
+        servers = config.server_urls
+    return out, tuple(servers or ())
 
 
 @contextmanager

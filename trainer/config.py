@@ -13,7 +13,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, Difficulty, StandardName
+from shared.models import (
+    DEFAULT_STANDARD,
+    DEFAULT_STEP_BUDGET,
+    MAX_STEP_BUDGET,
+    Difficulty,
+    StandardName,
+)
 from trainer.errors import ConfigError
 
 T = TypeVar("T")
@@ -80,7 +86,7 @@ class GRPOConfig:
     num_generations: Annotated[_Count, Field(ge=2)] = 4  # rollouts per question, which are a group
     questions_path: _Text = "data/questions/questions_train.json"
     db_dir: _Text = "data/databases"
-    step_budget: Annotated[_Count, Field(le=MAX_STEP_BUDGET)] = 10
+    step_budget: Annotated[_Count, Field(le=MAX_STEP_BUDGET)] = DEFAULT_STEP_BUDGET
     difficulty_filter: Annotated[list[Difficulty], Field(min_length=1), _Split] = field(
         default_factory=lambda: ["easy", "medium"]
     )

@@ -42,7 +42,7 @@ def runner() -> Iterator[SqlRunner]:
 
 @pytest.fixture
 def env(bank: QuestionBank, runner: SqlRunner) -> SQLEnvironment:
-    return SQLEnvironment(bank, runner)
+    return SQLEnvironment(bank, runner, step_budget=15)
 
 
 def test_first_observation(env: SQLEnvironment) -> None:

@@ -5,6 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from env_server.settings import Settings, settings_table
+from shared.models import DEFAULT_STEP_BUDGET
+from trainer.config import GRPOConfig
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -35,7 +37,7 @@ def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_defaults_of_the_specification() -> None:
     settings = Settings()
-    assert settings.step_budget == 15
+    assert settings.step_budget == DEFAULT_STEP_BUDGET == GRPOConfig().step_budget
     assert settings.capacity >= 10_000
 
 

@@ -158,3 +158,20 @@ def test_an_observation_lists_its_tables(schema_info: str, tables: list[str]) ->
     )
     assert observation.tables == tables
     assert "tables" not in observation.model_dump()
+
+
+def test_what_the_wire_shares_with_openenv_over_http() -> None:
+    """Fields of openenv 0.10.0 (openenv/core/env_server/types.py), as the module's docstring says.
+
+    Its replies are {observation, reward, done, metadata?}, its requests {seed, episode_id} with any
+    further field, and {action} with any further field.
+    """
+    assert {"observation", "reward", "done"} < set(StepResult.model_fields)
+    assert {"reward", "done"} < set(SQLObservation.model_fields)  # there: beside it alone
+    assert ResetRequest(seed=1, episode_id="e").seed == 1
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        ResetRequest.model_validate({"seed": 1, "options": {}})
+    action = {"action_type": "QUERY", "argument": "SELECT 1"}
+    with pytest.raises(ValidationError, match="episode_id"):
+        StepRequest.model_validate({"action": action})
+    assert StepRequest.model_validate({"episode_id": "e", "action": action}).step is None

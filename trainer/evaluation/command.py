@@ -13,8 +13,10 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
+    check_given_once,
     console,
     guarded,
+    place_of,
     settings_of,
 )
 
@@ -115,7 +117,9 @@ def evaluate(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
     ks = _numbers(k)
-    overrides = {"data_dir": data, "difficulty_filter": difficulty, **settings_of(set_)}
+    chosen = settings_of(set_)
+    check_given_once(chosen, out, server)
+    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
     if standard is not None:
         overrides["standard"] = standard
     if model is not None:
@@ -124,7 +128,7 @@ def evaluate(
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
-        from trainer.config import GRPOConfig
+        from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
         from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
         from trainer.evaluation.run import run_evaluation
@@ -135,8 +139,11 @@ def evaluate(
             raise ConfigError("evaluate runs in one process: start it without a launcher")
         if preset is None and policy == "openai":
             config = GRPOConfig().override(**overrides)
+            named = set(chosen)
         else:
             config = GRPOConfig.preset(preset or "offline", **overrides)
+            named = {*PRESETS[preset or "offline"], *chosen}
+        out, servers = place_of(config, named, out, server)
         sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,
@@ -150,7 +157,7 @@ def evaluate(
             ks=ks,
             temperature=None if greedy or sampled == 0 else sampled,
             seed=EVAL_SEED if seed is None else seed,
-            servers=tuple(server or ()),
+            servers=servers,
             out=out,
             against=against,
             concurrency=concurrency,

@@ -22,7 +22,7 @@ from trainer.runtime.precision import autocast
 RUNS = Path("runs")
 SMALL_WINDOW = 2048  # tokens: models of this project's size, which do best with a one-line prompt
 MAX_CONTEXT_TOKENS = 8192  # of a larger window: a KV cache for all of Qwen3's would take gigabytes
-API_STEPS, API_NEW_TOKENS = 15, 512
+API_NEW_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def api_agent(
     """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
     from trainer.rollout.generators.openai import OpenAIPolicy
 
-    settings = {"max_new_tokens": API_NEW_TOKENS, "step_budget": API_STEPS, "model_name": model}
+    settings = {"max_new_tokens": API_NEW_TOKENS, "model_name": model}
     config = _config(settings, sampling, steps, server_wait_s)
     with OpenAIPolicy(
         model,

@@ -19,6 +19,7 @@ from shared.errors import (
     SQLEnvError,
     UnknownEpisode,
 )
+from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET
 
 T = TypeVar("T")
 URL = "http://fake"
@@ -172,8 +173,14 @@ class FakeServer:
                 "version": "0",
                 "reward_version": "0",
                 "sqlite_version": "0",
+                "standard": DEFAULT_STANDARD,
             }
-            counts = {"questions": {}, "databases": 0, "step_budget": 15, "capacity": 1}
+            counts = {
+                "questions": {},
+                "databases": 0,
+                "step_budget": DEFAULT_STEP_BUDGET,
+                "capacity": 1,
+            }
             shards = {} if self.shards is None else {"X-Affinity-Lanes": str(self.shards)}
             return 200, names | counts | {"digest": self.digest, "data_digest": ""}, shards
         if path == "/health":
@@ -210,7 +217,7 @@ class FakeServer:
             raise DigestMismatch("another digest")
         episode = {
             "question_id": item.get("question_id", "picked"),
-            "budget": item.get("step_budget", 15),
+            "budget": item.get("step_budget", DEFAULT_STEP_BUDGET),
         }
         episode |= {"actions": [], "replies": []}
         self.episodes[item["episode_id"]] = episode

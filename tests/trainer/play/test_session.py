@@ -129,7 +129,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
     assert result.exit_code == 0
     assert "includes shop.db-wal" in shown
     assert f"tester, served by {chat.url}" in shown
-    assert "greedy, at most 15 steps" in shown
+    assert "greedy, at most 10 steps" in shown
     assert "question  How many orders?" in shown
     assert "tables    orders" in shown
     assert re.search(

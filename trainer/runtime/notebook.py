@@ -1,0 +1,92 @@
+"""The setup of a notebook: install what is missing, and describe the machine.
+
+Imports only the standard library before `install_missing` has run.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+NEEDED = (
+    *("apsw", "fastapi", "httpx", "matplotlib", "rich", "sqlglot", "torch", "trl", "uvicorn"),
+)
+# a hosted machine has the build of these that its GPU needs
+TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
+# may be loaded before the first cell; another version then takes a new session
+PRELOADED = ("numpy", "matplotlib", "rich")
+
+
+def on_colab(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process runs on Google Colab."""
+    if "COLAB_RELEASE_TAG" in environment:
+        return True
+    try:
+        return importlib.util.find_spec("google.colab") is not None
+    except ModuleNotFoundError:  # no package google
+        return False
+
+
+def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:
+    """Install the project in `root` under its constraints if a package is missing.
+
+    An installed torch is kept, whatever constraints.txt says. Returns whether it installed. Raises
+    `CalledProcessError` if pip fails, `RuntimeError` if the session must be restarted.
+    """
+    if all(importlib.util.find_spec(name) for name in NEEDED):
+        return False
+    with tempfile.TemporaryDirectory(prefix="sqlenv-install-") as folder:
+        constraints = Path(folder) / "constraints.txt"
+        given = (root / "constraints.txt").read_text(encoding="utf-8")
+        constraints.write_text(keep_torch(given), encoding="utf-8")
+        pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(constraints)]
+        run([*pip, "-e", f"{root}[server,trainer]"], check=True)
+    importlib.invalidate_caches()
+    loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in PRELOADED}
+    if stale := [name for name, version in loaded.items() if version not in (None, _version(name))]:
+        raise RuntimeError(
+            f"{', '.join(stale)} changed while loaded: restart the session (on Colab: Runtime > "
+            "Restart session) and run all cells again"
+        )
+    return True
+
+
+def keep_torch(constraints: str) -> str:
+    """Return constraints that pin torch and its packages to the installed versions, if any."""
+    installed = {name: _version(name) for name in TORCH_PACKAGES}
+    if installed["torch"] is None:
+        return constraints
+    cuda = re.compile(rf"(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==")
+    lines = [line for line in constraints.splitlines() if not cuda.match(line)]
+    lines += [f"{name}=={version}" for name, version in installed.items() if version]
+    return "\n".join(lines) + "\n"
+
+
+def machine(environment: Mapping[str, str] = os.environ) -> str:
+    """Return where this runs: host, GPU or CPU with memory, Python and torch, on one line."""
+    import psutil
+    import torch
+
+    place = "Google Colab" if on_colab(environment) else platform.system()
+    device = "no GPU"
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        device = f"GPU {gpu.name} with {gpu.total_memory / 2**30:.0f} GiB"
+    cpu = f"{os.cpu_count()} CPU cores with {psutil.virtual_memory().total / 2**30:.0f} GiB"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{place}: {device}, {cpu}, {versions}"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

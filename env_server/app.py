@@ -41,6 +41,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
             log.warning("%s is closed: set SQLENV_OPERATOR_KEY to open it to that key", path)
         async with running(settings, questions, metrics) as service:
             app.state.service = service
+            log.info("SQL workers: processes %s", ", ".join(map(str, service.sql.pids)))
             try:
                 yield
             finally:

@@ -183,11 +183,6 @@ def running_server(
             server.stop()
 
 
-def session_pids(session: int) -> list[int]:
-    """Return the ids of the live processes of a session, as /proc lists them."""
-    return [pid for pid, _ in _session_stats(session)]
-
-
 def session_cpu_s(session: int) -> float:
     """Return the CPU-seconds of a session's processes and of their children that ended; NaN if
     /proc shows none.

@@ -181,8 +181,8 @@ def train(
     with guarded():
         from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
-        from trainer.evaluation.inputs import JobOptions, resumed_settings
         from trainer.run.folder import open_run
+        from trainer.runtime.models import find_model
         from trainer.runtime.ranks import launched
 
         if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
@@ -191,12 +191,17 @@ def train(
                 "leave it out"
             )
         run = None if resume is None else open_run(resume)
+        if run is None:
+            config = GRPOConfig.preset(preset, **overrides)
+            find_model(config.model_name)  # before the imports below, which take seconds
+
+        from trainer.evaluation.inputs import JobOptions, resumed_settings
+
         if run is not None:
             urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
             _, servers = place_of(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
-            config = GRPOConfig.preset(preset, **overrides)
             out, servers = place_of(config, {*PRESETS[preset], *overrides}, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)

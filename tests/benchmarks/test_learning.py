@@ -54,15 +54,14 @@ FIELDS = {
 
 def rewards(step: int = 3, seed: int = 1, lost: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the three shuffled rewards of each row, called as TRL calls the functions."""
-    fields = {
+    fields: dict[str, Any] = {
         name: [None if n in lost else v for n, v in enumerate(values)]
         for name, values in FIELDS.items()
     }
     state = SimpleNamespace(global_step=step)
     functions = shuffled.shuffled(REWARD_FUNCTIONS, seed)
-    return list(
-        zip(*(one(prompts=[], trainer_state=state, **fields) for one in functions), strict=True)
-    )
+    fields |= {"completions": [""] * 16, "trainer_state": state}
+    return list(zip(*(one(**fields) for one in functions), strict=True))
 
 
 def test_the_three_rewards_of_an_episode_stay_together_and_are_permuted() -> None:

@@ -130,9 +130,7 @@ def evaluate(
     with guarded():
         from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
-        from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
-        from trainer.evaluation.run import run_evaluation
-        from trainer.evaluation.settings import EvaluationSettings
+        from trainer.runtime.models import find_model
         from trainer.runtime.ranks import launched
 
         if launched():
@@ -144,6 +142,13 @@ def evaluate(
             config = GRPOConfig.preset(preset or "offline", **overrides)
             named = {*PRESETS[preset or "offline"], *chosen}
         out, servers = place_of(config, named, out, server)
+        if policy == "model":
+            find_model(config.model_name)  # before the imports below, which take seconds
+
+        from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
+        from trainer.evaluation.run import run_evaluation
+        from trainer.evaluation.settings import EvaluationSettings
+
         sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,

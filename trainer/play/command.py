@@ -86,6 +86,11 @@ def play(
         )
 
     with guarded():
+        if model is not None and base_url is None:
+            from trainer.runtime.models import find_model
+
+            find_model(model)  # before the imports below, which take seconds
+
         from trainer.errors import PlayError
         from trainer.play.agent import Sampling, api_agent, local_agent
         from trainer.play.database import check_question, examine

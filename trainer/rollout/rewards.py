@@ -3,6 +3,10 @@
 `trainer.grpo.trl_config` weights them 1, 0.15 and 1, so that a row's reward is the total of the
 server's ledger. None from all three, as for a lost episode, takes the row out of its group's
 baseline and out of training.
+
+A function takes the completions, which it only counts, and the episodes' results: a list with one
+value per completion, as TRL passes them, or `metadata`, a list of dicts such as `rollout_func`
+returns.
 """
 
 from collections.abc import Sequence
@@ -11,19 +15,48 @@ from typing import Any
 Reward = float | None
 
 
-def reward_correctness(*, correctness: Sequence[Reward], **_: Any) -> list[Reward]:
-    """Return 1.0 for a correct ANSWER, else 0.0."""
-    return list(correctness)
+def reward_correctness(completions: Sequence[Any], **kwargs: Any) -> list[Reward]:
+    """Return 1.0 for a correct ANSWER, else 0.0: `correctness` or `correct` of each episode."""
+    return _values("reward_correctness", completions, kwargs, "correctness", "correct")
 
 
-def reward_progress(*, progress: Sequence[Reward], **_: Any) -> list[Reward]:
+def reward_progress(completions: Sequence[Any], **kwargs: Any) -> list[Reward]:
     """Return the final potential, in [0, 1]: how close the best QUERY came to the gold."""
-    return list(progress)
+    return _values("reward_progress", completions, kwargs, "progress")
 
 
-def reward_operational(*, operational: Sequence[Reward], **_: Any) -> list[Reward]:
+def reward_operational(completions: Sequence[Any], **kwargs: Any) -> list[Reward]:
     """Return the sum of step costs, repeats and errors, in [-0.25, 0.05]."""
-    return list(operational)
+    return _values("reward_operational", completions, kwargs, "operational")
 
 
 REWARD_FUNCTIONS = (reward_correctness, reward_progress, reward_operational)
+
+
+def _values(
+    function: str, completions: Sequence[Any], kwargs: dict[str, Any], *names: str
+) -> list[Reward]:
+    """Return the first of `names` that there is, per completion; `ValueError` if there is none."""
+    wanted = " or ".join(names)
+    for name in names:
+        if name in kwargs:
+            found = list(kwargs[name])
+            break
+    else:
+        rows = kwargs.get("metadata")
+        if rows is None:
+            raise ValueError(
+                f"{function} needs {wanted} (one value per completion) or metadata (one dict per "
+                f"completion), but got only {', '.join(kwargs) or 'completions'}"
+            )
+        found = []
+        for index, row in enumerate(rows):
+            values = [row[name] for name in names if name in row]
+            if not values:
+                raise ValueError(f"{function}: metadata[{index}] has no {wanted}")
+            found.append(values[0])
+    if len(found) != len(completions):
+        raise ValueError(
+            f"{function} got {len(found)} values of {wanted} for {len(completions)} completions"
+        )
+    return [None if value is None else float(value) for value in found]

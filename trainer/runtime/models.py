@@ -1,5 +1,6 @@
-"""Loading a causal language model with its tokenizer."""
+"""Finding and loading a causal language model with its tokenizer."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,64 @@ from shared.shipped import shipped_path
 from trainer.config import OFFLINE_MODEL, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.runtime.out_of_memory import reporting_out_of_memory
+
+HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
+
+
+def find_model(name: str) -> str:
+    """Return the directory or the hub's name to load a model from.
+
+    A directory must exist. Another name must be on the hub; where the hub can't be reached, it is
+    the directory in the hub's cache. Raises `ModelLoadError` otherwise, within 5 s; imports neither
+    torch nor transformers, so that a command can refuse a wrong name at once.
+    """
+    # not str(Path(name)): ./model would become a name on the hub
+    source = name if name.startswith(".") else str(shipped_path(name))
+    if looks_local(source):
+        _check_directory(source)
+        return source
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    error = _ask_hub(source)
+    if error is None:
+        return source
+    answers = {
+        "GatedRepoError": "it is a gated repo",
+        "RepositoryNotFoundError": "it is not a valid model identifier",
+        "HFValidationError": "it is neither a directory nor a valid model identifier",
+    }
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    reason = next((answers[kind] for kind in kinds if kind in answers), None)
+    if reason is None and "HfHubHTTPError" in kinds:
+        return source  # such as a model without config.json: loading it says what is wrong
+    if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
+        return str(Path(cached).parent)
+    if reason is not None:
+        raise ModelLoadError(f"can't load the model {name!r}: {reason}; {_remedy(name, error)}")
+    raise ModelLoadError(
+        f"can't load the model {name!r}: there is no such directory, it is not in the cache, and "
+        f"{constants.ENDPOINT} couldn't be reached ({_first_line(error)}); {_download(name)}"
+    )
+
+
+def _ask_hub(name: str) -> Exception | None:
+    """Ask the hub for a model's config.json once; return the error, None if it has the file."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    answers: list[Exception | None] = []
+
+    def ask() -> None:
+        try:
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=HUB_WAIT_S)
+            answers.append(None)
+        except Exception as error:
+            answers.append(error)
+
+    # in a thread, because looking up a host's name has no timeout
+    thread = threading.Thread(target=ask, name="ask-hub", daemon=True)
+    thread.start()
+    thread.join(HUB_WAIT_S)
+    return answers[0] if answers else TimeoutError(f"no answer within {HUB_WAIT_S:g} s")
 
 
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
@@ -23,9 +82,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
-    # not str(Path(name)): ./model would become a name on the hub
-    source = name if name.startswith(".") else str(shipped_path(name))
-    _check_directory(source)
+    source = find_model(name)
     try:
         with reporting_out_of_memory(config, f"loading the model {name}"):
             tokenizer = AutoTokenizer.from_pretrained(source)
@@ -35,9 +92,8 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
             model.to(device)
     # RuntimeError: weights whose shapes differ from config.json's
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
         raise ModelLoadError(
-            f"can't load the model {name!r}: {reason}; {_remedy(name, error)}"
+            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, error)}"
         ) from error
     check_tokenizer(tokenizer, name)
     embeddings = model.get_input_embeddings().num_embeddings
@@ -69,14 +125,23 @@ def looks_local(name: str) -> bool:
 
 def _check_directory(name: str) -> None:
     path = Path(name)
-    if not looks_local(name):
-        return
     if not path.is_dir():
         raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
     if not (path / "config.json").is_file():
         raise ModelLoadError(
             f"{name} is not a model directory: it has no config.json; {_remedy(name)}"
         )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
+
+
+def _download(name: str) -> str:
+    return (
+        f"on a machine with access run 'hf download {name} --local-dir DIR', copy DIR here and "
+        f"pass --model DIR, or use {OFFLINE_MODEL}"
+    )
 
 
 def _remedy(name: str, error: BaseException | None = None) -> str:
@@ -96,11 +161,7 @@ def _remedy(name: str, error: BaseException | None = None) -> str:
             "'hf auth login'"
         )
     if "LocalEntryNotFoundError" in causes:
-        return (
-            "the hub can't be reached and nothing is cached: on a machine with access run "
-            f"'hf download {name} --local-dir DIR', copy DIR here and pass --model DIR, or use "
-            f"{OFFLINE_MODEL}"
-        )
+        return f"the hub can't be reached, and its cache lacks some files: {_download(name)}"
     if "data/models" in name:
         return "create it with 'python -m trainer pretrain', or choose another with --model"
     if causes and looks_local(name):

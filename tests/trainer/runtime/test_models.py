@@ -1,6 +1,11 @@
 """Loading a model from a directory or the hub, and errors that say what to do."""
 
 import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from tests.trainer.conftest import make_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
-from trainer.runtime.models import load_model_and_tokenizer
+from trainer.runtime.models import find_model, load_model_and_tokenizer
 from trainer.runtime.precision import precision
 
 
@@ -131,14 +136,71 @@ def test_an_error_of_the_hub_names_the_remedy(
     assert "\n" not in caught.value.message
 
 
+UNREACHABLE = (
+    rf"'{GATED}': there is no such directory, it is not in the cache, and .* couldn't be reached "
+    rf".*'hf download {GATED} --local-dir DIR'.*--model DIR"
+)
+
+
 def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     hub_at(monkeypatch, "http://127.0.0.1:9")
-    # otherwise it retries for 50 s
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-    message = rf"'{GATED}'.*couldn't connect.*hf download {GATED} --local-dir DIR.*--model DIR"
-    with pytest.raises(ModelLoadError, match=message) as caught:
+    with pytest.raises(ModelLoadError, match=UNREACHABLE) as caught:
         load_model_and_tokenizer(config_of(GATED))
     assert "\n" not in caught.value.message
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.runtime.models.HUB_WAIT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hub_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ModelLoadError, match=UNREACHABLE):
+            find_model(GATED)
+
+
+def test_a_cached_model_is_loaded_without_the_hub(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = tmp_path_factory.mktemp("hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    hub_at(monkeypatch, "http://127.0.0.1:9")
+    repository = cache / f"models--{GATED.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    snapshot = shutil.copytree(saved, repository / "snapshots" / ("0" * 40))
+    assert find_model(GATED) == str(snapshot)
+    loaded, tokenizer = load_model_and_tokenizer(config_of(GATED))
+    assert loaded.num_parameters() > 0
+    assert tokenizer.chat_template
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train"],
+        ["evaluate"],
+        ["play", "--db", "data/databases/nowhere.sqlite", "--question", "How many?"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("name", ["no/such", "./no/such"])
+def test_every_command_refuses_a_missing_model_before_torch_is_imported(
+    command: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The imports alone take seconds: a missing model is refused within 5 s offline."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    script = (
+        "import sys\nfrom trainer.__main__ import app\n"
+        "try:\n    app(sys.argv[1:])\n"
+        "finally:\n    print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command, "--model", name],
+        **{"capture_output": True, "text": True, "timeout": 60, "check": False},
+    )
+    assert done.returncode == 1
+    assert done.stdout.split() == ["False", "False"]
+    assert re.search(r"error: (can't load the model 'no/such'|no model directory)", done.stderr)
+    assert re.search(r"hf download|save_pretrained", done.stderr)
 
 
 def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalLM) -> None:

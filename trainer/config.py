@@ -128,10 +128,11 @@ class GRPOConfig:
     allow_dev_questions: _Flag = False
     # auto: notebook or terminal if training runs in one, else PNGs in the run's folder
     live_view: LiveView = "auto"
-    # steps between two reward plots; runs of less than 500 steps shorten these three intervals
+    # steps between two drawings of the reward, two episode traces, and two measurements of success
+    # on train and eval; each is also done before the first step and after the last; 0: never
     live_reward_every: _Natural = 10
-    live_trace_every: _Natural = 50  # steps between two episode traces; 0: none
-    live_success_every: _Natural = 100  # steps between two measurements on train and eval; 0: none
+    live_trace_every: _Natural = 50
+    live_success_every: _Natural = 100
     live_episodes: _Count = 3  # of train, and of eval, in such a measurement
 
     def __post_init__(self) -> None:
@@ -233,6 +234,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_steps": 70,
         "logging_steps": 1,
         "save_steps": 20,
+        "live_reward_every": 1,
+        "live_trace_every": 7,
+        "live_success_every": 14,
     },
     # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of
     # 2,048 tokens, 114 kB each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing

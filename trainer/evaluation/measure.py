@@ -19,16 +19,14 @@ from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, eval
 from trainer.evaluation.inputs import Inputs, check_server_rules
 from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy
-from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
+from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import bar, number
 from trainer.run.records import Book, EpisodeRecord
-from trainer.runtime.out_of_memory import reporting_out_of_memory
-from trainer.runtime.precision import autocast, precision
+from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.server import SupervisedServer
+from trainer.runtime.server import SERVER_READY_S, SupervisedServer
 
-SERVER_READY_S = 30.0  # for a server that somebody else runs
 # the evaluations' random streams: the same before and after, and not those of training
 EVAL_SEED = 1_000_003
 EVAL_TEMPERATURE = 1.0
@@ -138,26 +136,10 @@ def model_play(
     ) -> list[RolloutRow]:
         options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
         options |= {"client": client, "greedy": mode == "greedy"}
-        with sampling(model, config, len(prompts)):
+        with sampling(model, config, f"playing {len(prompts)} episodes of an evaluation"):
             return play_episodes(prompts, model, tokenizer, config, **options)
 
     return play
-
-
-@contextmanager
-def sampling(model: Any, config: GRPOConfig, episodes: int) -> Iterator[None]:
-    """Put the model in eval mode and the number format of `config` for the block.
-
-    If memory runs out over so many `episodes`, the error says how to reduce it.
-    """
-    was_training = model.training
-    model.eval()
-    try:
-        doing = f"playing {episodes} episodes of an evaluation"
-        with reporting_out_of_memory(config, doing), autocast(config):
-            yield
-    finally:
-        model.train(was_training)
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NotRequired, TypedDict
 
+import torch
 from rich.console import Console
 
 from shared.console import print_line
@@ -25,6 +26,7 @@ from trainer.run.folder import check_writable, write_json
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
+from trainer.runtime.ranks import check_one_gpu
 
 
 class EvaluationResult(TypedDict):
@@ -69,6 +71,8 @@ def run_evaluation(
             check_writable(path)
         limit_threads()
         model = settings.policy == "model"
+        if model:
+            check_one_gpu(settings.config, torch.cuda.device_count(), training=False)
         inputs = load_inputs(
             settings.config, JobOptions(), settings.split, training=False, with_model=model
         )

@@ -14,14 +14,15 @@ from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
+from trainer.rollout.adapters import rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
-from trainer.rollout.loop import EpisodeClient, RolloutStats, rollout_func
+from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
-from trainer.runtime.ranks import Ranks, rank_lost
+from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
 CHECKPOINTS_KEPT = 2
@@ -46,8 +47,10 @@ def build_trainer(
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
     the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that override
-    `config`. Raises `ConfigError` if the questions don't fill one batch or may not be trained on.
+    `config`. Raises `ConfigError` if the questions don't fill one batch or may not be trained on,
+    and where a single process sees several GPUs.
     """
+    import torch
     from datasets import Dataset
     from transformers import PrinterCallback
 
@@ -55,6 +58,8 @@ def build_trainer(
     from trainer.grpo.trl_config import trl_config
 
     check_extras(config)
+    if not launched():
+        check_one_gpu(config, torch.cuda.device_count())
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     questions = config.rollouts_per_step // config.num_generations
     if len(prompts) < questions:

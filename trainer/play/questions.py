@@ -16,9 +16,7 @@ from trainer.play.agent import Agent
 from trainer.play.database import Database, HostedDatabase, check_question, examine, host
 from trainer.play.session import Display, ask, check_fits
 from trainer.rollout.loop import EpisodeClient, open_client
-from trainer.runtime.server import SupervisedServer
-
-SERVER_READY_S = 30.0  # to wait for a server given with --server
+from trainer.runtime.server import SERVER_READY_S, SupervisedServer
 
 
 @contextmanager

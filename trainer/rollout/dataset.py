@@ -1,11 +1,13 @@
 """The prompts of a run: its questions as chat messages."""
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shared.dataset import is_dev_question, load_questions
+from shared.dataset import Question, is_dev_question, load_questions
 from shared.errors import QuestionLoadError
+from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, PromptError
 from trainer.rollout.prompts import get_system_prompt
@@ -35,6 +37,45 @@ def question_id_of(prompt: Sequence[Mapping[str, Any]]) -> str:
         f"a prompt names no question: {str(prompt)[:120]!r}; make prompts with "
         "load_question_prompts, which puts question_id into the user's message"
     )
+
+
+def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prompt]:
+    """Return chat prompts; a text becomes the prompt of the question that has it.
+
+    The questions are those of all splits beside `config.questions_path`; white space is ignored.
+    Raises `PromptError` for the text of no question or of several.
+    """
+    if isinstance(prompts, str):
+        raise PromptError("rollout_func takes a list of prompts: put the text into a list")
+    if not any(isinstance(prompt, str) for prompt in prompts):
+        return [list(prompt) for prompt in prompts if not isinstance(prompt, str)]
+    folder = shipped_path(config.questions_path).parent
+    found: dict[str, list[Question]] = {}
+    for path in sorted(folder.glob("questions_*.json")):
+        for question in load_questions(path):
+            found.setdefault(_plain(question.question_text), []).append(question)
+
+    def as_prompt(prompt: str | Prompt) -> Prompt:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        questions = found.get(_plain(prompt), [])
+        if len(questions) == 1:
+            return prompt_of(questions[0].question_id, questions[0].question_text, config)
+        if questions:
+            ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in questions)
+            raise PromptError(
+                f"{len(questions)} questions have the text {prompt[:120]!r} ({ids}): choose one "
+                "with trainer.rollout.dataset.prompt_of(question_id, text, config)"
+            )
+        close = difflib.get_close_matches(_plain(prompt), found, 1)
+        hint = f"did you mean {found[close[0]][0].question_text!r}?" if close else "check its text"
+        raise PromptError(f"no question in {folder} has the text {prompt[:120]!r}: {hint}")
+
+    return [as_prompt(prompt) for prompt in prompts]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict[str, Any]]:

@@ -2,30 +2,27 @@
 
     sample a turn per unfinished episode -> parse -> step all -> observations -> bridges -> repeat
 
-`play_episodes` does all of it. `rollout_func` connects it to TRL; `play_scripted` plays
-demonstrations and `sample_random_baseline` random actions.
+`play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
+TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
+actions.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-
-import numpy as np
 
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch, EpisodeClient, EpisodeObserver
-from trainer.rollout.dataset import Prompt, prompt_of, question_id_of
+from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.generators.base import Generator, Policy
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.out_of_memory import reporting_out_of_memory
-from trainer.runtime.ranks import Ranks
 
 __all__ = [
     "EpisodeClient",
@@ -33,17 +30,11 @@ __all__ = [
     "open_client",
     "play_episodes",
     "play_scripted",
-    "rollout_func",
     "sample_random_baseline",
 ]
 
 SCRIPTED_BATCH = 512  # demonstrations played at once
 LEAST_ATTEMPTS = 6  # even if server_wait_s is 0: about 5 s, for a connection that breaks
-# TRL requires the first three; it passes the others to the reward functions, one value per row.
-TRL_COLUMNS = (
-    *("prompt_ids", "completion_ids", "logprobs", "env_mask", "question_id"),
-    *("correctness", "progress", "operational", "outcome", "steps", "parse_failures"),
-)
 
 
 def play_episodes(
@@ -100,65 +91,6 @@ def play_episodes(
     return rows
 
 
-def rollout_func(
-    prompts: Sequence[Prompt],
-    trainer: Any,
-    *,
-    config: GRPOConfig,
-    client: EpisodeClient | None = None,
-    stats: RolloutStats | None = None,
-    on_rows: Callable[[list[RolloutRow], Any], None] | None = None,
-    ranks: Ranks | None = None,
-) -> dict[str, list[Any]]:
-    """Play TRL's prompts: bind `config` and the rest with functools.partial.
-
-    TRL repeats each prompt num_generations times, and gives each of several processes its part of
-    the batch. An episode's random stream is the same for any number of processes.
-    `on_rows(rows, trainer)` is called with the rows of the whole batch, those of other processes
-    without their ids.
-    """
-    from trl.models import unwrap_model_for_generation
-
-    ranks, stats = ranks or Ranks(), stats or RolloutStats()
-    step = trainer.state.global_step
-    seed = int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
-    shares = ranks.each(lambda: [question_id_of(prompt) for prompt in prompts])
-    before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
-    was_training = trainer.model.training
-    playing = f"playing the {len(prompts)} episodes of step {step + 1}"
-
-    def play() -> list[RolloutRow]:
-        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-            model.eval()
-            try:
-                # the trainer's own autocast, so that both compute the same log-probabilities
-                with reporting_out_of_memory(config, playing), trainer.accelerator.autocast():
-                    return play_episodes(
-                        prompts,
-                        model,
-                        trainer.processing_class,
-                        config,
-                        client=client,
-                        seed=seed,
-                        stats=stats,
-                        check_lost=False,
-                        before=before,
-                    )
-            finally:
-                model.train(was_training)
-
-    own, played = ranks.together(lambda: (play(), time.perf_counter()))
-    shared = own if ranks.count == 1 else [row.without_ids() for row in own]
-    rows = [row for share in ranks.gather(shared) for row in share]
-    waited = time.perf_counter() - played if ranks.count > 1 else 0.0
-    stats.rank_wait_s += waited
-    stats.rollout_s += waited
-    check_lost_rows(rows, config)
-    if on_rows is not None:
-        on_rows(rows, trainer)
-    return {name: [getattr(row, name) for row in own] for name in TRL_COLUMNS}
-
-
 def play_scripted(
     scripts: Mapping[str, Sequence[str]],
     tokenizer: Any,
@@ -206,6 +138,28 @@ def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[Episo
     limits = ClientLimits(max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s)
     with SQLEnvClient(config.server_urls, limits, digest=digest).sync() as client:
         yield client
+
+
+@contextmanager
+def sampling(
+    model: Any,
+    config: GRPOConfig,
+    doing: str,
+    number_format: AbstractContextManager[Any] | None = None,
+) -> Iterator[None]:
+    """Put the model in eval mode and a number format, that of `config` by default, for the block.
+
+    If memory runs out, the error says what it was `doing` and how to reduce it.
+    """
+    from trainer.runtime.precision import autocast  # imports torch, which policies don't need
+
+    was_training = model.training
+    model.eval()
+    try:
+        with reporting_out_of_memory(config, doing), number_format or autocast(config):
+            yield
+    finally:
+        model.train(was_training)
 
 
 def local_generator(

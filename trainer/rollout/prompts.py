@@ -4,7 +4,7 @@ The offline model is trained on exactly these bytes; after a change it must be p
 """
 
 from shared.actions import ACTIONS, ActionType
-from shared.models import SQLObservation
+from shared.models import SQLObservation, StepResult
 from trainer.config import PromptKind
 from trainer.errors import ConfigError
 
@@ -47,12 +47,19 @@ def get_system_prompt(kind: PromptKind = "full") -> str:
     return _SYSTEM_PROMPTS[kind]
 
 
-def format_observation(observation: SQLObservation) -> str:
-    """Return the user message that shows `observation`.
+def format_observation(observation: SQLObservation | StepResult) -> str:
+    """Return the user message that shows `observation`, or that of a step's or reset's reply.
 
     At step 0 it is the question and the tables' names; later the last action's result or error.
     Both end with the steps left. It never shows the reward, which would reveal the gold.
     """
+    if isinstance(observation, StepResult):
+        observation = observation.observation
+    if not isinstance(observation, SQLObservation):
+        raise TypeError(
+            f"format_observation takes an SQLObservation or a StepResult, not a "
+            f"{type(observation).__name__}: for JSON use SQLObservation.model_validate(...)"
+        )
     if observation.step_count == 0:
         body = f"Question: {observation.question}\n{observation.schema_info}"
     elif observation.error is not None:

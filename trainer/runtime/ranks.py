@@ -209,21 +209,24 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     return device
 
 
-def check_one_gpu(config: GRPOConfig, gpus: int) -> None:
+def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
     """Raise `ConfigError` where a single process sees several GPUs.
 
-    TRL refuses that too, but only after the untrained model has been measured.
+    TRL refuses to train so, but only after the untrained model has been measured. Without
+    `training`, the device's index may choose one.
     """
     from trainer.runtime.precision import precision
 
     device, _ = precision(config.device, config.dtype)
-    if device != "cpu" and gpus > 1:
-        index = device.partition(":")[2] or "0"
-        raise ConfigError(
-            f"a process trains on one GPU, but sees {gpus}: add --processes {gpus}, or set "
-            f"CUDA_VISIBLE_DEVICES={index} and device=cuda to use one",
-            field="device",
-        )
+    _, chosen, index = device.partition(":")
+    if device == "cpu" or gpus < 2 or (chosen and not training):
+        return
+    only = f"set CUDA_VISIBLE_DEVICES={index or 0}"
+    if training:
+        problem, remedy = "trains", f"add --processes {gpus}, or {only} and device=cuda to use one"
+    else:
+        problem, remedy = "plays", f"choose one with --set device=cuda:0, or {only}"
+    raise ConfigError(f"a process {problem} on one GPU, but sees {gpus}: {remedy}", field="device")
 
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:

@@ -247,6 +247,16 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     assert len(lines(tmp_path / "other")) == 10
 
 
+def test_a_model_on_several_gpus_is_asked_which_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    bench.config = bench.config.override(device="cuda", dtype="float32")
+    with pytest.raises(ConfigError, match="plays on one GPU, but sees 8: .* device=cuda:0"):
+        bench.run(policy="model")
+
+
 def test_a_refused_key_is_reported_before_playing(
     bench: Bench, fake: GRPOConfig, chat: ChatServer
 ) -> None:

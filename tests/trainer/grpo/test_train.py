@@ -88,6 +88,16 @@ def test_too_few_questions_for_a_step_are_refused(
         build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
 
 
+def test_a_notebook_that_sees_several_gpus_is_refused_before_training(
+    settings: GRPOConfig, model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    several = replace(settings, device="cuda", dtype="float32")
+    with pytest.raises(ConfigError, match="trains on one GPU, but sees 2"):
+        build_trainer(model, tokenizer, several, prompts(settings), client=FakeClient())
+
+
 def test_a_published_development_split_is_refused(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:

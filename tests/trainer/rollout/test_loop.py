@@ -21,14 +21,9 @@ from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.errors import PromptError, RolloutError
 from trainer.grpo.trl_config import trl_config
+from trainer.rollout.adapters import rollout_func
 from trainer.rollout.dataset import load_question_prompts, prompt_of
-from trainer.rollout.loop import (
-    RolloutStats,
-    play_episodes,
-    play_scripted,
-    rollout_func,
-    sample_random_baseline,
-)
+from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted, sample_random_baseline
 from trainer.rollout.parsing import (
     FallbackWarnings,
     ParsedAction,
@@ -124,8 +119,13 @@ def test_greedy_episodes_of_one_question_are_equal(
 
 
 def test_stats_count_everything(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    config: GRPOConfig,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("trainer.rollout.batch.fallback_warnings", FallbackWarnings())
     stats = RolloutStats()
     rows = play_episodes(
         prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(), stats=stats
@@ -133,7 +133,9 @@ def test_stats_count_everything(
     assert stats.episodes == len(rows)
     assert stats.steps == sum(row.steps for row in rows)
     # a random model writes no action
-    assert stats.parse_failures == sum(row.parse_failures for row in rows) > 0
+    assert stats.parse_failures == sum(row.parse_failures for row in rows) > 1
+    # and says so once a minute, not once per text
+    assert caplog.text.count("were no action and were sent as a QUERY") == 1
     assert stats.env_errors == sum(len(row.env_errors) for row in rows) > 0
     assert stats.sampled_tokens == sum(sum(row.env_mask) for row in rows)
     assert 0 < stats.generate_s < stats.rollout_s

@@ -18,8 +18,8 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.grpo.trl_config import trl_config
+from trainer.rollout.adapters import rollout_func
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.loop import rollout_func
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 
 

@@ -1,9 +1,12 @@
 """The model's prompts, byte by byte: the offline model was trained on them."""
 
+from typing import Any
+
 import pytest
 
 from shared.actions import ActionType, parse_action
-from tests.trainer.conftest import observation
+from shared.models import ResetResult
+from tests.trainer.conftest import FakeClient, observation
 from trainer.errors import ConfigError
 from trainer.rollout.prompts import format_observation, get_system_prompt
 
@@ -27,6 +30,18 @@ def test_an_error_is_marked() -> None:
 
 def test_rewards_are_never_shown() -> None:
     assert "0.7531" not in format_observation(observation(1, 2, result="a", reward=0.7531))
+
+
+def test_a_whole_reply_is_shown_as_its_observation() -> None:
+    [reply] = FakeClient().reset_many([{"question_id": "a", "step_budget": 4}])
+    assert isinstance(reply, ResetResult)
+    assert format_observation(reply) == format_observation(reply.observation)
+
+
+@pytest.mark.parametrize("other", [{"question": "?"}, None, "Question: ?"])
+def test_anything_else_is_refused(other: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes an SQLObservation or a StepResult, not a \w+: for"):
+        format_observation(other)
 
 
 def test_the_short_prompt_is_one_short_line() -> None:

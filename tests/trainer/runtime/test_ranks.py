@@ -22,7 +22,8 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RolloutError
 from trainer.evaluation.inputs import JobOptions, shared_settings
 from trainer.evaluation.measure import batch_of, shared_play
-from trainer.rollout.loop import play_episodes, rollout_func
+from trainer.rollout.adapters import rollout_func
+from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import Run
 from trainer.runtime.interrupt import Interrupted
@@ -282,6 +283,9 @@ def test_settings_that_do_not_allow_several_processes(
         joined(config.override(device="cuda"), Ranks().interrupts),
     ):
         pytest.fail("a job must not start")
+    with pytest.raises(ConfigError, match="plays on one GPU, but sees 8: .* device=cuda:0"):
+        check_one_gpu(config.override(device="cuda"), gpus=8, training=False)
+    check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
     check_one_gpu(config.override(device="cuda"), gpus=1)
     check_one_gpu(config.override(device="cpu"), gpus=8)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")

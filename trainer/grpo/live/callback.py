@@ -18,15 +18,8 @@ from trainer.run.folder import append_lines, keep_lines, read_lines
 from trainer.run.plots import Row
 from trainer.runtime.ranks import Ranks
 
-FULL_LENGTH = 500  # steps of a run whose intervals are those of the settings
 RECORD = "measured.jsonl"
 log = logging.getLogger(__name__)
-
-
-def interval(every: int, max_steps: int) -> int:
-    """Return the steps between two draws: `every` in a run of `FULL_LENGTH` steps or more,
-    proportionally fewer in a shorter one, but at least 1; 0 (never) stays 0."""
-    return max(1, every * min(max_steps, FULL_LENGTH) // FULL_LENGTH) if every else 0
 
 
 def recorded_failures(folder: Path) -> int:
@@ -102,7 +95,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                 (SUCCESS, config.live_success_every),
                 (TRACE, config.live_trace_every),
             )
-            if every and (last or step % interval(every, state.max_steps) == 0)
+            if every and (last or step % every == 0)
         }
         if due & {SUCCESS, TRACE}:
             self._try("measuring", step, lambda: self._measure(step, due))

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,15 +12,19 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.grpo.live.callback import LiveVisualizationCallback, interval
+from trainer.evaluation.inputs import JobOptions, load_inputs
+from trainer.grpo.live.callback import LiveVisualizationCallback
+from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE
+from trainer.rollout.loop import sample_random_baseline
 from trainer.run.folder import Run, open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
 
 @pytest.fixture
 def live(small: GRPOConfig) -> GRPOConfig:
-    """As `small`, with pictures in files; its intervals of 10, 50 and 100 become 1 in 3 steps."""
-    return replace(small, live_view="files", live_episodes=2)
+    """As `small`, with pictures in files, at each of its 3 steps."""
+    every = {"live_reward_every": 1, "live_trace_every": 1, "live_success_every": 1}
+    return replace(small, live_view="files", live_episodes=2, **every)
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +45,44 @@ def measured(run: Run) -> list[dict[str, Any]]:
     return list(read_lines(run.live / "measured.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("every", "steps", "expected"),
-    [
-        (10, 1000, 10),
-        (50, 500, 50),
-        (100, 499, 99),
-        (100, 70, 14),
-        (50, 70, 7),
-        (10, 70, 1),
-        (100, 3, 1),
-        (0, 70, 0),
-    ],
-)
-def test_intervals_shrink_with_the_run_and_never_below_1(
-    every: int, steps: int, expected: int
+def test_the_intervals_are_10_50_and_100_steps_unless_set() -> None:
+    default, offline = GRPOConfig(), GRPOConfig.preset("offline")
+    for config, expected in ((default, (10, 50, 100)), (offline, (1, 7, 14))):
+        found = (config.live_reward_every, config.live_trace_every, config.live_success_every)
+        assert found == expected
+
+
+class Drawn:
+    """A display that keeps the steps at which each part was drawn."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[int]] = {}
+
+    def draw(self, snapshot: Any, changed: set[str]) -> None:
+        for part in changed:
+            self.steps.setdefault(part, []).append(snapshot.step)
+
+
+@pytest.mark.parametrize("steps", [70, 230])
+def test_each_part_is_due_at_its_interval_in_a_run_of_any_length(
+    small: GRPOConfig, tmp_path: Path, steps: int
 ) -> None:
-    assert interval(every, steps) == expected
+    inputs = load_inputs(small, JobOptions(), with_model=False)
+
+    def play(prompts: Any, before: Any = None, /) -> Any:
+        return sample_random_baseline(prompts, small, FakeClient())
+
+    drawn = Drawn()
+    callback = LiveVisualizationCallback(small, inputs, play, folder=tmp_path, display=drawn)
+    state = SimpleNamespace(global_step=0, max_steps=steps, log_history=[])
+    for step in range(steps):
+        state.global_step = step
+        callback.on_step_begin(None, state, None)
+    state.global_step = steps
+    callback.on_train_end(None, state, None)
+    assert callback.failures == 0
+    for part, every in ((REWARD, 10), (TRACE, 50), (SUCCESS, 100)):
+        assert drawn.steps[part] == sorted({*range(0, steps, every), steps})
 
 
 @pytest.mark.parametrize(
@@ -174,7 +200,6 @@ def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path
 
 def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path: Path) -> None:
     """Without a job around it, it draws from trl's own log, into the output folder."""
-    from trainer.evaluation.inputs import JobOptions, load_inputs
     from trainer.evaluation.measure import model_play
     from trainer.grpo.train import build_trainer, run_training_with_metrics
 

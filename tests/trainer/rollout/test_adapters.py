@@ -1,0 +1,146 @@
+"""`rollout_func` with question texts, a plain model and a tokenizer, as in a notebook."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from shared.errors import DigestMismatch, ServerUnreachable
+from shared.server_process import running_server
+from tests.trainer.conftest import FakeClient
+from trainer.config import GRPOConfig
+from trainer.errors import PromptError
+from trainer.rewards import reward_correctness, reward_operational, reward_progress
+from trainer.rollout import rollout_func
+from trainer.rollout.dataset import prompt_of
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.row import RolloutStats
+
+TEXTS = ["How many orders cost more than 3.0?", "How many  members cost more than 0.0? "]
+IDS = ["train-shop-2", "train-club-0"]
+
+
+@pytest.fixture
+def here(config: GRPOConfig, data_dir: Path) -> GRPOConfig:
+    return config.override(data_dir=data_dir)
+
+
+def test_question_texts_give_one_dict_per_prompt(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
+) -> None:
+    model.train()
+    stats = RolloutStats()
+    results = rollout_func(TEXTS, model, tokenizer, here, client=FakeClient(), stats=stats)
+    assert model.training
+    assert stats.episodes == 2
+    assert [one["question_id"] for one in results] == IDS
+    assert [one["question"] for one in results] == [" ".join(text.split()) for text in TEXTS]
+    for one in results:
+        lengths = {len(one[name]) for name in ("completion_ids", "env_mask", "logprobs")}
+        assert lengths == {len(one["completion_ids"])}
+        assert one["prompt_ids"]
+        assert one["correct"] is (one["outcome"] == "correct")
+        assert one["transcript"][0]["role"] == "system"
+    # the same episodes as those of the chat prompts that training uses
+    chats = [prompt_of(name, "", here) for name in IDS]
+    model.eval()
+    rows = play_episodes(chats, model, tokenizer, here, client=FakeClient())
+    assert [{**asdict(row), "question": one["question"], "correct": one["correct"]}
+            for row, one in zip(rows, results, strict=True)] == results  # fmt: skip
+
+
+def test_the_reward_functions_take_the_results_as_metadata(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
+) -> None:
+    here = here.override(max_lost_fraction=0.5)
+    client = FakeClient(failing={IDS[1]: 1})
+    results = rollout_func(TEXTS, model, tokenizer, here, client=client)
+    lost = results[1]
+    assert (lost["correct"], lost["outcome"], lost["env_mask"]) == (None, "infra_failed", [0])
+    completions = [one["completion_ids"] for one in results]
+    assert reward_correctness(completions, metadata=results) == [0.0, None]
+    assert reward_progress(completions, metadata=results) == [0.5, None]
+    assert reward_operational(completions, metadata=results)[0] < 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("How many orders cost more then 3.0?", r"did you mean 'How many orders cost more than 3"),
+        ("?", "no question in .*questions has the text '\\?': check its text"),
+        ("How many orders are red?", r"2 questions have .*\(a on shop, b on club\).*prompt_of"),
+    ],
+)
+def test_a_text_of_no_question_or_of_several_is_refused(
+    here: GRPOConfig, data_dir: Path, text: str, message: str
+) -> None:
+    path = data_dir / "questions" / "questions_eval.json"
+    rows = json.loads(path.read_text())
+    for name, database in (("a", "shop"), ("b", "club")):
+        changes = {"question_id": name, "database_name": database}
+        rows.append(rows[0] | changes | {"question_text": "How many orders are red?"})
+    path.write_text(json.dumps(rows))
+    with pytest.raises(PromptError, match=message):
+        rollout_func([text], None, object(), here, client=FakeClient())
+
+
+def test_what_is_missing_is_named(here: GRPOConfig) -> None:
+    call: Any = rollout_func
+    with pytest.raises(ValueError, match=r"functools\.partial"):
+        call(TEXTS, object())
+    with pytest.raises(ValueError, match="needs a tokenizer beside the model"):
+        call(TEXTS, object(), config=here)
+    with pytest.raises(PromptError, match="put the text into a list"):
+        call(TEXTS[0], object(), object(), here)
+
+
+@pytest.fixture(scope="module")
+def server_url(tiny_data: Path) -> Iterator[str]:
+    with running_server(tiny_data) as server:
+        yield server.url
+
+
+def test_it_plays_on_the_servers_of_the_config(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    config: GRPOConfig,
+    here: GRPOConfig,
+    tiny_data: Path,
+    server_url: str,
+) -> None:
+    there = config.override(data_dir=tiny_data, server_urls=server_url)
+    [one] = rollout_func(["How many customers are there?"], model, tokenizer, there)
+    assert one["question_id"] == "shop-1"
+    assert one["transcript"][1]["content"].startswith("Question: How many customers are there?")
+    assert one["correct"] in (True, False)
+    with pytest.raises(DigestMismatch, match=r"serves other data than .*--data"):
+        rollout_func(TEXTS, model, tokenizer, here.override(server_urls=server_url))
+
+
+def test_it_starts_a_server_where_the_default_one_does_not_serve_the_data(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    here: GRPOConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "http://127.0.0.1:9"
+    monkeypatch.setattr("trainer.rollout.adapters.DEFAULT_SERVER_URL", url)
+    monkeypatch.setattr("trainer.rollout.adapters.DEFAULT_READY_S", 0.1)
+    results = rollout_func(TEXTS, model, tokenizer, here.override(server_urls=url))
+    assert [one["question_id"] for one in results] == IDS
+    assert all(one["lost"] is None for one in results)
+
+
+def test_a_server_that_was_named_must_answer(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    here: GRPOConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainer.rollout.adapters.SERVER_READY_S", 0.1)
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
+        rollout_func(TEXTS, model, tokenizer, here.override(server_urls="http://127.0.0.1:9"))

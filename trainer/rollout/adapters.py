@@ -1,0 +1,195 @@
+"""`rollout_func` in both of its forms: TRL's, and one for a plain model in a notebook or a script.
+
+rollout_func(prompts, trainer)                   TRL's: a dict of columns, for GRPOTrainer
+rollout_func(prompts, model, tokenizer, config)  a list with one dict per prompt
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, overload
+
+import numpy as np
+
+from shared.client import SQLEnvClient
+from shared.dataset import data_digest
+from shared.errors import DigestMismatch, ServerUnreachable
+from trainer.config import DEFAULT_SERVER_URL, GRPOConfig
+from trainer.rollout.batch import EpisodeClient
+from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
+from trainer.rollout.loop import check_lost_rows, open_client, play_episodes, sampling
+from trainer.rollout.row import RolloutRow, RolloutStats
+from trainer.runtime.ranks import Ranks
+from trainer.runtime.server import SERVER_READY_S, SupervisedServer
+
+# TRL requires the first three; it passes the others to the reward functions, one value per row.
+TRL_COLUMNS = (
+    *("prompt_ids", "completion_ids", "logprobs", "env_mask", "question_id"),
+    *("correctness", "progress", "operational", "outcome", "steps", "parse_failures"),
+)
+DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
+
+OnRows = Callable[[list[RolloutRow], Any], None]
+
+
+@overload
+def rollout_func(
+    prompts: Sequence[str | Prompt],
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    *,
+    client: EpisodeClient | None = None,
+    stats: RolloutStats | None = None,
+) -> list[dict[str, Any]]: ...
+
+
+@overload
+def rollout_func(
+    prompts: Sequence[str | Prompt],
+    model: Any,
+    *,
+    config: GRPOConfig,
+    client: EpisodeClient | None = None,
+    stats: RolloutStats | None = None,
+    on_rows: OnRows | None = None,
+    ranks: Ranks | None = None,
+) -> dict[str, list[Any]]: ...
+
+
+def rollout_func(
+    prompts: Sequence[str | Prompt],
+    model: Any,
+    tokenizer: Any = None,
+    config: GRPOConfig | None = None,
+    *,
+    client: EpisodeClient | None = None,
+    stats: RolloutStats | None = None,
+    on_rows: OnRows | None = None,
+    ranks: Ranks | None = None,
+) -> list[dict[str, Any]] | dict[str, list[Any]]:
+    """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
+
+    A prompt is a question's text, which must be that of one question of `config`'s data, or chat
+    messages of `load_question_prompts`. Raises `PromptError` for a text of no question or several,
+    and `RolloutError` if infrastructure lost too many episodes.
+
+    With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt, in
+    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`, among
+    them prompt_ids, completion_ids, logprobs, env_mask, progress, operational, outcome and
+    transcript. The reward functions take the list as `metadata`. It plays on `client`, or else on
+    `config.server_urls`; if these are the default and no server of the data answers there, on one
+    that it starts for the call. `trainer.rollout.adapters.serving` keeps one for several calls.
+
+    Without one, `model` is a TRL trainer, which supplies model and tokenizer: TRL calls
+    `rollout_func(prompts, trainer)` with the rest bound by functools.partial. TRL repeats each
+    prompt num_generations times, and gives each of several processes its part of the batch. An
+    episode's random stream is the same for any number of processes. `on_rows(rows, trainer)` is
+    called with the rows of the whole batch, those of other processes without their ids.
+    """
+    if config is None:
+        raise ValueError(
+            "rollout_func needs a GRPOConfig: pass config, or bind it with functools.partial "
+            "for a TRL trainer"
+        )
+    chats = as_prompts(prompts, config)
+    if tokenizer is None:
+        if not hasattr(model, "processing_class"):
+            raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
+        return _trained(chats, model, config, client, stats or RolloutStats(), on_rows, ranks)
+    doing = f"playing {len(chats)} episodes"
+    with (
+        serving(config) if client is None else nullcontext(client) as client,
+        sampling(model, config, doing),
+    ):
+        rows = play_episodes(chats, model, tokenizer, config, client=client, stats=stats)
+    return [
+        {
+            "question": str(chat[-1]["content"]).removeprefix("Question: "),
+            "correct": None if row.correctness is None else row.correctness == 1.0,
+            **asdict(row),
+        }
+        for chat, row in zip(chats, rows, strict=True)
+    ]
+
+
+def _trained(
+    chats: Sequence[Prompt],
+    trainer: Any,
+    config: GRPOConfig,
+    client: EpisodeClient | None,
+    stats: RolloutStats,
+    on_rows: OnRows | None,
+    ranks: Ranks | None,
+) -> dict[str, list[Any]]:
+    """Play this process's part of TRL's batch with the trainer's model."""
+    from trl.models import unwrap_model_for_generation
+
+    ranks, step = ranks or Ranks(), trainer.state.global_step
+    seed = int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
+    shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
+    before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
+    doing = f"playing the {len(chats)} episodes of step {step + 1}"
+
+    def play() -> list[RolloutRow]:
+        # the trainer's own autocast, so that both compute the same log-probabilities
+        number_format = trainer.accelerator.autocast()
+        with (
+            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
+            sampling(model, config, doing, number_format),
+        ):
+            return play_episodes(
+                chats,
+                model,
+                trainer.processing_class,
+                config,
+                client=client,
+                seed=seed,
+                stats=stats,
+                check_lost=False,
+                before=before,
+            )
+
+    own, played = ranks.together(lambda: (play(), time.perf_counter()))
+    shared = own if ranks.count == 1 else [row.without_ids() for row in own]
+    rows = [row for share in ranks.gather(shared) for row in share]
+    waited = time.perf_counter() - played if ranks.count > 1 else 0.0
+    stats.rank_wait_s += waited
+    stats.rollout_s += waited
+    check_lost_rows(rows, config)
+    if on_rows is not None:
+        on_rows(rows, trainer)
+    return {name: [getattr(row, name) for row in own] for name in TRL_COLUMNS}
+
+
+@contextmanager
+def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
+    """Open a client of the config's servers, which must serve its data.
+
+    If the URL is the default and no such server answers there, one is started for the block. For
+    another URL, raises `ServerUnreachable` or `DigestMismatch`.
+    """
+    default, served = config.server_urls == [DEFAULT_SERVER_URL], None
+    urls, digest = ", ".join(config.server_urls), data_digest(config.data_dir)
+    with ExitStack() as stack:
+        try:
+            with SQLEnvClient(config.server_urls).sync() as probe:
+                probe.wait_ready(DEFAULT_READY_S if default else SERVER_READY_S)
+                served = probe.metadata().data_digest
+        except ServerUnreachable:
+            if not default:
+                raise
+        if served != digest and not default:
+            raise DigestMismatch(
+                f"the server at {urls} serves other data than {config.data_dir}: start it with "
+                f"--data {config.data_dir}, or set data_dir to its data"
+            )
+        if served != digest:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-rollout-")))
+            own = stack.enter_context(SupervisedServer(config.data_dir, folder / "server.log"))
+            config = replace(config, server_urls=[own.url])
+        yield stack.enter_context(open_client(config))

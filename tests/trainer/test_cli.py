@@ -170,12 +170,9 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
 ) -> None:
     (tmp_path / "file").write_text("")
     for arguments, said in [
-        (("--model", tmp_path / "no-model", "--out", tmp_path / "file"), "choose another --out"),
+        (("--out", tmp_path / "file"), "choose another --out"),
         (("--model", tmp_path / "no-model", "--data", data_dir), "no model directory at"),
-        (
-            ("--model", tmp_path / "no-model", "--against", tmp_path / "gone"),
-            "nothing to compare with",
-        ),
+        (("--against", tmp_path / "gone"), "nothing to compare with"),
         (("--policy", "luck"), "no policy 'luck': use one of random, oracle, model, openai"),
         (("--policy", "openai", "--model", "m"), "--base-url http://host:8000/v1"),
         (
@@ -187,8 +184,8 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
             "pass@8 can't be estimated from 4 samples",
         ),
         (("--policy", "oracle", "--samples", 4), "leave out --samples"),
-        (("--model", "x", "--samples", 4, "--greedy"), "leave out --samples or --greedy"),
-        (("--model", "x", "--samples", 4, "--temperature", "0"), "leave out --samples or --greedy"),
+        (("--samples", 4, "--greedy"), "leave out --samples or --greedy"),
+        (("--samples", 4, "--temperature", "0"), "leave out --samples or --greedy"),
         (("--policy", "random", "--part", "new"), "no part 'new'"),
         (("--policy", "random", "--split", "gone", "--data", data_dir), "questions_gone.json"),
         (

@@ -253,7 +253,7 @@ def test_a_model_on_several_gpus_is_asked_which_one(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
     bench.config = bench.config.override(device="cuda", dtype="float32")
-    with pytest.raises(ConfigError, match="plays on one GPU, but sees 8: .* device=cuda:0"):
+    with pytest.raises(ConfigError, match=r"plays on one GPU, but sees 8: .* device=cuda:0"):
         bench.run(policy="model")
 
 

@@ -93,7 +93,7 @@ def test_a_notebook_that_sees_several_gpus_is_refused_before_training(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    several = replace(settings, device="cuda", dtype="float32")
+    several = settings.override(device="cuda", dtype="float32")
     with pytest.raises(ConfigError, match="trains on one GPU, but sees 2"):
         build_trainer(model, tokenizer, several, prompts(settings), client=FakeClient())
 

@@ -283,7 +283,7 @@ def test_settings_that_do_not_allow_several_processes(
         joined(config.override(device="cuda"), Ranks().interrupts),
     ):
         pytest.fail("a job must not start")
-    with pytest.raises(ConfigError, match="plays on one GPU, but sees 8: .* device=cuda:0"):
+    with pytest.raises(ConfigError, match=r"plays on one GPU, but sees 8: .* device=cuda:0"):
         check_one_gpu(config.override(device="cuda"), gpus=8, training=False)
     check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
     check_one_gpu(config.override(device="cuda"), gpus=1)

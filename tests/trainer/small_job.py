@@ -83,7 +83,7 @@ def run_here(
         yield Connection(config, client, served(inputs, digest))
 
     monkeypatch.setattr("trainer.grpo.job.connected", connected)
-    monkeypatch.setattr("trainer.grpo.job.check_servers", lambda _, inputs: served(inputs, digest))
+    monkeypatch.setattr("trainer.grpo.job.check_servers", lambda *_: None)
     console = Console(file=io.StringIO(), width=200)
     with console.capture() as shown, suppress(Interrupted):
         run_job(config, options, resume=resume, console=console)

@@ -65,7 +65,7 @@ def test_missing_questions_are_named(tmp_path: Path, base: Path) -> None:
 def test_a_development_split_is_trained_on_with_a_flag_alone(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.evaluation.measure.SERVER_READY_S", 0.5)
+    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.5)
     path = data_dir / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-shop-", "spider-dev-000"))
     common = ("--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
@@ -114,7 +114,7 @@ def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
 def test_an_unreachable_server_is_named(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.evaluation.measure.SERVER_READY_S", 0.5)
+    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.5)
     code, shown = run(
         "evaluate", "--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9"
     )

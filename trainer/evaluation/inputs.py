@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from shared.dataset import check_databases, data_digest, load_questions
-from shared.errors import DigestMismatch, QuestionLoadError, SQLEnvError
+from shared.errors import QuestionLoadError, SQLEnvError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.errors import ConfigError, RunError
+from trainer.errors import RunError
 from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
 from trainer.run.folder import Run, read_json, write_json
@@ -108,27 +108,6 @@ def load_inputs(
         model,
         tokenizer,
     )
-
-
-def check_server_rules(metadata: ServerMetadata, inputs: Inputs, config: GRPOConfig) -> None:
-    """Raise an error if the servers have other data or another standard than the run.
-
-    `DigestMismatch` for the data, `ConfigError` for the standard.
-    """
-    urls = ", ".join(config.server_urls)
-    if metadata.data_digest != inputs.data_digest:
-        raise DigestMismatch(
-            f"the server at {urls} serves other data (digest "
-            f"{metadata.data_digest[:12]}) than {config.data_dir} (digest "
-            f"{inputs.data_digest[:12]}): start it with --data {config.data_dir}, "
-            "or give the trainer the server's data with --data"
-        )
-    if metadata.standard != config.standard:
-        raise ConfigError(
-            f"the server at {urls} judges answers by the standard {metadata.standard}, and "
-            f"this run by {config.standard}: start it with --standard {config.standard}, or "
-            f"pass --standard {metadata.standard} to the trainer"
-        )
 
 
 def save_settings(

@@ -10,22 +10,22 @@ import psutil
 import torch
 from rich.console import Console
 
-from shared.client import SQLEnvClient
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
-from trainer.evaluation.inputs import Inputs, check_server_rules
+from trainer.evaluation.inputs import Inputs
 from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
+from trainer.rollout.servers import check_servers
 from trainer.run.console import bar, number
 from trainer.run.records import Book, EpisodeRecord
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.server import SERVER_READY_S, SupervisedServer
+from trainer.runtime.server import SupervisedServer
 
 # the evaluations' random streams: the same before and after, and not those of training
 EVAL_SEED = 1_000_003
@@ -40,19 +40,6 @@ class Connection:
     client: EpisodeClient
     metadata: ServerMetadata
     own: SupervisedServer | None = None
-
-
-def check_servers(config: GRPOConfig, inputs: Inputs) -> ServerMetadata:
-    """Return the metadata of the servers in `config`.
-
-    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data differ,
-    `ConfigError` if its standard does.
-    """
-    with SQLEnvClient(config.server_urls).sync() as probe:
-        probe.wait_ready(SERVER_READY_S)
-        metadata = probe.metadata()
-    check_server_rules(metadata, inputs, config)
-    return metadata
 
 
 @contextmanager
@@ -80,7 +67,7 @@ def connected(
 
         urls = list(servers) or ranks.first(start)
         connected_config = replace(config, server_urls=urls)
-        metadata = ranks.together(lambda: check_servers(connected_config, inputs))
+        metadata = ranks.together(lambda: check_servers(connected_config, inputs.data_digest))
         stack.enter_context(last_words(own))
         client = stack.enter_context(open_client(connected_config, metadata.digest))
         yield Connection(connected_config, client, metadata, own)

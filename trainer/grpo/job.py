@@ -33,7 +33,6 @@ from trainer.evaluation.inputs import (
 from trainer.evaluation.measure import (
     Connection,
     batch_of,
-    check_servers,
     connected,
     measure,
     model_play,
@@ -53,6 +52,7 @@ from trainer.grpo.resume import (
 from trainer.grpo.train import build_trainer, save_trained, train_from
 from trainer.report.page import report
 from trainer.rollout.loop import RolloutStats
+from trainer.rollout.servers import check_servers
 from trainer.run.console import (
     Bar,
     bar,
@@ -119,7 +119,7 @@ def run_job(
         label = f"{options.preset}-seed{config.seed}"
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
-            ranks.first(lambda: check_servers(given, inputs))
+            ranks.first(lambda: check_servers(given, inputs.data_digest))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         print_line(console, f"run {folder.path}")
         print_line(

@@ -16,7 +16,8 @@ from trainer.play.agent import Agent
 from trainer.play.database import Database, HostedDatabase, check_question, examine, host
 from trainer.play.session import Display, ask, check_fits
 from trainer.rollout.loop import EpisodeClient, open_client
-from trainer.runtime.server import SERVER_READY_S, SupervisedServer
+from trainer.rollout.servers import SERVER_READY_S
+from trainer.runtime.server import SupervisedServer
 
 
 @contextmanager

@@ -6,32 +6,26 @@ rollout_func(prompts, model, tokenizer, config)  a list with one dict per prompt
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Any, overload
 
 import numpy as np
 
-from shared.client import SQLEnvClient
-from shared.dataset import data_digest
-from shared.errors import DigestMismatch, ServerUnreachable
-from trainer.config import DEFAULT_SERVER_URL, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
-from trainer.rollout.loop import check_lost_rows, open_client, play_episodes, sampling
+from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
 from trainer.rollout.row import RolloutRow, RolloutStats
+from trainer.rollout.servers import serving
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.server import SERVER_READY_S, SupervisedServer
 
 # TRL requires the first three; it passes the others to the reward functions, one value per row.
 TRL_COLUMNS = (
     *("prompt_ids", "completion_ids", "logprobs", "env_mask", "question_id"),
     *("correctness", "progress", "operational", "outcome", "steps", "parse_failures"),
 )
-DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 OnRows = Callable[[list[RolloutRow], Any], None]
 
@@ -83,7 +77,7 @@ def rollout_func(
     them prompt_ids, completion_ids, logprobs, env_mask, progress, operational, outcome and
     transcript. The reward functions take the list as `metadata`. It plays on `client`, or else on
     `config.server_urls`; if these are the default and no server of the data answers there, on one
-    that it starts for the call. `trainer.rollout.adapters.serving` keeps one for several calls.
+    that it starts for the call. `trainer.rollout.servers.serving` keeps one for several calls.
 
     Without one, `model` is a TRL trainer, which supplies model and tokenizer: TRL calls
     `rollout_func(prompts, trainer)` with the rest bound by functools.partial. TRL repeats each
@@ -164,32 +158,3 @@ def _trained(
     if on_rows is not None:
         on_rows(rows, trainer)
     return {name: [getattr(row, name) for row in own] for name in TRL_COLUMNS}
-
-
-@contextmanager
-def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
-    """Open a client of the config's servers, which must serve its data.
-
-    If the URL is the default and no such server answers there, one is started for the block. For
-    another URL, raises `ServerUnreachable` or `DigestMismatch`.
-    """
-    default, served = config.server_urls == [DEFAULT_SERVER_URL], None
-    urls, digest = ", ".join(config.server_urls), data_digest(config.data_dir)
-    with ExitStack() as stack:
-        try:
-            with SQLEnvClient(config.server_urls).sync() as probe:
-                probe.wait_ready(DEFAULT_READY_S if default else SERVER_READY_S)
-                served = probe.metadata().data_digest
-        except ServerUnreachable:
-            if not default:
-                raise
-        if served != digest and not default:
-            raise DigestMismatch(
-                f"the server at {urls} serves other data than {config.data_dir}: start it with "
-                f"--data {config.data_dir}, or set data_dir to its data"
-            )
-        if served != digest:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-rollout-")))
-            own = stack.enter_context(SupervisedServer(config.data_dir, folder / "server.log"))
-            config = replace(config, server_urls=[own.url])
-        yield stack.enter_context(open_client(config))

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from shared.server_process import READY_TIMEOUT_S, ServerProcess
 
-SERVER_READY_S = 30.0  # to wait for a server that somebody else runs
 STOP_TIMEOUT_S = 10.0  # between SIGTERM and SIGKILL
 WATCH_S = 0.5  # seconds between two checks whether the server still runs
 # a server that ends more often has a cause that will not go away

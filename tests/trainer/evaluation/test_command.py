@@ -19,11 +19,12 @@ from tests.trainer.small_job import served as metadata_of
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
 from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.inputs import Inputs, JobOptions, check_server_rules, load_inputs
+from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import EVAL_SEED, Connection, model_play, random_play
 from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
+from trainer.rollout.servers import check_server_rules
 from trainer.run.folder import read_lines
 from trainer.run.statistics import pass_at_k
 from trainer.runtime.interrupt import Interrupted
@@ -215,10 +216,10 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
 def test_a_server_with_another_standard_is_refused(bench: Bench, small: GRPOConfig) -> None:
     config = small.override(standard="spider", server_urls="http://a:1")
     inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
-    check_server_rules(metadata_of(inputs), inputs, small)
+    check_server_rules(metadata_of(inputs), inputs.data_digest, small)
     remedy = "start it with --standard spider, or pass --standard strict to the trainer"
     with pytest.raises(ConfigError, match=f"http://a:1 judges answers by the .*{remedy}"):
-        check_server_rules(metadata_of(inputs), inputs, config)
+        check_server_rules(metadata_of(inputs), inputs.data_digest, config)
     bench.config = config
     assert bench.run(limit=1)["standard"] == "spider"
 

@@ -117,7 +117,7 @@ def test_it_plays_on_the_servers_of_the_config(
     assert one["question_id"] == "shop-1"
     assert one["transcript"][1]["content"].startswith("Question: How many customers are there?")
     assert one["correct"] in (True, False)
-    with pytest.raises(DigestMismatch, match=r"serves other data than .*--data"):
+    with pytest.raises(DigestMismatch, match=r"serves other data .* start it with --data"):
         rollout_func(TEXTS, model, tokenizer, here.override(server_urls=server_url))
 
 
@@ -128,8 +128,8 @@ def test_it_starts_a_server_where_the_default_one_does_not_serve_the_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = "http://127.0.0.1:9"
-    monkeypatch.setattr("trainer.rollout.adapters.DEFAULT_SERVER_URL", url)
-    monkeypatch.setattr("trainer.rollout.adapters.DEFAULT_READY_S", 0.1)
+    monkeypatch.setattr("trainer.rollout.servers.DEFAULT_SERVER_URL", url)
+    monkeypatch.setattr("trainer.rollout.servers.DEFAULT_READY_S", 0.1)
     results = rollout_func(TEXTS, model, tokenizer, here.override(server_urls=url))
     assert [one["question_id"] for one in results] == IDS
     assert all(one["lost"] is None for one in results)
@@ -141,6 +141,6 @@ def test_a_server_that_was_named_must_answer(
     here: GRPOConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.rollout.adapters.SERVER_READY_S", 0.1)
+    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.1)
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
         rollout_func(TEXTS, model, tokenizer, here.override(server_urls="http://127.0.0.1:9"))

@@ -1,0 +1,77 @@
+"""The environment servers of a run: that they answer, and have its data and standard."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from shared.client import SQLEnvClient
+from shared.dataset import data_digest
+from shared.errors import DigestMismatch, ServerUnreachable
+from shared.models import ServerMetadata
+from trainer.config import DEFAULT_SERVER_URL, GRPOConfig
+from trainer.errors import ConfigError
+from trainer.rollout.batch import EpisodeClient
+from trainer.rollout.loop import open_client
+from trainer.runtime.server import SupervisedServer
+
+SERVER_READY_S = 30.0  # for a server that somebody else runs
+DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
+
+
+def check_servers(
+    config: GRPOConfig, digest: str, ready_timeout_s: float | None = None
+) -> ServerMetadata:
+    """Return the metadata of the servers in `config`.
+
+    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data are not those of
+    `digest`, `ConfigError` if its standard is not that of `config`.
+    """
+    with SQLEnvClient(config.server_urls).sync() as probe:
+        probe.wait_ready(SERVER_READY_S if ready_timeout_s is None else ready_timeout_s)
+        metadata = probe.metadata()
+    check_server_rules(metadata, digest, config)
+    return metadata
+
+
+def check_server_rules(metadata: ServerMetadata, digest: str, config: GRPOConfig) -> None:
+    """Raise an error if the servers have other data or another standard than the run.
+
+    `DigestMismatch` for the data, `ConfigError` for the standard.
+    """
+    urls = ", ".join(config.server_urls)
+    if metadata.data_digest != digest:
+        raise DigestMismatch(
+            f"the server at {urls} serves other data (digest {metadata.data_digest[:12]}) than "
+            f"{config.data_dir} (digest {digest[:12]}): start it with --data {config.data_dir}, "
+            "or give the trainer the server's data with --data"
+        )
+    if metadata.standard != config.standard:
+        raise ConfigError(
+            f"the server at {urls} judges answers by the standard {metadata.standard}, and "
+            f"this run by {config.standard}: start it with --standard {config.standard}, or "
+            f"pass --standard {metadata.standard} to the trainer"
+        )
+
+
+@contextmanager
+def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
+    """Open a client of the config's servers, after `check_servers`.
+
+    If the URL is the default and no server with the config's data and standard answers there, one
+    is started for the block.
+    """
+    digest = data_digest(config.data_dir)
+    with ExitStack() as stack:
+        if config.server_urls == [DEFAULT_SERVER_URL]:
+            try:
+                check_servers(config, digest, DEFAULT_READY_S)
+            except (ServerUnreachable, DigestMismatch, ConfigError):
+                folder = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-rollout-")))
+                options = ("--standard", config.standard)
+                own = SupervisedServer(config.data_dir, folder / "server.log", *options)
+                config = replace(config, server_urls=[stack.enter_context(own).url])
+        else:
+            check_servers(config, digest)
+        yield stack.enter_context(open_client(config))

@@ -1,11 +1,22 @@
 """`tiny_data`: a data directory with two small databases and ten questions."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+
+
+def needs_program(name: str, missing: str | None) -> pytest.MarkDecorator:
+    """Mark tests that are skipped where a program is missing, which is `missing`'s reason.
+
+    If REQUIRED_PROGRAMS lists the program, as .ci/run sets it, they run and fail instead.
+    """
+    required = name in os.environ.get("REQUIRED_PROGRAMS", "").split()
+    return pytest.mark.skipif(missing is not None and not required, reason=str(missing))
+
 
 SHOP = """
 CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT, joined_on DATE);

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import needs_program
 from tests.trainer.played_run import GROUP, HOSTILE, STEPS, record_run
 from trainer.report.page import report
 
@@ -20,9 +21,8 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'"
 )
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: apt-get install chromium, or set CHROMIUM"
-)
+MISSING = None if CHROMIUM else "no Chromium here: apt-get install chromium, or set CHROMIUM"
+pytestmark = needs_program("chromium", MISSING)
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),  # root has no sandbox

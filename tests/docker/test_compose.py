@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import needs_program
+
 ROOT = Path(__file__).parents[2]
 FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"),
          ("compose.yaml", "compose.vllm.yaml"),
@@ -30,7 +32,8 @@ def has_compose() -> bool:
     return subprocess.run(command, env=CLIENT, capture_output=True, timeout=60).returncode == 0
 
 
-needs_compose = pytest.mark.skipif(not has_compose(), reason="no docker compose on this machine")
+MISSING = None if has_compose() else "no docker compose on this machine"
+needs_compose = needs_program("compose", MISSING)
 
 
 def config(

@@ -13,8 +13,9 @@ from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import ROUND, Fault, plan
 from benchmarks.chaos.measure import FaultOutcome, soak
+from tests.conftest import needs_program
 
-needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
+needs_gateway = needs_program("haproxy", gateway.missing())
 STALL_S = 0.3
 BRIEF = [
     Fault("kill", 0, 0.1),

@@ -13,6 +13,7 @@ from benchmarks.chaos.faults import Chaos, Fault, plan
 from benchmarks.chaos.measure import client_of
 from shared.client.limits import ClientStats
 from shared.client.sync import SyncSQLEnvClient
+from tests.conftest import needs_program
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.rollout.dataset import load_question_prompts
@@ -22,7 +23,7 @@ from trainer.run.summary import model_digest
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
 LONG = plan(22, servers=3, seed=2)
 SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
-needs_gateway = pytest.mark.skipif(gateway.missing() is not None, reason=str(gateway.missing()))
+needs_gateway = needs_program("haproxy", gateway.missing())
 
 
 class Paced:

@@ -302,10 +302,7 @@ def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: G
         found = re.search(pattern, text, re.MULTILINE)
         assert found
         assert 400 < int(found[1]) <= 520
-        with (
-            contextlib.suppress(ConnectionError),
-            connected(gateway, "127.0.0.2") as refused,
-        ):
+        with contextlib.suppress(ConnectionError), connected(gateway, "127.0.0.2") as refused:
             assert refused.recv(1) == b""
 
 

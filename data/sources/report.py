@@ -14,7 +14,7 @@ from shared.console import print_line, right_aligned
 from shared.errors import DataError
 
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
-MAX_SHOWN_PROBLEMS = 20
+MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class ImportReport:
         (directory / REPORT_NAME).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def show(self, console: Console) -> None:
-        """Print a table of the rows by split and reason, then the problems."""
+        """Print the rows by split and reason, the problems, and what could not be kept."""
         title = f"{self.source}: questions kept and dropped"
         table = Table("", *right_aligned(*self.splits), title=title, title_justify="left")
         splits = list(self.splits.values())
@@ -122,9 +122,15 @@ class ImportReport:
         for kind in ("integer", "float", "string", "list", "table"):
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
-        for problem in self.problems[:MAX_SHOWN_PROBLEMS]:
-            print_line(console, f"problem: {problem}")
-        if (hidden := len(self.problems) - MAX_SHOWN_PROBLEMS) > 0:
+        lines = [f"problem: {problem}" for problem in self.problems]
+        lines += [
+            f"not kept: {item.question_id}: {item.reason}: {item.detail}"
+            for item in self.dropped
+            if item.reason in self.keep
+        ]
+        for line in lines[:MAX_SHOWN_LINES]:
+            print_line(console, line)
+        if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
             print_line(console, f"... and {hidden:,} more in {REPORT_NAME}")
 
 

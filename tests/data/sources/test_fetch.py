@@ -261,6 +261,15 @@ def test_command_shows_how_to_pin_the_checksum(origin: Origin, tmp_path: Path) -
     assert "SQLENV_SPIDER_SHA256" not in text
 
 
+def test_command_keeps_what_it_is_to_keep(origin: Origin, tmp_path: Path) -> None:
+    origin.content = zip_of(make_spider(tmp_path / "made"))
+    options = ["--keep-ties", "--keep-empty", "--url", origin.url(), "--out", tmp_path / "out"]
+    status, text = invoke(*options, SQLENV_CACHE_DIR=str(tmp_path / "cache"))
+    assert status == 0, text
+    kept = {name: len(questions) for name, questions in load_splits(tmp_path / "out").items()}
+    assert kept == {"train": 4, "eval": 3}
+
+
 def test_command_without_a_network_names_the_url_and_the_remedy(tmp_path: Path) -> None:
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: every connection is refused

@@ -269,6 +269,17 @@ def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> 
     assert audit(out).errors == []
 
 
+def test_a_tie_that_cannot_be_determined_is_left_out_by_name(source: Path, tmp_path: Path) -> None:
+    first = "(SELECT id FROM item ORDER BY price DESC LIMIT 1)"
+    sql = f"SELECT name FROM item WHERE id = {first}"
+    rows = [*TRAIN, {"db_id": "shop", "question": "Which item costs most?", "query": sql}]
+    write_json(source / "train_spider.json", rows)
+    status, text = run("spider", source, "--out", tmp_path / "out", "--keep-ties")
+    assert status == 0
+    assert "not kept: spider-train-0004: tied: in a subquery: rows 1 to 2 differ" in text
+    assert "spider-train-0004" not in run("spider", source, "--out", tmp_path / "out")[1]
+
+
 @pytest.mark.parametrize("option", ["--keep-ties", "--keep-empty"])
 def test_each_option_keeps_its_own(source: Path, tmp_path: Path, option: str) -> None:
     run("spider", source, "--out", tmp_path / "out", option)

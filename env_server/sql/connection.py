@@ -119,6 +119,7 @@ class SqlConnection:
     columns     its column names
     denied      why the authorizer denied it, or None
     exceeded    the limit that stopped it, or None: "steps", "calls" (of expensive functions), "cpu"
+    compiled    whether it was compiled: memory that runs out before is `max_compile_bytes`
     vm_steps    its cost, in whole callbacks of the step counter
     """
 
@@ -155,6 +156,7 @@ class SqlConnection:
         self._calls_expensive = False
         self.denied: str | None = None
         self.exceeded: str | None = None
+        self.compiled = False
         self._callbacks = 0
         self._max_callbacks = self.limits.max_vm_steps // self.limits.handler_vm_steps
 
@@ -217,6 +219,8 @@ class SqlConnection:
         if self._calls_expensive and self._count_calls(sql) > self.limits.max_expensive_calls:
             self.exceeded = "calls"
             return False
+        self.compiled = True
+        apsw.hard_heap_limit(self.limits.max_heap_bytes)
         return True
 
     def _count_calls(self, sql: str) -> int:

@@ -86,6 +86,9 @@ class SqlLimits:
     # 96 MiB are up to 145 of the process, since SQLite does not count malloc's overhead; 128 were
     # 191 MB in all. Of SQLite in one process; a verdict is only reached on an empty heap.
     max_heap_bytes: int = 96 * 1024 * 1024
+    # Of it, to compile a statement. Comparing aggregates is quadratic, and nothing interrupts it:
+    # 1,600 of 256 aliases each took 6.5 s. Each of 9,194 golds takes less than 64 KiB.
+    max_compile_bytes: int = 8 * 1024 * 1024
     max_worker_threads: int = 0  # of SQLite's sorter, whose memory would depend on the machine
     page_cache_kib: int = 2_000  # of each open connection
     open_connections: int = 32  # per worker; reopening the least recent costs 7 x a look-up

@@ -16,10 +16,11 @@ from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
 from shared.sqltext import quote_identifier, quote_text
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
+TOO_LONG_TO_COMPILE = "the query is too complex; use fewer nested or repeated expressions"
 
 # How SQLite's texts about its limits begin. Elsewhere in a text such words may be the agent's.
 _TOO_BIG = re.compile(
-    r"too many |at most \d+ tables|parser stack overflow|Recursion limit|"
+    r"too many |more than \d+ |at most \d+ tables|parser stack overflow|Recursion limit|"
     r"Expression tree is too large|LIKE or GLOB pattern too complex|"
     r"VIEWs and/or subqueries nested too deep|a row of the result is too big"
 )
@@ -64,8 +65,10 @@ class SqlRunner:
 
     def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors. `ValueError` for an unknown kind."""
+        self._deadline.new_job()
         result = self._run_once(job)
-        # other connections' caches count too, so the verdict needs an empty heap
+        # other connections' caches count too, so the verdict needs an empty heap; the CPU time of
+        # both attempts counts, or such a job would have twice the time of others
         if result.error == OUT_OF_MEMORY:
             self.close()
             result = self._run_once(job)
@@ -120,6 +123,8 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
     cursor = connection.raw.cursor()
     limits = connection.limits
     max_rows = limits.shown_rows if max_rows is None else max_rows
+    heap = apsw.memory_used() + limits.max_compile_bytes
+    apsw.hard_heap_limit(min(heap, limits.max_heap_bytes))  # until the statement is compiled
     try:
         connection.check()
         try:
@@ -132,6 +137,7 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
         message, code = _explain(error, connection)
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
     finally:
+        apsw.hard_heap_limit(limits.max_heap_bytes)
         cursor.close(True)
     columns, steps, reads = connection.columns, connection.vm_steps, connection.reads_data
     return SqlResult(columns, rows, truncated, vm_steps=steps, reads_data=reads)
@@ -237,7 +243,7 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
         # one text for all limits, as CPU time depends on the machine
         return "the query takes too much work; make it simpler", "sql_budget"
     if isinstance(error, (MemoryError, apsw.NoMemError, apsw.FullError)):
-        return OUT_OF_MEMORY, "sql_budget"
+        return OUT_OF_MEMORY if connection.compiled else TOO_LONG_TO_COMPILE, "sql_budget"
     if isinstance(error, apsw.TooBigError) and not text.startswith("a row"):
         if len(connection.sql.encode(errors="replace")) > limits.max_sql_bytes:
             return f"the query is over {limits.max_sql_bytes:,} bytes long", "sql_budget"
@@ -271,7 +277,8 @@ def _unreadable(error: Exception) -> str:
 class Deadline:
     """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
 
-    Call `start` before a job and `stop` after it; an interrupted connection's `exceeded` is "cpu".
+    Call `new_job` before a job, and `start` and `stop` around each attempt at it; an interrupted
+    connection's `exceeded` is "cpu".
     SQLite checks for an interrupt wherever a loop turns, far more often than it counts steps: a
     thousand steps may be a thousand calls of an expensive function. The watching thread starts with
     the first job, and costs a statement that finishes in time a microsecond.
@@ -288,10 +295,12 @@ class Deadline:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, connection: SqlConnection) -> None:
+    def new_job(self) -> None:
         if self._thread is None:
             self._watch_this_thread()
         self._job += 1
+
+    def start(self, connection: SqlConnection) -> None:
         self._connection = connection
 
     def stop(self) -> None:

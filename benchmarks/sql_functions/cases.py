@@ -1,0 +1,318 @@
+"""The statements: each function, adverse rows, sorts, joins, and what is expensive to compile."""
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import apsw
+
+from env_server.sql.limits import AGGREGATES, SCALARS, WINDOWS
+
+# Values of nearly `max_length_bytes`, or such that are expensive to read.
+LONG = {
+    "a": "printf('%.*c', 48000, 'a')",
+    "ab": "printf('%.*c', 24000, 'a') || 'b'",
+    "digits": "printf('%.*c', 48000, '1')",
+    "fraction": "'0.' || printf('%.*c', 47000, '0') || '1e300'",
+    "blanks": "printf('%.*c', 48000, ' ')",
+    "quotes": "printf('%.*c', 24000, '''')",
+    "wide": "printf('%.*c', 12000, char(128512))",
+    "nulls": "printf('%.*c', 24000, 'a') || char(0) || printf('%.*c', 24000, 'a')",
+    "bytes": "CAST(printf('%.*c', 48000, 'a') AS BLOB)",
+    "escapes": "replace(printf('%.*c', 7900, 'a'), 'a', '\\u0041')",
+    "pairs": "replace(printf('%.*c', 3900, 'a'), 'a', '\\ud83d\\ude00')",
+    "numbers": "'[' || replace(printf('%.*c', 23000, 'a'), 'a', '1,') || '1]'",
+    "strings": "'[' || replace(printf('%.*c', 4000, 'a'), 'a', '\"\\u0041\",') || '1]'",
+    "object": "'{' || replace(printf('%.*c', 6900, 'a'), 'a', '\"a\":1,') || '\"b\":1}'",
+    "deep": "printf('%.*c', 990, '[') || '\"' || printf('%.*c', 45000, 'a') || '\"' "
+    "|| printf('%.*c', 990, ']')",
+    "json5": "'[' || replace(printf('%.*c', 5900, 'a'), 'a', '0x1F,/**/') || '1]'",
+    "path": "'$' || replace(printf('%.*c', 900, 'a'), 'a', '[0]')",
+    "many": "'' || replace(printf('%.*c', 6000, 'a'), 'a', '%Q%s%d%f')",
+    "dates": "replace(printf('%.*c', 12000, 'a'), 'a', '%J%f')",
+}
+SHORT = (
+    "0", "1", "-1", "2", "15", "24000", "47999", "1e300", "-1e-300", "9223372036854775807",
+    "-9223372036854775808", "0.1", "NULL", "''", "'a'", "'b'", "'%'", "'~'", "'$'", "'$.b'",
+    "'$[#-1]'", "'$[23000]'", "'$.a.b.c'", "'%.*c'", "'%48000d'", "'%,48000d'", "'%.40000f'",
+    "'%!.40000g'", "'%-48000s'", "'%Q'", "'%w'", "'%.10000e'", "'now'", "'2024-01-31'",
+    "'+1000000 days'", "'-4000 years'", "'+10000 months'", "'weekday 0'", "'start of year'",
+    "'auto'", "'ceiling'", "'subsec'", "'localtime'", "'utc'", "'%J'", "'%Y-%m-%d'", "'\\u00410'",
+    f"'%{'a_' * 45}b'", f"'{'%a' * 49}b'", f"'*{'a?' * 45}b'", f"'*{'[a-z]' * 18}[^a]'",
+    f"'{'[^b]*' * 19}b'", f"'{'_%' * 49}b'",
+)  # fmt: skip
+ORDERS = {
+    "ascending": "i",
+    "descending": "-i",
+    "organ pipe": "abs(2 * i - {rows})",
+    "shuffled": "i * 7919 % 1000003",
+    "alternating": "CASE WHEN i % 2 THEN i ELSE -i END",
+    "few values": "i % 7",
+    "equal": "0",
+    "fractions": "1.0 / i",
+    "long texts": "printf('%.*c', 40000, 'a') || i",
+    "texts": "printf('%.*c', 200, 'a') || (i * 7919 % 1000003)",
+    "wide texts": "printf('%.*c', 100, char(233)) || (-i)",
+}
+FRAMES = (
+    "",
+    "ROWS BETWEEN 100 PRECEDING AND CURRENT ROW",
+    "ROWS BETWEEN 7000 PRECEDING AND 7000 FOLLOWING",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING EXCLUDE CURRENT ROW",
+    "RANGE BETWEEN 1000 PRECEDING AND 1000 FOLLOWING",
+    "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE TIES",
+    "GROUPS BETWEEN 100 PRECEDING AND 100 FOLLOWING EXCLUDE GROUP",
+)
+TABLE = "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 2), (2, 3), (3, 4), (4, 1)"
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows})"
+
+# 5 ms of CPU per row.
+WORK = (
+    f"{NUMBERS}, x AS MATERIALIZED (SELECT {LONG['a']} AS x), "
+    f"y AS MATERIALIZED (SELECT {LONG['ab']} AS y) "
+    "SELECT count(instr(x || i, y)) FROM n CROSS JOIN x CROSS JOIN y"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement. Its cost is divided by `count` (calls or rows) and by `bytes` (of arguments)."""
+
+    kind: str
+    name: str
+    sql: str
+    count: int = 1
+    bytes: int = 0
+
+
+def arities() -> dict[str, list[int]]:
+    """Return the numbers of arguments that each function of SQLite takes."""
+    found: dict[str, list[int]] = {}
+    with closing(apsw.Connection(":memory:")) as connection:
+        for name, count in connection.execute("SELECT name, narg FROM pragma_function_list"):
+            found.setdefault(name, []).extend([count] if count >= 0 else [1, 2, 2, 3, 3, 4, 16])
+    return found
+
+
+def calls(rng: random.Random, tries: int) -> Iterator[Case]:
+    """Yield loops of 200 calls of each scalar function with random arguments."""
+    rows, accepted = 200, arities()
+    for name in SCALARS:
+        if name in ("current_date", "current_time", "current_timestamp"):
+            continue
+        for _ in range(tries):
+            texts = rng.sample(sorted(LONG), 3)
+            arity = rng.choice(accepted[name])
+            drawn = [rng.choice((*texts, *rng.sample(SHORT, 2))) for _ in range(arity)]
+            if arity:
+                drawn[rng.randrange(min(arity, 2))] = texts[0]
+            # SQLite remembers the last JSON it read: a new text each time defeats that
+            args = [f"{arg} || n.i" if rng.random() < 0.3 and arg in LONG else arg for arg in drawn]
+            call = f"{name}({', '.join(args)})"
+            if name in ("->", "->>"):
+                call = f"({args[0]}) {name} {args[-1]}"
+            # a row is a value too, so each text has a table of its own
+            tables = "".join(
+                f", {text} AS MATERIALIZED (SELECT {LONG[text]} AS {text})" for text in texts
+            )
+            joined = " CROSS JOIN ".join(texts)
+            yield Case(
+                "calls",
+                f"{name}({', '.join(drawn)})",
+                f"{NUMBERS.format(rows=rows)}{tables} SELECT count({call}) "
+                f"FROM n CROSS JOIN {joined}",
+                rows,
+                sum(48_000 if arg in LONG else len(arg) for arg in drawn),
+            )
+
+
+def aggregates(rng: random.Random, tries: int) -> Iterator[Case]:
+    """Yield each aggregate and window function over rows in random orders, forms and frames."""
+    seconds = {"group_concat": "','", "string_agg": "','", "json_group_object": "i"}
+    for name in AGGREGATES + WINDOWS:
+        for _ in range(tries):
+            order = rng.choice(sorted(ORDERS))
+            rows = 2_000 if order == "long texts" else rng.choice((20_000, 300_000, 1_000_000))
+            if name in ("ntile", "lag", "lead", "first_value", "last_value", "nth_value"):
+                args = {"ntile": "3", "nth_value": "x, 5000"}.get(name, "x")
+            elif name in WINDOWS:
+                args = ""
+            elif name == "json_group_object":
+                args = "x, i"
+            else:
+                args = f"x, {seconds[name]}" if name in seconds else "x"
+            frame = rng.choice(FRAMES)
+            form = rng.choice(("plain", "distinct", "order by", "filter", "group by", "window"))
+            where, group, over = "", "", ""
+            if name in WINDOWS or form == "window":
+                keys = rng.choice(("i", "x", "i % 3, x")) if "RANGE" not in frame else "i"
+                keys = (
+                    f"PARTITION BY i % 5 ORDER BY {keys}"
+                    if rng.random() < 0.2
+                    else f"ORDER BY {keys}"
+                )
+                over = f" OVER ({keys} {frame})"
+            elif form == "distinct" and "," not in args:
+                args = f"DISTINCT {args} COLLATE {rng.choice(('BINARY', 'NOCASE', 'RTRIM'))}"
+            elif form == "order by":
+                args = f"{args} ORDER BY {rng.choice(('x', 'x DESC', 'x COLLATE NOCASE, i'))}"
+            elif form == "filter":
+                where = " FILTER (WHERE i % 2)"
+            elif form == "group by":
+                group = " GROUP BY x"
+            call = f"{name}({args}){where}{over}"
+            yield Case(
+                "rows",
+                f"{call}{group} of {rows:,} {order}",
+                f"{NUMBERS.format(rows=rows)}, r AS (SELECT i, {ORDERS[order].format(rows=rows)} "
+                f"AS x FROM n) SELECT max(length(y)) FROM (SELECT {call} AS y FROM r{group})",
+                rows,
+            )
+
+
+def statements() -> Iterator[Case]:
+    """Yield statements whose cost is not in a function: sorting, hashing, joining, compiling."""
+
+    def case(name: str, sql: str, rows: int = 1) -> Case:
+        return Case("statements", name, sql, rows)
+
+    for length, rows in ((40_000, 2_200), (1_000, 80_000), (100, 500_000), (0, 1_500_000)):
+        numbers = f"{NUMBERS.format(rows=rows)}, v AS MATERIALIZED (SELECT "
+        numbers += f"printf('%.*c', {length}, 'a') AS x)"
+        key = "x || (i * 7919 % 1000003)"
+        for collation in ("BINARY", "NOCASE"):
+            of = f"{rows:,} texts of {length:,} bytes, {collation}"
+            for name, form in (
+                ("sort", "SELECT i FROM n CROSS JOIN v ORDER BY {} LIMIT 1 OFFSET 5000"),
+                ("DISTINCT", "SELECT count(*) FROM (SELECT DISTINCT {} FROM n CROSS JOIN v)"),
+                (
+                    "GROUP BY",
+                    "SELECT max(c) FROM (SELECT count(*) c FROM n CROSS JOIN v GROUP BY {})",
+                ),
+                ("UNION", "SELECT count(*) FROM (SELECT {0} FROM n, v UNION SELECT {0} FROM n, v)"),
+                ("IN", "SELECT count(*) FROM n CROSS JOIN v WHERE {0} IN (SELECT {0} FROM n, v)"),
+                ("window", "SELECT max(r) FROM (SELECT rank() OVER (ORDER BY {}) r FROM n, v)"),
+            ):
+                keyed = form.format(f"({key}) COLLATE {collation}")
+                yield case(f"{name} of {of}", f"{numbers} {keyed}", rows)
+    for columns, rows in ((5, 1_400_000), (20, 900_000), (40, 500_000), (80, 250_000)):
+        nulls = ", ".join(f"NULL AS a{number}" for number in range(columns))
+        keys = ", ".join(f"a{number}" for number in range(columns))
+        yield case(
+            f"sort of {rows:,} rows by {columns} equal columns and a number",
+            f"{NUMBERS.format(rows=rows)}, v AS MATERIALIZED (SELECT {nulls}) "
+            f"SELECT i FROM n CROSS JOIN v ORDER BY {keys}, i * 7919 % 1000003",
+            rows,
+        )
+    yield case(
+        "recursion that takes the smallest first",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i * 7919 % 1000003 + k FROM n, "
+        "(VALUES (1), (2)) AS w(k) ORDER BY 1 LIMIT 1000000) SELECT max(i) FROM n".replace(
+            "(k)", ""
+        ).replace("+ k", "+ column1"),
+    )
+    yield case(
+        "automatic index on long texts",
+        f"{NUMBERS.format(rows=2000)}, t AS MATERIALIZED (SELECT i, printf('%.*c', 40000, 'a') "
+        "|| i AS x FROM n) SELECT count(*) FROM t a JOIN t b ON a.x = b.x AND a.i > b.i",
+        2000,
+    )
+    listed = ",".join(str(number * 7919 % 10007) for number in range(3_500))
+    yield case(
+        "IN list", f"{NUMBERS.format(rows=1_000_000)} SELECT count(*) FROM n WHERE i IN ({listed})"
+    )
+    yield case("VALUES", "SELECT count(*) FROM (VALUES " + ",".join(["(1)"] * 4_900) + ")")
+    yield case(
+        "LIMIT at the end", f"{NUMBERS.format(rows=10**9)} SELECT i FROM n LIMIT 1 OFFSET 900000000"
+    )
+    yield from compiling()
+
+
+def compiling() -> Iterator[Case]:
+    """Yield statements that are expensive before they run. An alias of an alias is its square."""
+
+    def doubled(levels: int, inner: str, operator: str = "+") -> str:
+        return f"(SELECT f {operator} f AS f FROM " * levels + f"({inner})" + ")" * levels
+
+    def case(name: str, sql: str) -> Case:
+        return Case("statements", f"compile {name}", sql)
+
+    for levels in (8, 10, 12, 13):
+        for count in (2, 40, 400):
+            source = doubled(levels, "SELECT a AS f, b FROM t")
+            sums = ", ".join(f"max(f + {number})" for number in range(min(count, 190)))
+            ands = " AND ".join(f"max(f + {number}) > 0" for number in range(min(count, 90)))
+            copies = 2**levels
+            yield case(f"{count} aggregates of {copies:,} aliases", f"SELECT {sums} FROM {source}")
+            yield case(
+                f"{count} HAVING of {copies:,} aliases",
+                f"SELECT max(f) FROM {source} HAVING {ands}",
+            )
+            terms = ", ".join(f"f + {number}" for number in range(min(count, 190)))
+            yield case(
+                f"{count} GROUP BY and ORDER BY of {copies:,} aliases",
+                f"SELECT {terms} FROM {source} GROUP BY {terms} ORDER BY {terms}",
+            )
+            ors = " OR ".join(f"f = {number}" for number in range(min(count, 90)))
+            yield case(f"{count} OR of {copies:,} aliases", f"SELECT 1 FROM {source} WHERE {ors}")
+    terms = ", ".join(f"max(f+{number})" for number in range(100, 1_600))
+    for levels in (4, 6, 8):
+        source = doubled(levels, "SELECT a AS f, b FROM t")
+        copies = 2**levels
+        yield case(f"1,500 aggregates of {copies} aliases", f"SELECT 1 IN ({terms}) FROM {source}")
+    windows = ", ".join(f"sum(a) OVER (ORDER BY b + {number})" for number in range(190))
+    yield case("190 windows", f"SELECT {windows} FROM t")
+    for tables in (16, 40, 64):
+        names = ", ".join(f"t a{number}" for number in range(tables))
+        for name, operator in (("equal", "="), ("less", "<")):
+            pairs = [f"a{i}.a {operator} a{i + 1}.b" for i in range(tables - 1)]
+            pairs += [f"a{i}.b {operator} a{(i * 7 + 3) % tables}.a" for i in range(tables)]
+            yield case(
+                f"a join of {tables} tables, {name}",
+                f"SELECT 1 FROM {names} WHERE {' AND '.join(pairs[:95])} LIMIT 1",
+            )
+    subqueries = " AND ".join(f"a IN (SELECT b FROM t WHERE a > {i})" for i in range(90))
+    yield case("90 subqueries", f"SELECT count(*) FROM t WHERE {subqueries}")
+    ctes = "WITH a0 AS (SELECT a AS x FROM t)" + "".join(
+        f", a{i} AS (SELECT p.x FROM a{i - 1} p JOIN a{i - 1} q ON p.x = q.x)" for i in range(1, 8)
+    )
+    for depth in (4, 5, 6, 7):
+        yield case(f"{2**depth} references of nested CTEs", f"{ctes} SELECT count(*) FROM a{depth}")
+    natural = " NATURAL JOIN ".join(["t"] * 60)
+    yield case("60 natural joins", f"SELECT count(*) FROM {natural}")
+    cases = "CASE " + " ".join(f"WHEN a = {i} THEN b + {i}" for i in range(700)) + " END"
+    yield case(
+        "CASE of 700",
+        f"SELECT {cases} FROM t GROUP BY {cases}"[:19_900] if 0 else f"SELECT {cases} FROM t",
+    )
+    glued = doubled(12, "SELECT printf('%.*c', 40000, a) AS f FROM t", "=")
+    yield case("4,096 comparisons of long texts", f"SELECT f FROM {glued}")
+
+
+def in_a_row(worst: Iterable[Case]) -> Iterator[Case]:
+    """Yield the most expensive calls as often as a statement admits, alone and after other work."""
+    for case in worst:
+        tables, _, select = case.sql.partition(" SELECT count(")
+        tables = tables.partition("), ")[2]  # without the numbers
+        call, _, texts = select.rpartition(") FROM n CROSS JOIN ")
+        call = call.replace("n.i", "1")
+        for levels in (5, 9, 10, 11, 12, 13):
+            inner = f"SELECT length({call}) AS f FROM {texts}"
+            row = "(SELECT f + f AS f FROM " * levels + f"({inner})" + ")" * levels
+            yield Case(
+                "statements",
+                f"{2**levels:,} calls in a row of {case.name}",
+                f"WITH {tables} SELECT f FROM {row}",
+                2**levels,
+                case.bytes,
+            )
+
+
+def after_work(case: Case, rows: int) -> Case:
+    """Return the case after `rows` expensive calls: its own time is beyond the CPU deadline."""
+    sql = (
+        f"WITH w AS MATERIALIZED ({WORK.format(rows=rows)}) SELECT * FROM w CROSS JOIN ({case.sql})"
+    )
+    return Case("statements", f"after 1.8 s of work: {case.name}", sql, case.count)

@@ -183,14 +183,21 @@ def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> 
     for _ in range(12):
         reset = asked(http, "POST", "/reset", json={"seed": 3})
         assert str(UUID(reset["episode_id"])) == reset["episode_id"]
-        step = asked(
-            http,
-            "POST",
-            "/step",
-            json={"episode_id": reset["episode_id"], "action": "QUERY: SELECT 1"},
-        )
-        assert step["server"] == reset["server"]
-        assert step["episode_id"] is None, "only a reset adopts one"
+        name = f"{reset['episode_id']}:the-servers-own_random-bits"
+        item = {"episode_id": name, "action": "QUERY: SELECT 1"}
+        for method, path, body in [
+            ("POST", "/step", item),
+            ("POST", "/step_batch", {"steps": [item]}),
+            ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
+            ("GET", f"/state?episode_id={name}", None),
+            ("GET", f"/state?episode_id={name.replace(':', '%3A')}", None),
+            ("DELETE", f"/episodes/{name}", None),
+            ("DELETE", f"/episodes/{name.replace(':', '%3A')}", None),
+            ("GET", f"/operator/verdicts/{name}", None),
+        ]:
+            reply = asked(http, method, path, json=body)
+            assert reply["server"] == reset["server"], (method, path)
+            assert reply["episode_id"] is None, "only a reset without an id gets one"
         seen.add(reset["server"])
     assert len(seen) > 1
     assert asked(http, "POST", "/reset")["episode_id"], "no body at all is a reset too"

@@ -10,8 +10,15 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, SQLEnvClient, in_process
-from shared.errors import ActionParseError, CapacityReached, Conflict, SQLEnvError, UnknownQuestion
-from shared.models import ResetResult, StepResult
+from shared.errors import (
+    ActionParseError,
+    CapacityReached,
+    Conflict,
+    Forbidden,
+    SQLEnvError,
+    UnknownQuestion,
+)
+from shared.models import ResetResult, Rewards, StepResult
 from shared.server_process import running_server
 from tests.shared.client.fake_server import drive
 
@@ -77,6 +84,37 @@ def test_the_sync_client_with_the_real_server(tiny_data: Path) -> None:
         assert last.done
         assert last.info.outcome is not None
         assert client.state(first.episode_id).done
+
+
+@pytest.mark.parametrize("rewards", ["end", "step", None])
+def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
+    tiny_data: Path, rewards: Rewards | None
+) -> None:
+    server = app(tiny_data)
+    with in_process(server).sync() as client:
+        first = client.reset(question_id="shop-4", rewards=rewards)
+        client.step(first.episode_id, "QUERY: SELECT 1")
+        for held in server.state.service.pool.store.owners.values():
+            for episode in list(held.active.values()):
+                server.state.service.pool.store.remove(episode)  # as a restart would
+        reply = client.step(first.episode_id, "QUERY: SELECT 2")
+        assert client.stats.rebuilds == 1
+        shown = {reply.reward is None, reply.observation.reward is None, reply.info.ledger is None}
+        assert shown == {rewards == "end"}
+        if rewards == "end":
+            with pytest.raises(ValueError, match="rewards 'step'"):
+                assert reply.ledger
+        last = client.step(first.episode_id, "ANSWER: x")
+        assert last.reward == (last.ledger.total if rewards == "end" else 0.0)
+
+
+def test_an_agents_key_may_not_ask_for_every_reward(tiny_data: Path) -> None:
+    key = "agent-key-0123456789"
+    server = app(tiny_data, agent_keys=key)
+    with in_process(server, ClientLimits(max_attempts=1), api_key=key).sync() as client:
+        with pytest.raises(Forbidden, match="agent-1"):
+            client.reset(seed=1, rewards="step")
+        assert client.reset(seed=1).info.ledger is None
 
 
 def test_verdicts_of_an_ended_episode(tiny_data: Path) -> None:

@@ -2,6 +2,8 @@
 
 import ast
 import builtins
+import importlib
+import inspect
 import json
 import os
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 from trainer.config import PRESETS
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
 NOTEBOOK = ROOT / "notebooks" / "train_grpo.ipynb"
 SECTIONS = (
     "Setup",
@@ -81,6 +84,31 @@ def test_every_section_exists_and_is_explained(committed: dict[str, Any]) -> Non
     assert all(heading in walkthrough for heading in headings)
     code = "\n".join(source(cell) for cell in code_cells(committed))
     assert all(preset in code for preset in PRESETS)
+
+
+def test_calls_give_the_arguments_that_the_projects_functions_take(
+    committed: dict[str, Any],
+) -> None:
+    """A changed signature shows here, and not only in the slow run below."""
+    functions: dict[str, Any] = {}
+    called = 0
+    for cell in code_cells(committed):
+        nodes = list(ast.walk(ast.parse(source(cell))))
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGES):
+                module = importlib.import_module(str(node.module))
+                functions |= {
+                    one.asname or one.name: getattr(module, one.name) for one in node.names
+                }
+        for node in nodes:
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            spread = any(isinstance(one, ast.Starred) for one in node.args)
+            if node.func.id in functions and not spread and all(one.arg for one in node.keywords):
+                signature = inspect.signature(functions[node.func.id])
+                signature.bind(*node.args, **{str(one.arg): one for one in node.keywords})
+                called += 1
+    assert called > 15
 
 
 def check_outputs(notebook: dict[str, Any]) -> None:

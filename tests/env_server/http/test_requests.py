@@ -29,6 +29,7 @@ ACTION = {"action_type": "QUERY", "argument": "SELECT 1"}
         (ResetRequest, {"actions": ["QUERY: 1"] * MAX_STEP_BUDGET + [MANY]}, InvalidRequest,
          "at most 100 items"),
         (ResetRequest, {"difficulty": ["easy"] * 100_000 + ["hm"]}, InvalidRequest, "difficulty"),
+        (ResetRequest, {"difficulty": ["easy"] * 4}, InvalidRequest, "at most 3 items"),
         (ResetRequest, {"seed": "9" * 10_000}, InvalidRequest, "seed"),
         (ResetRequest, {"x" * 100_000: 1}, InvalidRequest, "x" * 100 + ": Extra inputs"),
         (StepRequest, {"episode_id": "e", "action": ACTION | {"y" * 100_000: 1}},

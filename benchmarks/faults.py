@@ -24,7 +24,7 @@ from benchmarks.chaos.faults import plan
 from benchmarks.chaos.measure import FaultOutcome, soak, training
 from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import print_line, write_json
-from trainer.cli import MAX_SEED
+from shared.seeds import MAX_SEED
 
 WAYS = ("direct", "gateway", "training", "gateway training")
 TRAINING_OPTIONS = ("--eval-limit", "48", "--eval-every", "0", "--set", "server_wait_s=300")

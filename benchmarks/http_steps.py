@@ -25,7 +25,7 @@ from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
 from env_server.sql.run import SqlRunner
-from shared.console import write_json
+from shared.console import percent, write_json
 from shared.server_process import running_server
 
 SCRIPTS = 64
@@ -166,7 +166,7 @@ def main(
         share, ratio = speed / base.steps_per_s, cpu_us / base.cpu_us
         line = asdict(timing) | {"steps_per_s": speed, "share_of_bare": share}
         lines.append(line | {"cpu_us_per_step": cpu_us, "cpu_over_bare": ratio})
-        cells = (f"{speed:,.0f}", f"{share:.1%}", f"{cpu_us:.0f}", f"{ratio:.2f}")
+        cells = (f"{speed:,.0f}", percent(share), f"{cpu_us:.0f}", f"{ratio:.2f}")
         rows.append((timing.way, *cells))
     headings = ("way", "steps/s", "relative", "CPU us/step", "relative")
     print_table("Steps over HTTP", headings, rows)

@@ -33,7 +33,7 @@ from benchmarks.measuring import (
     print_table,
 )
 from env_server.questions import QuestionBank
-from shared.console import write_json
+from shared.console import percent, write_json
 from shared.server_process import ServerProcess, running_server, session_cpu_s
 
 LOADS = [64, 1024, 4096, 16384]
@@ -181,7 +181,7 @@ def main(
     headings = ("episodes", "turn", "may wait", "servers", "waits", "rebuilds in", "memory each")
     rows = []
     for one in plans:
-        load = f"{one.episodes:,}", f"{one.turn_s:g} s", f"{one.waiting:.0%}"
+        load = f"{one.episodes:,}", f"{one.turn_s:g} s", percent(one.waiting, 0)
         times = f"{one.wait_s:.2f} s", f"{one.rebuild_s:.2f} s", f"{one.memory_mib:.0f} MiB"
         rows.append((*load, str(one.servers), *times))
     print_table("One-core servers, including a spare", headings, rows)

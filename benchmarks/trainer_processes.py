@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 from benchmarks.measuring import DATA, DataDir, memory_mib, print_table, train
 from shared.run_files import RunFiles
-from trainer.cli import MAX_SEED
+from shared.seeds import MAX_SEED
 from trainer.run.console import number
 from trainer.run.cost import known
 from trainer.run.folder import Run, read_json, read_lines, write_json

@@ -28,7 +28,7 @@ from benchmarks.measuring import JsonPath, print_table
 from env_server.sql import JobKind, SqlJob, SqlLimits
 from env_server.sql.run import SqlRunner
 from env_server.verifier import STANDARDS, Gold, column_order, result_verdicts
-from shared.console import failure, print_line, write_json
+from shared.console import failure, percent, print_line, write_json
 from shared.errors import first_problem
 
 MAX_ROWS = 100_000  # of one result; the official evaluator has no limit
@@ -89,7 +89,9 @@ class Comparison:
         """Disagreements beyond the documented ones."""
         agree, problems = self.agree["spider"], []
         if agree < MIN_AGREEMENT * self.compared:
-            problems = [f"spider agrees on {agree} of {self.compared}, under {MIN_AGREEMENT:.0%}"]
+            problems = [
+                f"spider agrees on {agree} of {self.compared}, under {percent(MIN_AGREEMENT, 0)}"
+            ]
         return problems + [
             f"{pair.standard} differs on dev {pair.dev_idx} by {pair.why}"
             for pair in self.disagreements
@@ -183,7 +185,7 @@ def show(comparison: Comparison, console: Console) -> None:
     rows = []
     for name, rule in RULES.items():
         agree, right = comparison.agree[name], comparison.right[name]
-        share = f"{agree / max(compared, 1):.1%}"
+        share = percent(agree / max(compared, 1))
         rows.append((f"{name}: {rule}", str(agree), str(compared), share, str(right)))
     title = f"Verdicts compared with the official evaluator's ({comparison.official_right} right)"
     print_table(title, ("standard", "agrees", "of", "%", "right"), rows)

@@ -24,6 +24,7 @@ from data.domains.populate import open_memory, populate, write_database
 from data.domains.templates import balanced
 from shared.console import failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
+from shared.seeds import DEFAULT_SEED
 
 EASY_SHARE = 0.5  # of a database's questions
 SEED_STRIDE = 1_000_003  # database k of seed s is the domain of seed s * this + k
@@ -93,7 +94,7 @@ def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator
 
 def generate_command(
     out: Annotated[Path, typer.Option(help="Data directory to write.")],
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = DEFAULT_SEED,
     databases: Annotated[int, typer.Option(min=1, help="Number of databases.")] = 100,
     questions: Annotated[int, typer.Option(min=1, help="Questions per database.")] = 40,
     noise: Annotated[

@@ -43,6 +43,11 @@ def print_line(console: Console, line: str, style: str | None = None) -> None:
     console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def percent(share: object, digits: int = 1) -> str:
+    """Format a share as a percentage, 0.7396 -> "74.0 %"; "-" for what is no number."""
+    return f"{100 * share:.{digits}f} %" if isinstance(share, (int, float)) else "-"
+
+
 def failure(message: object, status: int = 1) -> typer.Exit:
     """Print one error line to stderr and return the exception that ends the command."""
     errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

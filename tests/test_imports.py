@@ -27,7 +27,7 @@ FORBIDDEN = {
 FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("dataset",), ("client",),
-        ("models",), ("actions", "console"), ("errors", "order_by", "shipped", "sqltext"),
+        ("models",), ("actions", "console"), ("errors", "order_by", "seeds", "shipped", "sqltext"),
     ),
     "env_server": (
         ("__main__",), ("app", "audit"), ("http",), ("service",), ("pool",),

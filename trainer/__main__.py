@@ -13,9 +13,9 @@ import typer
 from typer import Option
 
 from shared.console import errors, print_line
+from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
-    MAX_SEED,
     DataOption,
     ServerOption,
     SetOption,
@@ -23,9 +23,11 @@ from trainer.cli import (
     check_given_once,
     console,
     guarded,
+    one_of,
     place_of,
     settings_of,
 )
+from trainer.config import PRESETS, GRPOConfig
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.report.command import report
@@ -63,7 +65,9 @@ def configure(
 @app.command()
 def pretrain(
     out: Annotated[Path, Option(help="Folder for the model.")] = Path("data/models/sqlenv-tiny"),
-    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = 0,
+    seed: Annotated[
+        int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
+    ] = 0,
     workspace: Annotated[
         Path | None, Option(help="Keep the generated databases here, to reuse with the same seed.")
     ] = None,
@@ -78,7 +82,6 @@ def pretrain(
     """
 
     with guarded():
-        from trainer.config import GRPOConfig
         from trainer.errors import ConfigError
         from trainer.pretraining.base_success import base_success
         from trainer.pretraining.imitation import PretrainConfig
@@ -108,10 +111,11 @@ def train(
     preset: Annotated[
         str,
         Option(
-            help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU."
+            callback=one_of(*PRESETS),
+            help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU.",
         ),
     ] = "offline",
-    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = 42,
+    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = DEFAULT_SEED,
     steps: Annotated[
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
@@ -179,7 +183,6 @@ def train(
         overrides |= {name: context.params[name] for name in refused}
 
     with guarded():
-        from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
         from trainer.run.folder import open_run
         from trainer.runtime.models import find_model

@@ -1,23 +1,32 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
 
 from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
+from shared.models import StandardName
+from trainer.config import GRPOConfig
 from trainer.runtime.interrupt import EXIT_CODE
 
-if TYPE_CHECKING:
-    from trainer.config import GRPOConfig
-
-MAX_SEED = 2**32 - 1  # numpy's generators take 32 bits
-
 console = Console()
+
+
+def one_of(*names: str) -> Callable[[str | None], str | None]:
+    """Return an option's callback that refuses any other value as a usage error."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in names:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(names)}")
+        return value
+
+    return check
+
 
 DATA = typer.Option(
     "--data", help="Data directory with databases/ and questions/ (see 'python -m data')."
@@ -33,6 +42,7 @@ ServerOption = Annotated[
 StandardOption = Annotated[
     str | None,
     typer.Option(
+        callback=one_of(*get_args(StandardName)),
         help="Standard of right answers, which the servers must have too: strict, spider or bird.",
         show_default="strict",
     ),
@@ -67,7 +77,7 @@ def check_given_once(
 
 
 def place_of(
-    config: "GRPOConfig", named: Collection[str], out: Path | None, servers: Sequence[str] | None
+    config: GRPOConfig, named: Collection[str], out: Path | None, servers: Sequence[str] | None
 ) -> tuple[Path | None, tuple[str, ...]]:
     """Return the folder and the servers: those of the options, else of the settings in `named`."""
     if out is None and "output_dir" in named:

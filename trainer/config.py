@@ -20,12 +20,15 @@ from shared.models import (
     Difficulty,
     StandardName,
 )
+from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.errors import ConfigError
 
 T = TypeVar("T")
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
+PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
+Part = Literal["all", "seen", "unseen"]  # of its questions
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
@@ -90,7 +93,7 @@ class GRPOConfig:
     difficulty_filter: Annotated[list[Difficulty], Field(min_length=1), _Split] = field(
         default_factory=lambda: ["easy", "medium"]
     )
-    seed: Annotated[_Natural, Field(lt=2**32)] = 42  # numpy's generators take 32 bits
+    seed: Annotated[_Natural, Field(le=MAX_SEED)] = DEFAULT_SEED
     output_dir: _Text = "runs/grpo"
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.

@@ -5,11 +5,11 @@ from typing import Any
 
 from benchmarks.learning.bench import Finished
 from benchmarks.learning.report import COLUMNS, NO_NUMBER, markdown_table, percent, wrapped
+from shared.console import percent as percent_axis
 from shared.run_stats import MODES
 from trainer.errors import RunError
 from trainer.report.tables import change
 from trainer.run.charts import Chart, Point, Series, png
-from trainer.run.charts import percent as percent_axis
 from trainer.run.console import number
 from trainer.run.folder import metrics_rows
 from trainer.run.plots import points, rate_of

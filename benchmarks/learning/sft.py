@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.learning.bench import Bench, Result, measure_both
 from data.domains.demonstrations import answer_action
+from shared.console import percent
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
 from trainer.errors import RunError
@@ -197,7 +198,7 @@ def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result
 
             def shown_score() -> Score:
                 at = score()
-                progress.to(next(measured), f"held back {at[0]:.1%}")
+                progress.to(next(measured), f"held back {percent(at[0])}")
                 return at
 
             return fit(learner, taught, rate, duration, config.seed, shown_score, points=points)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
+from shared.console import percent
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.grpo.resume import drop_after
 from trainer.grpo.train import build_trainer, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
-from trainer.run.console import bar, number
+from trainer.run.console import bar
 from trainer.run.folder import Run, checkpoint_step
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.ranks import Ranks
@@ -72,7 +73,7 @@ def control(bench: Bench, folder: Run) -> Result:
 
         def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
             if "success" in row:
-                progress.to(step, f"success {number(row['success'], '.1%')}", steps)
+                progress.to(step, f"success {percent(row['success'])}", steps)
 
         log = MetricsCallback(folder, inputs.book, stats, on_progress, spent=spent_at(checkpoint))
         trainer = build_trainer(

@@ -26,7 +26,7 @@ from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
 from env_server.sql import SqlLimits
 from env_server.sql.pool import SqlPool
-from shared.console import failure, print_line, table_console, write_json
+from shared.console import failure, percent, print_line, table_console, write_json
 from shared.dataset import Question
 from shared.errors import DataError
 from shared.models import Outcome, StepResult
@@ -155,8 +155,8 @@ def show(results: Sequence[Result]) -> None:
         (
             result.policy,
             f"{result.episodes:,}",
-            f"{result.success:.2%}",
-            f"{result.bound.success:.0%}",
+            percent(result.success, 2),
+            percent(result.bound.success, 0),
             f"{result.reward:+.4f}",
             f"{result.bound.reward:+.2f}",
             f"{result.most_incorrect:+.4f}",

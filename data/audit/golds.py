@@ -12,6 +12,7 @@ from data.audit.flags import Finding, kept_flag
 from data.audit.values import value_findings
 from data.choose import contains_answer
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
+from shared.console import percent
 from shared.dataset import Question
 from shared.order_by import parse_query
 from shared.sqltext import quote_identifier
@@ -64,7 +65,7 @@ def question_findings(
         yield finding("guessable-one", text)
     share = mode_share(question.gold_sql, gold, connection)
     if share is not None and share >= MODE_SHARE:
-        yield finding("guessable-mode", f"{answer} is {share:.0%} of its column")
+        yield finding("guessable-mode", f"{answer} is {percent(share, 0)} of its column")
 
 
 def states_number(text: str, gold: GoldResult) -> bool:

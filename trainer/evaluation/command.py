@@ -7,8 +7,8 @@ import typer
 from typer import Option
 
 from shared.models import Difficulty
+from shared.seeds import MAX_SEED
 from trainer.cli import (
-    MAX_SEED,
     DataOption,
     ServerOption,
     SetOption,
@@ -16,18 +16,21 @@ from trainer.cli import (
     check_given_once,
     console,
     guarded,
+    one_of,
     place_of,
     settings_of,
 )
+from trainer.config import PRESETS, GRPOConfig, Part, PolicyName
 
 
 def evaluate(
     policy: Annotated[
         str,
         Option(
+            callback=one_of(*get_args(PolicyName)),
             help="random, oracle (plays the gold answers of the questions' file), model (in this "
             "process), or openai (on an OpenAI-compatible server: --base-url; the key is read from "
-            "OPENAI_API_KEY)."
+            "OPENAI_API_KEY).",
         ),
     ] = "model",
     model: Annotated[
@@ -49,7 +52,11 @@ def evaluate(
         str, Option(help="Keep these databases, comma-separated.", show_default="all")
     ] = "",
     part: Annotated[
-        str, Option(help="all, seen or unseen: by whether training uses the database.")
+        str,
+        Option(
+            callback=one_of(*get_args(Part)),
+            help="all, seen or unseen: by whether training uses the database.",
+        ),
     ] = "all",
     limit: Annotated[
         int, Option(min=0, help="Number of questions, evenly spread over databases; 0: all.")
@@ -70,6 +77,7 @@ def evaluate(
     preset: Annotated[
         str | None,
         Option(
+            callback=one_of(*PRESETS),
             help="Take prompt, step budget and lengths from this preset.",
             show_default="offline; for openai the defaults of GRPOConfig",
         ),
@@ -128,7 +136,6 @@ def evaluate(
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
-        from trainer.config import PRESETS, GRPOConfig
         from trainer.errors import ConfigError
         from trainer.runtime.models import find_model
         from trainer.runtime.ranks import launched

@@ -10,6 +10,7 @@ import psutil
 import torch
 from rich.console import Console
 
+from shared.console import percent
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from trainer.config import GRPOConfig
@@ -21,7 +22,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar, number
+from trainer.run.console import bar
 from trainer.run.records import Book, EpisodeRecord
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
@@ -197,7 +198,7 @@ def measure(
         def on_batch(episodes: Sequence[EpisodeRecord]) -> None:
             played.extend(episodes)
             correct = sum(one.correct for one in played)
-            progress.to(len(played), f"success {number(correct / len(played), '.1%')}")
+            progress.to(len(played), f"success {percent(correct / len(played))}")
 
         limit = max_lost_fraction
         return evaluate(

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from rich.console import Console
 
-from shared.console import print_line
+from shared.console import percent, print_line
 from shared.models import ServerMetadata
 from trainer.errors import RunError
 from trainer.evaluation.analysis import Groups, PairedGroups, analyse, compare_groups
@@ -21,7 +21,7 @@ from trainer.evaluation.play import play_missing, player, questions_of, tasks
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
-from trainer.run.console import bar, number
+from trainer.run.console import bar
 from trainer.run.folder import check_writable, write_json
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
@@ -104,7 +104,7 @@ def run_evaluation(
             def on_batch(episodes: int, of_them_correct: int) -> None:
                 nonlocal done, correct
                 done, correct = done + episodes, correct + of_them_correct
-                progress.to(done, f"success {number(correct / done, '.1%') if done else '-'}")
+                progress.to(done, f"success {percent(correct / done) if done else '-'}")
 
             try:
                 play_missing(folder, settings, rows, inputs, playing, on_batch)

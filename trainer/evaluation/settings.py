@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
-from trainer.config import GRPOConfig
+from trainer.config import GRPOConfig, Part, PolicyName
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
-
-PolicyName = Literal["random", "oracle", "model", "openai"]
-Part = Literal["all", "seen", "unseen"]
 
 
 @dataclass(frozen=True, kw_only=True)

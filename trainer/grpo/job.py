@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from shared.console import print_line
+from shared.console import percent, print_line
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
@@ -248,7 +248,7 @@ class Job:
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
                 if "success" in row:
                     self._elapsed.save()
-                    reward, success = number(row.get("reward")), number(row["success"], ".1%")
+                    reward, success = number(row.get("reward")), percent(row["success"])
                     progress.to(step, f"reward {reward} success {success}", steps)
 
             metrics = MetricsCallback(

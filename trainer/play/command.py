@@ -9,7 +9,8 @@ import typer
 
 from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
-from trainer.cli import MAX_SEED, console, guarded
+from shared.seeds import DEFAULT_SEED, MAX_SEED
+from trainer.cli import console, guarded
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -52,7 +53,9 @@ def play(
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature.", show_default="greedy")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")] = 42,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")
+    ] = DEFAULT_SEED,
     json_path: Annotated[
         Path | None,
         typer.Option(

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from shared.console import percent
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.ledger import LAYERS
 from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
-from trainer.run.charts import Chart, Point, Series, percent
+from trainer.run.charts import Chart, Point, Series
 from trainer.run.plots import (
     COLOURS,
     EPISODES,

@@ -70,11 +70,6 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def percent(value: float) -> str:
-    """Format a share as a percentage: 0.7396 -> 74.0 %."""
-    return f"{100 * value:.1f} %"
-
-
 def value_text(
     form: Callable[[float], str], value: float, low: float | None = None, high: float | None = None
 ) -> str:

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shared.console import percent
 from shared.run_files import TimedMeasurement
 from shared.run_stats import MODES, Rate
-from trainer.run.charts import Baseline, Chart, Point, Series, percent, png
+from trainer.run.charts import Baseline, Chart, Point, Series, png
 
 COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
 SMOOTHING_STEPS = 9  # window of the running mean

@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shared.console import percent
 from tests.trainer.played_run import HOSTILE
 from trainer.report import svg
-from trainer.run.charts import Baseline, Chart, Point, Series, percent
+from trainer.run.charts import Baseline, Chart, Point, Series
 
 
 def chart(**changes: Any) -> Chart:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainer.run.charts import Baseline, Chart, Point, Series, number, percent, png
+from shared.console import percent
+from trainer.run.charts import Baseline, Chart, Point, Series, number, png
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ trace      one whole episode of the current model
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from shared.console import percent
 from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
@@ -70,7 +72,7 @@ class LiveSnapshot:
 
 
 # Formats of an axis and, more exact, of a baseline.
-TWO_DECIMALS, PERCENT, TENTHS = "{:.2f}".format, "{:.0%}".format, "{:.1%}".format
+TWO_DECIMALS, WHOLE_PERCENT = "{:.2f}".format, partial(percent, digits=0)
 
 
 def reward_chart(snapshot: LiveSnapshot) -> Chart:
@@ -132,7 +134,7 @@ def success_chart(snapshot: LiveSnapshot) -> Chart:
         result = modes.get("greedy") or modes.get("sampled")  # random actions are sampled only
         rate = result.rate() if result is not None else Rate(0, 0)
         if rate.rate is not None:
-            label = f"{name} {value_text(TENTHS, rate.rate, *rate.ci95)}, eval set"
+            label = f"{name} {value_text(percent, rate.rate, *rate.ci95)}, eval set"
             baselines.append(Baseline(label, rate.rate, colour, rate.ci95))
     return Chart(
         "success",
@@ -140,7 +142,7 @@ def success_chart(snapshot: LiveSnapshot) -> Chart:
         lines,
         baselines,
         bounds=(0.0, 1.0),
-        form=PERCENT,
+        form=WHOLE_PERCENT,
         steps=snapshot.steps,
     )
 

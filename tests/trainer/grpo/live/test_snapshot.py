@@ -54,7 +54,7 @@ def test_baselines_are_whole_evaluations_with_intervals(snapshot: LiveSnapshot) 
     random, untrained = success_chart(snapshot).baselines
     assert (random.y, random.interval) == (0.05, Rate(1, 20).ci95)
     assert untrained.y == 0.4  # greedy, as the curves are
-    assert untrained.label == "untrained 40.0% [21.9%, 61.3%], eval set"
+    assert untrained.label == "untrained 40.0 % [21.9 %, 61.3 %], eval set"
     _, sampled = reward_chart(snapshot).baselines
     # sampled, as training's episodes are
     assert sampled.y == pytest.approx((6 * 1.055 + 14 * 0.055) / 20)

@@ -144,7 +144,8 @@ class Protocol(HttpToolsProtocol):
         idle = self in self.shared.idle
         self.shared.unfinished.pop(self, None)
         self.shared.idle.pop(self, None)
-        if self.refusal is not None or self.transport.get_write_buffer_size():
+        closing = self.refusal is not None or self.transport.is_closing()
+        if closing or self.transport.get_write_buffer_size():
             self.transport.abort()
             return
         if not idle:

@@ -20,7 +20,7 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\n"
 HEALTHY = b'{"status":"healthy"}'
 CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
 SLOW = (
-    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) "
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000000) "
     "SELECT count(*) FROM n"
 )
 
@@ -42,6 +42,19 @@ def received(connection: socket.socket) -> bytes:
         while piece := connection.recv(65_536):
             pieces.append(piece)
     return b"".join(pieces)
+
+
+def get(connection: socket.socket, path: str) -> bytes:
+    """The body of one reply, on a connection that stays open."""
+    connection.sendall(b"GET %s HTTP/1.1\r\nHost: e\r\n\r\n" % path.encode())
+    content = b""
+    while b"\r\n\r\n" not in content:
+        content += connection.recv(65_536)
+    head, _, body = content.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+    while len(body) < length:
+        body += connection.recv(65_536)
+    return body
 
 
 def exchange(server: ServerProcess, *pieces: bytes) -> bytes:
@@ -179,8 +192,7 @@ def test_a_trailer_is_no_header(server: ServerProcess) -> None:
 
 def test_heads_that_are_late_end_with_408(server: ServerProcess) -> None:
     with connect(server) as silent, connect(server) as trickling, connect(server) as second:
-        second.sendall(HEAD + b"\r\n")
-        assert HEALTHY in second.recv(4096)
+        assert get(second, "/health") == HEALTHY
         second.sendall(b"GET /hea")
         trickling.sendall(HEAD)
         for _ in range(12):
@@ -243,14 +255,13 @@ def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None
         for name in names:
             assert httpx.post(server.url + "/reset", json={"episode_id": name}).status_code == 200
         idle = opened.enter_context(connect(server))
-        idle.sendall(HEAD + b"\r\n")
-        assert HEALTHY in idle.recv(4096)
+        assert get(idle, "/health") == HEALTHY
         busy = [opened.enter_context(connect(server)) for _ in names]
         for name, connection in zip(names, busy, strict=True):
             body = json.dumps({"episode_id": name, "action": SLOW}).encode()
             head = b"POST /step HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
             connection.sendall(head % len(body) + body)
-        time.sleep(0.1)
+        eventually(lambda: b"sqlenv_in_flight 2.0" in get(idle, "/metrics"))
         with connect(server) as next_one:
             assert received(idle) == b"", "the idle one is closed for the next"
             with connect(server) as refused:  # which closes `next_one`, that has sent nothing
@@ -258,7 +269,7 @@ def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None
                 assert received(refused).endswith(HEALTHY)
             assert error(received(next_one))[:2] == (503, "not_ready")
         for connection in busy:
-            assert b"1500000" in received(connection)
+            assert b"4000000" in received(connection)
 
 
 def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:

@@ -33,6 +33,8 @@ SQL_COUNTERS = {
     "workers_lost": ("losses", "SQL workers that died, including killed ones."),
     "jobs_retried": ("retries", "SQL jobs sent again after their worker died."),
     "jobs_moved": ("moved", "SQL jobs moved to another worker from behind a slow one."),
+    "jobs_preempted": ("preempted", "SQL jobs stopped while others waited, to start anew later."),
+    "jobs_cancelled": ("cancelled", "SQL jobs stopped or dropped because their caller left."),
     "queries_killed": ("killed_jobs", "Queries given up after they had killed their workers."),
 }
 # metric -> its key in `EpisodePool.counts`, and its help

@@ -18,6 +18,7 @@ from env_server.logs import episode_of
 from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
+from env_server.sql.queue import CLIENT
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -61,7 +62,7 @@ async def in_time(
     The work then continues for `orphan_s`, and the same request sent again gets its reply. The
     work of a client that leaves is cancelled.
     """
-    service, client = service_of(request), client_of(request)
+    service, client = service_of(request), _client(request)
     service.admit(client, 1)
     task = service.start(call(argument, caller_of(request)), client)
     gone = await _wait(request, service.settings, (task,))
@@ -109,7 +110,7 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
     Items that are not done in time get `timeout` errors, and continue for `orphan_s`. Those whose
     replies would make the batch's too large get `reply_too_large`, except for the first.
     """
-    service, client = service_of(request), client_of(request)
+    service, client = service_of(request), _client(request)
     count, limit = len(items.values), service.settings.max_batch
     if count > limit:
         raise BodyTooLarge(
@@ -146,6 +147,13 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
     if gone:
         raise ClientDisconnect
     return json_reply(b'{"results":[%b]}' % b",".join(results))
+
+
+def _client(request: Request) -> str:
+    """Return who sends a request, and let it own the SQL that the request runs."""
+    client = client_of(request)
+    CLIENT.set(client)
+    return client
 
 
 class Room:

@@ -9,7 +9,8 @@ blob, `{"f": "inf"}` for a float that is not finite; `tagged` reports whether th
 Each worker also shares a memory page with its parent, the marker. The worker writes the number of
 the job that runs (0: none) and its start, in seconds of the monotonic clock and of the worker's CPU
 time, so that the parent knows which of a frame's jobs killed a worker and how long it has run. The
-parent writes up to which number the jobs were reassigned; the worker skips those.
+parent writes up to which number the jobs were reassigned; the worker skips those. It also writes
+the number of a job to stop, which then fails with `STOPPED`.
 """
 
 import base64
@@ -30,7 +31,10 @@ LENGTH = struct.Struct("<I")
 MARKER = struct.Struct("@Qdd")
 REASSIGNED = struct.Struct("@Q")
 REASSIGNED_AT = MARKER.size
+STOP = struct.Struct("@Q")
+STOP_AT = REASSIGNED_AT + REASSIGNED.size
 MARKER_BYTES = mmap.PAGESIZE
+STOPPED = "stopped"  # the error code of a job that its parent stopped; never a caller's result
 
 
 class JobKind(StrEnum):

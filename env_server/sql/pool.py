@@ -1,24 +1,45 @@
-"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, nothing else."""
+"""`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, nothing else.
+
+Jobs wait in a queue per client (`queue.CLIENT`), served round robin, and go to workers in frames.
+While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
+starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
+their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
+jobs while there are any, so none waits for ever.
+"""
 
 import asyncio
+import time
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
-from env_server.sql.jobs import SqlJob, SqlResult
+from env_server.sql.jobs import STOPPED, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
-from env_server.sql.process import MAX_START_FAILURES, SLOW_S, Task, WorkerProcess
+from env_server.sql.process import MAX_START_FAILURES, WorkerProcess
+from env_server.sql.queue import CLIENT, FairQueue, Task
 from shared.errors import InternalError, NotReady
 
 WATCH_EVERY_S = 0.25  # a kill is at most this late
+RELIEVE_EVERY_S = 0.01  # while jobs wait
 IMBALANCE = 16  # jobs that a database's own worker may have more than the idlest one
+WINDOW = 128  # jobs that a worker has at once: two batches of a trainer
+BUSY_S = 0.03  # the jobs behind one that has run this long move to another worker
+# Of CPU time, as a loaded machine must not make jobs slow. p99 of plausible queries takes 7 ms. A
+# round of all clients takes `ROUND_S` at most, so that many of them wait no longer than a few.
+SLICE_S, MIN_SLICE_S, ROUND_S = 0.05, 0.01, 0.4
+_NO_START = "no SQL worker starts; see stderr for the reason"
 
 
 class SqlPool:
     """`workers` processes that run `SqlJob`s, in one event loop. Use `async with`, or `start`.
 
+    With one worker, slow jobs have a process of their own, which starts when the first one is
+    stopped: one process can't both finish a job of 2 s and answer others within 1 s.
+
     `counts` has jobs, kills (a job ran over its time), losses (a worker died, by a kill or
-    otherwise), retries (jobs sent again after a loss), moved (jobs taken from behind a slow one)
-    and killed_jobs.
+    otherwise), retries (jobs sent again after a loss), moved (jobs taken from behind a slow one),
+    preempted (jobs stopped while others waited), cancelled (jobs whose caller left) and
+    killed_jobs.
     """
 
     def __init__(self, workers: int = 2, limits: SqlLimits | None = None) -> None:
@@ -27,7 +48,12 @@ class SqlPool:
         self.limits = limits or SqlLimits()
         self.counts: Counter[str] = Counter()
         self._workers = [WorkerProcess(self) for _ in range(workers)]
+        self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
+        self._fresh, self._slow = FairQueue(), FairQueue()
+        self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
         self._last = 0
+        self._dispatch_due = False
+        self._relief: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self.open = False
 
@@ -51,12 +77,14 @@ class SqlPool:
     @property
     def queue_depth(self) -> int:
         """Jobs that wait, or were sent and have no answer yet."""
-        return sum(worker.load for worker in self._workers)
+        sent = sum(worker.load for worker in self._processes())
+        return len(self._fresh) + len(self._slow) + sent
 
     @property
     def pids(self) -> list[int]:
         """The process ids of the workers that run."""
-        return [worker.process.pid for worker in self._workers if worker.process is not None]
+        processes = (worker.process for worker in self._processes())
+        return [process.pid for process in processes if process is not None]
 
     async def start(self) -> None:
         """Start the workers and wait for them. Raises `NotReady` if one does not start."""
@@ -73,15 +101,18 @@ class SqlPool:
     async def close(self) -> None:
         """Stop the workers. Waiting jobs fail with `NotReady`."""
         self.open = False
-        if self._watch is not None:
-            self._watch.cancel()
-        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        for timer in (self._watch, self._relief):
+            if timer is not None:
+                timer.cancel()
+        sent = [task for worker in self._processes() for task in worker.sent.values()]
+        _fail([*sent, *_drain(self._fresh), *_drain(self._slow)], "the SQL pool is closing")
+        await asyncio.gather(*(worker.stop() for worker in self._processes()))
 
     async def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors of its SQL.
 
-        Raises `NotReady` if the pool is closed or no worker starts, `InternalError` for a fault of
-        this package.
+        If the caller is cancelled, the job is removed from its queue, or stopped. Raises `NotReady`
+        if the pool is closed or no worker starts, `InternalError` for a fault of this package.
         """
         if not self.open:
             raise NotReady("the SQL pool is not running", retry_after_s=1)
@@ -91,9 +122,17 @@ class SqlPool:
             error = "the query holds text that is not Unicode"
             return SqlResult(error=error, error_code="sql_error")
         self.counts["jobs"] += 1
-        task = Task(job, asyncio.get_running_loop().create_future())
-        self._choose(job.db_path).submit(task)
-        result = await task.future
+        loop = asyncio.get_running_loop()
+        task = Task(job, loop.create_future(), CLIENT.get())
+        self._fresh.put(task)
+        if not self._dispatch_due:  # the jobs of one iteration of the event loop share a frame
+            self._dispatch_due = True
+            loop.call_soon(self.dispatch)
+        try:
+            result = await task.future
+        except asyncio.CancelledError:
+            self._cancel(task)
+            raise
         if result.error_code == "internal":
             raise InternalError(f"a SQL worker failed: {result.error}")
         return result
@@ -104,28 +143,157 @@ class SqlPool:
                 raise OSError(f"{MAX_START_FAILURES} starts failed")
             await asyncio.sleep(0.005)
 
-    def _choose(self, db_path: str) -> WorkerProcess:
+    def _processes(self) -> Iterator[WorkerProcess]:
+        yield from self._workers
+        if self._for_slow is not self._workers:
+            yield from self._for_slow
+
+    def _cancel(self, task: Task) -> None:
+        self.counts["cancelled"] += 1
+        if self._fresh.discard(task) or self._slow.discard(task):
+            return
+        for worker in self._processes():
+            if task.number in worker.sent:
+                worker.stop_unwanted()
+                self.put_back(worker.recall())  # so that it is not begun
+                self.dispatch()
+
+    # -- who runs what
+
+    def dispatch(self) -> None:
+        """Send waiting jobs to the workers that can take them."""
+        self._dispatch_due = False
+        if not self.open:
+            return
+        if self._slow:
+            self._send_slow()
+        if self._fresh:
+            self._send_fresh()
+        crowded = any(worker.load > 1 for worker in self._workers)
+        if self._relief is None and (self._fresh or self._slow or crowded):
+            loop = asyncio.get_running_loop()
+            self._relief = loop.call_later(RELIEVE_EVERY_S, self._relieve)
+
+    def _send_slow(self) -> None:
+        """Send slow jobs, each to an idle worker of its own, and leave one worker to fresh jobs.
+
+        If all are up and no fresh job came for a while, that one takes a slow job too.
+        """
+        lanes = self._for_slow
+        if lanes is not self._workers and not lanes[0].started:
+            lanes[0].start_again()
+        up, free = [worker for worker in lanes if worker.up], 0
+        if lanes is self._workers:
+            quiet = not self._fresh and time.monotonic() - self._fresh_at > SLICE_S
+            free = 0 if quiet and len(up) == len(lanes) else 1
+        room = len(up) - free - sum(worker.slow for worker in up)
+        for worker in up:
+            if room > 0 and not worker.load and self._slow:
+                worker.add(self._slow.take())
+                worker.flush()
+                room -= 1
+
+    def _send_fresh(self) -> None:
+        self._fresh_at = time.monotonic()
+        free = [worker for worker in self._workers if self._takes_fresh(worker)]
+        if self._slow and len(free) > 1 and not any(worker.slow for worker in self._for_slow):
+            free.remove(min(free, key=lambda worker: worker.load))  # the next slow job's
+        used = free.copy()
+        # a frame's results may wait for its last job
+        alone = bool(self._slow) or any(worker.slow for worker in self._for_slow)
+        while self._fresh and free:
+            task = self._fresh.take()
+            worker = self._choose(task.job.db_path, free)
+            worker.add(task)
+            if alone:
+                worker.flush()
+            if worker.load >= WINDOW:
+                free.remove(worker)
+        for worker in used:
+            worker.flush()
+        slow = [worker for worker in self._workers if worker.slow and worker.up]
+        all_slow = len(slow) == self.workers_up > 1 and not any(one.is_stopping for one in slow)
+        if self._fresh and all_slow:
+            min(slow, key=WorkerProcess.running_s).stop_running()
+
+    def _takes_fresh(self, worker: WorkerProcess) -> bool:
+        ready = worker.up and not worker.slow and not worker.is_stopping
+        return ready and worker.load < WINDOW and worker.running_s() <= BUSY_S
+
+    def _choose(self, db_path: str, free: list[WorkerProcess]) -> WorkerProcess:
         """Return a database's own worker, which has its connection open, unless it is too busy."""
+        if len(free) == 1:
+            return free[0]
         own = self._workers[zlib.crc32(db_path.encode(errors="replace")) % len(self._workers)]
-        if own.up and not own.load:
-            return own
-        idlest = min(self._workers, key=lambda worker: (not worker.up, worker.load))
-        busy = own.load - idlest.load > IMBALANCE
-        slow = idlest.load < own.load and own.running_s() > SLOW_S
-        return idlest if not own.up or busy or slow else own
+        idlest = min(free, key=lambda worker: worker.load)
+        return own if own in free and own.load - idlest.load <= IMBALANCE else idlest
+
+    def _relieve(self) -> None:
+        """Stop a job whose slice is over, and take back the jobs that wait too long behind it."""
+        self._relief = None
+        clients = self._fresh.clients
+        slice_s = min(SLICE_S, max(MIN_SLICE_S, ROUND_S / max(1, len(clients))))
+        for worker in self._workers:
+            if worker.slow or worker.is_stopping or not (worker.load > 1 or clients):
+                continue
+            ran_s, ran_cpu_s = worker.running_s(), worker.running_cpu_s()
+            others = (other for other in self._workers if other is not worker)
+            if ran_s > BUSY_S and any(map(self._takes_fresh, others)):
+                behind = worker.recall(finished=True)
+                self.counts["moved"] += len(behind)
+            elif (ran_s if ran_cpu_s is None else ran_cpu_s) > slice_s:
+                behind = worker.recall()
+                worker.stop_running()
+            elif time.monotonic() - worker.since > SLICE_S:
+                shared = len(clients | {task.client for task in worker.sent.values()}) > 1
+                behind = worker.recall() if shared else []
+            else:
+                continue
+            self.put_back(behind)
+        self.dispatch()
+
+    # -- what the workers report
 
     def number(self) -> int:
         """Return the number under which to send the next job."""
         self._last += 1
         return self._last
 
-    def free_worker(self, busy: WorkerProcess) -> WorkerProcess | None:
-        """Return the least loaded other worker that is up and not running a slow job."""
-        others = (worker for worker in self._workers if worker is not busy and worker.up)
-        free = (worker for worker in others if worker.running_s() <= SLOW_S)
-        return min(free, key=lambda worker: worker.load, default=None)
+    def answered(self, task: Task, result: SqlResult) -> None:
+        """Give a result to its caller. A job that was stopped waits again, as a slow one."""
+        if result.error_code != STOPPED:
+            if not task.future.done():
+                task.future.set_result(result)
+        elif not task.future.done():
+            self.counts["preempted"] += 1
+            # one that was slow before keeps its turn
+            self._slow.put(task, first=task.slow)
+            task.slow = True
+
+    def put_back(self, tasks: Iterable[Task]) -> None:
+        """Let jobs that were sent wait again, before the others of their clients."""
+        for task in reversed(list(tasks)):
+            if not task.future.done():
+                (self._slow if task.slow else self._fresh).put(task, first=True)
+
+    def give_up(self, worker: WorkerProcess) -> None:
+        """Fail the jobs that wait for a worker that does not start, if they wait for no other."""
+        for queue, workers in ((self._fresh, self._workers), (self._slow, self._for_slow)):
+            if worker in workers and not any(other.up for other in workers):
+                _fail(_drain(queue), _NO_START)
 
     def _look(self) -> None:
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
-        for worker in self._workers:
+        for worker in self._processes():
+            worker.stop_unwanted()
             worker.kill_if_stuck()
+
+
+def _drain(queue: FairQueue) -> list[Task]:
+    return [queue.take() for _ in range(len(queue))]
+
+
+def _fail(tasks: Iterable[Task], reason: str) -> None:
+    for task in tasks:
+        if not task.future.done():
+            task.future.set_exception(NotReady(reason, retry_after_s=1))

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -22,33 +23,22 @@ from env_server.sql.jobs import (
     MARKER_BYTES,
     REASSIGNED,
     REASSIGNED_AT,
-    SqlJob,
+    STOP,
+    STOP_AT,
     SqlResult,
     decode_results,
     encode_jobs,
 )
 from env_server.sql.limits import SqlLimits
-from shared.errors import InternalError, NotReady
+from env_server.sql.queue import Task
+from shared.errors import InternalError
 
 log = logging.getLogger(__name__)
 
 MAX_START_FAILURES = 3  # in a row; after that, waiting jobs fail
 RETRY_START_S = 1.0
 END_TIMEOUT_S = 2.0  # for a worker to exit by itself
-SLOW_S = 0.03  # the jobs behind one that has run this long move to another worker
-_NO_START = "no SQL worker starts; see stderr for the reason"
 _ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """A job and the future of its result."""
-
-    job: SqlJob
-    future: asyncio.Future[SqlResult]
-    number: int = 0  # under which it was last sent; they increase
-    kills: int = 0  # workers that were lost while they worked on it
-    stalls: int = 0  # workers that were lost while they had it, but got no CPU time
 
 
 class Pool(Protocol):
@@ -59,23 +49,30 @@ class Pool(Protocol):
     open: bool
 
     def number(self) -> int: ...
-    def free_worker(self, busy: "WorkerProcess") -> "WorkerProcess | None": ...
+    def answered(self, task: Task, result: SqlResult) -> None: ...
+    def put_back(self, tasks: Iterable[Task]) -> None: ...
+    def dispatch(self) -> None: ...
+    def give_up(self, worker: "WorkerProcess") -> None: ...
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One process and its tasks: `waiting` to be sent, and `sent` but not answered, by number."""
+    """One process and the jobs that it was `sent` and has not answered, by number.
+
+    It runs them in that order.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.process: subprocess.Popen[bytes] | None = None
         self.came_up = asyncio.Event()
-        self.waiting: list[Task] = []
         self.sent: dict[int, Task] = {}
+        self.stopping = 0  # the number of the job that it was last asked to stop
+        self.since = 0.0  # monotonic seconds: when it got the first of its jobs, or lost the others
+        self._newest = 0  # the number of the latest job
+        self._unwritten: list[Task] = []
         self._transport: asyncio.Transport | None = None
         self._marker: mmap.mmap | None = None
         self._buffer = bytearray()
-        self._flush_due = False
-        self._slow_timer: asyncio.TimerHandle | None = None  # runs while a job waits behind another
         self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
         self.failures = 0  # starts in a row that failed
         self._stalled = False  # it is being killed because it got no CPU time
@@ -86,18 +83,33 @@ class WorkerProcess(asyncio.Protocol):
         return self._transport is not None and self.came_up.is_set()
 
     @property
+    def started(self) -> bool:
+        """Whether the process was started and not closed; it may be starting again."""
+        return self.process is not None or self._starting is not None
+
+    @property
     def load(self) -> int:
-        return len(self.waiting) + len(self.sent)
+        return len(self.sent)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it has a slow job, which is then its only one."""
+        return len(self.sent) == 1 and next(iter(self.sent.values())).slow
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it has yet to answer that it stopped a job."""
+        return self.stopping in self.sent
 
     def running_s(self) -> float:
         """Return for how many seconds the current job has run; 0 without one."""
         number, began, _ = self._read_marker()
-        return time.monotonic() - began if number in self.sent else 0.0
+        return time.monotonic() - began if number else 0.0
 
     def running_cpu_s(self) -> float | None:
         """Return the current job's CPU seconds; 0 without one, None if the system has no clock."""
         number, _, began = self._read_marker()
-        if number not in self.sent or self.process is None:
+        if not number or self.process is None:
             return 0.0
         try:
             # Linux: a process's CPU clock, from its id
@@ -107,47 +119,51 @@ class WorkerProcess(asyncio.Protocol):
 
     # -- jobs
 
-    def submit(self, task: Task) -> None:
-        """Queue a job. Those of one iteration of the event loop share a frame."""
-        self.waiting.append(task)
-        if not self._flush_due and self.up:
-            self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+    def add(self, task: Task) -> None:
+        """Add a job to the next frame, which `flush` sends."""
+        now = time.monotonic()
+        if not self.sent:
+            # `_heard`: otherwise further jobs would keep a stuck worker alive
+            self._heard = self.since = now
+        task.number = self.pool.number()
+        self.sent[task.number] = task
+        self._newest = task.number
+        self._unwritten.append(task)
 
-    def _flush(self) -> None:
-        self._flush_due = False
-        if not self.up or not self.waiting:
-            return
-        assert self._transport is not None
-        batch, self.waiting = [task for task in self.waiting if not task.future.done()], []
-        if not self.sent:  # otherwise further jobs would keep a stuck worker alive
-            self._heard = time.monotonic()
-        for task in batch:
-            task.number = self.pool.number()
-            self.sent[task.number] = task
-        self._transport.write(encode_jobs([(task.number, task.job) for task in batch]))
-        if self._slow_timer is None and self.load > 1:
-            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._relieve)
+    def flush(self) -> None:
+        """Send the jobs that were added."""
+        if self._unwritten and self._transport is not None:
+            items = [(task.number, task.job) for task in self._unwritten]
+            self._transport.write(encode_jobs(items))
+        self._unwritten = []
 
-    def _relieve(self) -> None:
-        """Give the jobs behind one that has run for `SLOW_S` to a free worker, if there is one."""
-        self._slow_timer = None
-        if not self.up or self.load < 2:
-            return
-        number, began, _ = self._read_marker()
-        slow = number in self.sent and time.monotonic() - began > SLOW_S
-        if slow and (other := self.pool.free_worker(self)) is not None:
-            tasks = (*self.sent.values(), *self.waiting)
-            behind = [task for task in tasks if task.number != number]
-            assert self._marker is not None
-            REASSIGNED.pack_into(self._marker, REASSIGNED_AT, max(self.sent))
-            self.sent = {number: self.sent[number]}
-            self.waiting = []
-            self.pool.counts["moved"] += len(behind)
-            for task in behind:
-                other.submit(task)
-        else:
-            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._relieve)
+    def recall(self, *, finished: bool = False) -> list[Task]:
+        """Take back the jobs behind the current one; the process skips them.
+
+        Those before it are finished, but their results may wait for it: take them back too, or not.
+        """
+        if not self.up or not self.sent:
+            return []
+        assert self._marker is not None
+        REASSIGNED.pack_into(self._marker, REASSIGNED_AT, self._newest)
+        current = self._read_marker()[0]
+        back = [n for n in self.sent if n > current or (finished and n != current)]
+        self.since = time.monotonic()
+        return [self.sent.pop(number) for number in back]
+
+    def stop_running(self) -> None:
+        """Ask the process to give up its current job; it answers with `STOPPED`."""
+        if self._marker is not None and (number := self._read_marker()[0]):
+            STOP.pack_into(self._marker, STOP_AT, number)
+            self.stopping = number
+
+    def stop_unwanted(self) -> None:
+        """Stop the current job if nobody waits for its result: it was cancelled, or recalled just
+        when the process began it."""
+        number = self._read_marker()[0]
+        task = self.sent.get(number)
+        if number and number != self.stopping and (task is None or task.future.done()):
+            self.stop_running()
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -165,17 +181,16 @@ class WorkerProcess(asyncio.Protocol):
             self._answer(bytes(self._buffer[start + LENGTH.size : end]))
             start = end
         del self._buffer[:start]
+        self.pool.dispatch()
 
     def _answer(self, body: bytes) -> None:
         if not body:  # it is ready
             self.failures = 0
             self.came_up.set()
-            self._flush()
             return
         for number, result in decode_results(body):
-            task = self.sent.pop(number, None)
-            if task is not None and not task.future.done():
-                task.future.set_result(result)
+            if (task := self.sent.pop(number, None)) is not None:
+                self.pool.answered(task, result)
 
     # -- the process
 
@@ -250,19 +265,25 @@ class WorkerProcess(asyncio.Protocol):
             if not running.future.done():
                 reason = "a query got no CPU time twice: the server is stopped or its disk stuck"
                 running.future.set_exception(InternalError(reason))
-        self.pool.counts["retries"] += len(self.sent)
-        tasks = [*self.sent.values(), *self.waiting]
-        self.sent, self.waiting = {}, []
-        other = self.pool.free_worker(self)
-        for task in tasks:  # only the one to blame waits for the next process
-            (other if other is not None and task is not running else self).submit(task)
+        tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
+        self.pool.counts["retries"] += len(tasks)
+        if (
+            running is not None
+        ):  # it waits behind the others, so that it kills no second worker soon
+            running.slow = True
+        self.pool.put_back(tasks)
         if not was_up:
             self.failures += 1
+        self.start_again()
+        self.pool.dispatch()
+
+    def start_again(self) -> None:
+        """Start the process in the background, as often as it takes."""
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
         if self.failures >= MAX_START_FAILURES:
-            self._fail(_NO_START)
+            self.pool.give_up(self)
             await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
             try:
@@ -270,14 +291,14 @@ class WorkerProcess(asyncio.Protocol):
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
                 self.failures += 1
-                self._fail(_NO_START)
+                self.pool.give_up(self)
                 await asyncio.sleep(RETRY_START_S)
 
     async def stop(self) -> None:
         """Close the socket, so that the process exits; kill it if it does not."""
         if self._starting is not None:
             self._starting.cancel()
-        self._fail("the SQL pool is closing")
+        self._starting = None
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -287,15 +308,6 @@ class WorkerProcess(asyncio.Protocol):
             while self.process.poll() is None and time.monotonic() < deadline:
                 await asyncio.sleep(0.005)
         self._reap()
-
-    def _fail(self, reason: str) -> None:
-        if self._slow_timer is not None:
-            self._slow_timer.cancel()
-            self._slow_timer = None
-        for task in (*self.sent.values(), *self.waiting):
-            if not task.future.done():
-                task.future.set_exception(NotReady(reason, retry_after_s=1))
-        self.sent, self.waiting = {}, []
 
     def _reap(self) -> None:
         if self.process is not None:

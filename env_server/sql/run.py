@@ -5,13 +5,13 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import apsw
 
 from env_server.sql.connection import Refused, SqlConnection
-from env_server.sql.jobs import Cell, JobKind, Row, SqlJob, SqlResult
+from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
 from shared.sqltext import quote_identifier, quote_text
 
@@ -49,11 +49,17 @@ class SqlRunner:
     process the modifier 'localtime' follows the process's time zone.
     """
 
-    def __init__(self, limits: SqlLimits | None = None) -> None:
-        """Limit SQLite's heap in this whole process, for connections that apsw opens."""
+    def __init__(
+        self, limits: SqlLimits | None = None, asked_to_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Limit SQLite's heap in this whole process, for connections that apsw opens.
+
+        A job gives up with the error code `STOPPED` while `asked_to_stop()`.
+        """
         self.limits = limits or SqlLimits()
+        self._asked_to_stop = asked_to_stop
         apsw.hard_heap_limit(self.limits.max_heap_bytes)
-        self._deadline = Deadline(self.limits.max_cpu_s)
+        self._deadline = Deadline(self.limits.max_cpu_s, asked_to_stop)
         self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
 
     def __enter__(self) -> "SqlRunner":
@@ -109,7 +115,9 @@ class SqlRunner:
         if connection is None:
             while len(self._open) >= self.limits.open_connections:
                 self._open.popitem(last=False)[1].close()
-            connection = self._open[key] = SqlConnection(path, self.limits, jailed=kind in _JAILED)
+            connection = self._open[key] = SqlConnection(
+                path, self.limits, jailed=kind in _JAILED, asked_to_stop=self._asked_to_stop
+            )
         self._open.move_to_end(key)
         return connection
 
@@ -239,6 +247,8 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
         return text, "sql_denied"
     if connection.denied is not None:
         return connection.denied, "sql_denied"
+    if connection.exceeded == "stop":
+        return "stopped", STOPPED
     if connection.exceeded is not None or isinstance(error, apsw.InterruptError):
         # one text for all limits, as CPU time depends on the machine
         return "the query takes too much work; make it simpler", "sql_budget"
@@ -278,14 +288,15 @@ class Deadline:
     """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
 
     Call `new_job` before a job, and `start` and `stop` around each attempt at it; an interrupted
-    connection's `exceeded` is "cpu".
+    connection's `exceeded` is "cpu", or "stop" while `asked_to_stop()`.
     SQLite checks for an interrupt wherever a loop turns, far more often than it counts steps: a
     thousand steps may be a thousand calls of an expensive function. The watching thread starts with
     the first job, and costs a statement that finishes in time a microsecond.
     """
 
-    def __init__(self, max_cpu_s: float) -> None:
+    def __init__(self, max_cpu_s: float, asked_to_stop: Callable[[], bool] = lambda: False) -> None:
         self.max_cpu_s = max_cpu_s
+        self._asked_to_stop = asked_to_stop
         self._lock = threading.Lock()
         self._connection: SqlConnection | None = None
         self._job = 0
@@ -315,11 +326,14 @@ class Deadline:
             self._thread = None
 
     def check(self) -> None:
-        """Interrupt the statement if its time is over."""
+        """Interrupt the statement if its time is over, or if it was asked to stop."""
         with self._lock:
             connection = self._connection
             if connection is None:
                 return
+            if self._asked_to_stop():
+                connection.exceeded = "stop"
+                connection.raw.interrupt()
             now = time.clock_gettime(self._clock_id)
             if self._job != self._seen_job:
                 self._seen_job, self._seen_at = self._job, now

@@ -23,6 +23,8 @@ from env_server.sql.jobs import (
     MARKER_BYTES,
     REASSIGNED,
     REASSIGNED_AT,
+    STOP,
+    STOP_AT,
     SqlResult,
     decode_jobs,
     encode_results,
@@ -42,7 +44,14 @@ def main() -> None:
     marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
     os.close(int(marker_fd))
     _set_resource_limits(limits)
-    with socket.socket(fileno=int(socket_fd)) as channel, SqlRunner(limits) as runner:
+
+    def asked_to_stop() -> bool:
+        return bool(STOP.unpack_from(marker, STOP_AT)[0] == MARKER.unpack_from(marker)[0])
+
+    with (
+        socket.socket(fileno=int(socket_fd)) as channel,
+        SqlRunner(limits, asked_to_stop) as runner,
+    ):
         serve(channel, marker, runner)
 
 

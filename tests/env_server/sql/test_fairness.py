@@ -1,0 +1,205 @@
+"""Clients are served in turns, slow jobs hold nobody up and are finished, cancelled ones end."""
+
+import asyncio
+import os
+import signal
+import zlib
+from collections.abc import Coroutine
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import pytest
+
+from env_server.sql import SqlJob, SqlResult
+from env_server.sql.jobs import JobKind
+from env_server.sql.pool import SLICE_S, SqlPool
+from env_server.sql.process import WorkerProcess
+from env_server.sql.queue import CLIENT, FairQueue, Task
+from env_server.sql.run import SqlRunner
+from tests.env_server.sql.test_pool import ENDLESS, NO_LIMITS, count, in_pool, slow, until
+from tests.env_server.sql.test_pool import shop as shop  # a fixture
+
+T = TypeVar("T")
+
+
+def started(client: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start work whose jobs are a client's."""
+    context = copy_context()
+    context.run(CLIENT.set, client)
+    return asyncio.create_task(work, context=context)
+
+
+def endless(shop: str) -> SqlJob:
+    return SqlJob(JobKind.QUERY, shop, ENDLESS)
+
+
+def order(queue: FairQueue) -> str:
+    return "".join(queue.take().job.sql for _ in range(len(queue)))
+
+
+@pytest.mark.anyio
+async def test_a_queue_takes_turns_between_clients() -> None:
+    loop = asyncio.get_running_loop()
+
+    def task(text: str) -> Task:
+        return Task(SqlJob(JobKind.QUERY, "", text), loop.create_future(), text.lower())
+
+    queue, tasks = FairQueue(), {text: task(text) for text in "aAbBc"}
+    for text in "aAbBc":
+        queue.put(tasks[text])
+    assert (len(queue), queue.clients) == (5, {"a", "b", "c"})
+    assert order(queue) == "abcAB"
+    for text in "aAb":
+        queue.put(tasks[text])
+    queue.put(tasks["B"], first=True)
+    assert queue.discard(tasks["a"])
+    assert not queue.discard(tasks["a"])
+    assert not queue.discard(tasks["c"])
+    assert order(queue) == "ABb"
+    assert (len(queue), queue.clients) == (0, set())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("clients", [1, 24])
+def test_endless_queries_hold_nobody_up(shop: str, workers: int, clients: int) -> None:
+    """By count, not by the clock: one client's look-up is answered before the endless queries."""
+
+    async def body(pool: SqlPool) -> None:
+        attack = [started(f"attacker {n % clients}", pool.run(endless(shop))) for n in range(24)]
+        await asyncio.sleep(0.1)
+        for _ in range(5):
+            assert (await started("honest", pool.run(count(shop)))).rows == [(6,)]
+        assert sum(job.done() for job in attack) <= 4
+        assert pool.counts["preempted"] >= 3
+        for job in attack:
+            job.cancel()
+
+    in_pool(body, workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop: str, workers: int) -> None:
+    """Its result is that of an undisturbed run, to the number of steps."""
+    with SqlRunner() as runner:
+        expected, over = runner.run(slow(shop, 1_500_000)), runner.run(endless(shop))
+    assert over.error_code == "sql_budget"
+
+    async def body(pool: SqlPool) -> None:
+        jobs = [started("slow", pool.run(job)) for job in (slow(shop, 1_500_000), endless(shop))]
+
+        async def keep_busy(name: str) -> int:
+            answered = 0
+            while not all(job.done() for job in jobs):
+                await pool.run(count(shop))
+                answered += 1
+            return answered
+
+        steps = await asyncio.gather(
+            *(started(f"{n}", keep_busy(f"{n}")) for n in range(3 * workers))
+        )
+        assert [await job for job in jobs] == [expected, over]
+        assert pool.counts["preempted"] >= 1
+        assert min(steps) > 20
+        assert pool.counts["kills"] == pool.counts["killed_jobs"] == 0
+
+    in_pool(body, workers)
+
+
+def test_a_job_alone_is_not_stopped(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        assert (await pool.run(slow(shop, 1_500_000))).rows == [(1_500_000,)]
+        assert pool.counts["preempted"] == 0
+        assert len(pool.pids) == 1, "a process for slow jobs starts with the first"
+
+    in_pool(body, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_cancelled_jobs_end(shop: str, workers: int) -> None:
+    """Those that wait, that run, that were stopped before, and that are behind another."""
+
+    async def body(pool: SqlPool) -> None:
+        jobs = [asyncio.create_task(pool.run(endless(shop))) for _ in range(8)]
+        await asyncio.sleep(4 * SLICE_S)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await until(lambda: pool.queue_depth == 0)
+        assert pool.counts["cancelled"] == 8
+        assert pool.counts["losses"] == 0
+        assert (await pool.run(count(shop))).rows == [(6,)]
+
+    in_pool(body, workers, **NO_LIMITS)
+
+
+def test_the_job_behind_a_cancelled_one_is_run(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        first, *others = [asyncio.create_task(pool.run(job)) for job in (
+            endless(shop), endless(shop), count(shop))]  # fmt: skip
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        others[0].cancel()
+        assert (await others[1]).rows == [(6,)]
+        await until(lambda: pool.queue_depth == 0)
+
+    in_pool(body, 1, **NO_LIMITS)
+
+
+def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs behind one that loses its worker go to another; it waits for the new one itself."""
+    may_start = asyncio.Event()
+    start = WorkerProcess._start_again
+
+    async def held(worker: WorkerProcess) -> None:
+        await may_start.wait()
+        await start(worker)
+
+    async def body(pool: SqlPool) -> None:
+        monkeypatch.setattr(WorkerProcess, "_start_again", held)
+        killer = asyncio.create_task(pool.run(slow(shop)))
+        innocents = [asyncio.create_task(pool.run(count(shop))) for _ in range(15)]
+        worker = pool._workers[zlib.crc32(shop.encode()) % 2]  # the database's own
+        await until(lambda: worker.running_s() > 0)
+        assert worker.process is not None
+        os.kill(worker.process.pid, signal.SIGKILL)
+        results = await asyncio.wait_for(asyncio.gather(*innocents), 20)
+        assert [result.rows for result in results] == [[(6,)]] * 15
+        assert pool.counts["losses"] == 1
+        await asyncio.sleep(4 * SLICE_S)
+        assert not killer.done()
+        assert pool._workers[1 - pool._workers.index(worker)].load == 0, "it could kill this too"
+        may_start.set()
+        assert (await killer).rows == [(6_000_000,)]
+
+    in_pool(body, 2, **NO_LIMITS)
+
+
+def test_slow_jobs_use_every_worker_while_no_fresh_ones_come(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        jobs = [asyncio.create_task(pool.run(endless(shop))) for _ in range(6)]
+        for _ in range(3):
+            assert (await started("other", pool.run(count(shop)))).rows == [(6,)]
+            await until(lambda: sum(worker.slow for worker in pool._workers) == 2)
+        for job in jobs:
+            job.cancel()
+
+    in_pool(body, 2, **NO_LIMITS)
+
+
+def test_a_clients_short_jobs_do_not_hold_up_another(shop: str) -> None:
+    """Each is shorter than a slice, but the frame that was sent is not."""
+
+    async def body(pool: SqlPool) -> None:
+        passed = []  # a busy machine may let the worker run on before this process sees it
+        while not passed or (min(passed) > 20 and len(passed) < 5):
+            many = [started("many", pool.run(slow(shop, 100_000))) for _ in range(60)]
+            await until(lambda jobs=many: any(job.done() for job in jobs))  # type: ignore[misc]
+            before = sum(job.done() for job in many)
+            assert (await started("other", pool.run(count(shop)))).rows == [(6,)]
+            passed.append(sum(job.done() for job in many) - before)
+            results: list[SqlResult] = await asyncio.gather(*many)
+            assert [result.rows for result in results] == [[(100_000,)]] * 60
+        assert min(passed) <= 20
+
+    in_pool(body, 1, **NO_LIMITS)

@@ -7,6 +7,7 @@ from env_server.conformance.wire import Reply, Wire, expect, fresh_id
 sizes = Registry("bytes")
 
 LONG = "DESCRIBE: " + "x" * 15_000
+MOST_BODY_BYTES = 1_500_000
 MOST_STEPS = 80  # LONG that often is 1.2 MB
 
 
@@ -32,6 +33,24 @@ async def _episode(wire: Wire) -> str:
     body = episode.options | {"episode_id": fresh_id(), "actions": [LONG] * (number + 1)}
     _too_large(await wire.post("/reset", body), "a reset with all these actions")
     return f"at most {number * len(LONG):,} bytes"
+
+
+@sizes("the reply to a batch is bounded, however often an item is repeated")
+async def _batch(wire: Wire) -> str:
+    # a request of 7.7 KB that repeated one answered step got 239 MB
+    episode = await wire.start(step_budget=100)
+    for number in range(15):
+        wire.ok(await wire.step(episode, LONG, number), f"step {number}")
+    step = {"episode_id": episode.episode_id, "action": LONG, "step": 14}
+    steps = [step] * (MOST_BODY_BYTES // len(LONG))
+    reply = wire.ok(await wire.post("/step_batch", {"steps": steps}), "a batch of repeats")
+    results = reply.body["results"]
+    expect("error" not in results[0], f"the first item must be answered, not {reply.text}")
+    left_out = [result["error"] for result in results if "error" in result]
+    codes = {(error["code"], error["retryable"]) for error in left_out}
+    size = f"{len(reply.content):,} bytes for a request of {len(steps) * len(LONG):,}"
+    expect(codes == {("reply_too_large", True)}, f"{size}, and items left out with {codes}")
+    return size
 
 
 def _too_large(reply: Reply, request: str) -> None:

@@ -19,6 +19,7 @@ from env_server.conformance.check import Check, CheckResult, Progress, run
 from env_server.conformance.determinism import determinism
 from env_server.conformance.episodes import plays, replays, steps
 from env_server.conformance.errors import errors
+from env_server.conformance.fairness import fairness
 from env_server.conformance.gold import gold, with_data
 from env_server.conformance.headers import headers
 from env_server.conformance.jail import checks as jail_checks
@@ -49,6 +50,7 @@ GROUPS = (
     "rewards",
     "ownership",
     "bytes",
+    "fairness",
     "hostile",
 )
 
@@ -61,7 +63,11 @@ def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None)
         one for each in (plays, steps, replays, determinism, errors, gold) for one in each.checks
     ]
     searched = [] if data_dir is None else [with_data(data_dir)]
-    attacks = [one for each in (headers, parsing, rewards, ownership, sizes) for one in each.checks]
+    attacks = [
+        one
+        for each in (headers, parsing, rewards, ownership, sizes, fairness)
+        for one in each.checks
+    ]
     return [*known, *searched, *attacks, *jail_checks(queries)]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -65,12 +65,14 @@ async def in_time(
     service, client = service_of(request), _client(request)
     service.admit(client, 1)
     task = service.start(call(argument, caller_of(request)), client)
-    gone = await _wait(request, service.settings, (task,))
-    if task.done():
-        return json_reply(task.result())
-    service.start(reply_or_error(service, task))  # logs how it fails
-    service.leave(task, _episode(request, argument), 0 if gone else service.settings.orphan_s)
-    raise ClientDisconnect if gone else timed_out(service.settings)
+    try:
+        await _wait(request, service, {task: _episode(request, argument)})
+    finally:
+        if not task.done():
+            service.start(reply_or_error(service, task))  # logs how it fails
+    if not task.done():
+        raise timed_out(service.settings)
+    return json_reply(task.result())
 
 
 async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
@@ -128,24 +130,21 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
         return room.fit(await reply_or_error(service, call(value)))
 
     tasks: dict[object, Task] = {}
+    episodes: dict[Task, EpisodeName | None] = {}
     shares = []  # each item's task
     for index, value in enumerate(items.values):
         if (key := items.key(index)) not in tasks:
             tasks[key] = service.start(run(value), client)
+            episodes[tasks[key]] = _episode(request, value)
         shares.append(tasks[key])
-    gone = await _wait(request, service.settings, tasks.values())
-    after_s = 0 if gone else service.settings.orphan_s
+    await _wait(request, service, episodes)
     results, seen = [], set()
-    for task, value in zip(shares, items.values, strict=True):
+    for task in shares:
         if task.done():
             results.append(room.fit(task.result()) if task in seen else task.result())
         else:
-            if task not in seen:
-                service.leave(task, _episode(request, value), after_s)
             results.append(error_bytes(timed_out(service.settings), service.metrics))
         seen.add(task)
-    if gone:
-        raise ClientDisconnect
     return json_reply(b'{"results":[%b]}' % b",".join(results))
 
 
@@ -186,18 +185,37 @@ def _episode(request: Request, argument: object) -> EpisodeName | None:
     return (argument, caller_of(request)) if isinstance(argument, str) else None
 
 
-async def _wait(request: Request, settings: Settings, tasks: Collection[Task]) -> bool:
-    """Wait for work until it is done, its time is over or its client leaves; returns the last."""
+async def _wait(
+    request: Request, service: Service, episodes: Mapping[Task, EpisodeName | None]
+) -> None:
+    """Wait for work until it is done or its time is over, and then leave what is not done.
+
+    Raises `ClientDisconnect`, and ends the work, if the client leaves.
+    """
+    after_s = 0.0
+    try:
+        if not await _is_connected_until_done(request, service.settings, episodes.keys()):
+            raise ClientDisconnect
+        after_s = service.settings.orphan_s
+    finally:  # also where this request is cancelled
+        for task, episode in episodes.items():
+            if not task.done():
+                service.leave(task, episode, after_s)
+
+
+async def _is_connected_until_done(
+    request: Request, settings: Settings, tasks: Collection[Task]
+) -> bool:
     first_s = min(ASK_AFTER_S, settings.request_timeout_s)
     pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
     if not pending:
-        return False
+        return True
     rest_s = settings.request_timeout_s - first_s
     work = asyncio.create_task(asyncio.wait(pending, timeout=rest_s))
     gone = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        return not work.done()
+        return work.done()
     finally:
         work.cancel()
         gone.cancel()

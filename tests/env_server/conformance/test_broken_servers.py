@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.conformance import parsing
+from env_server.conformance import fairness, parsing
 from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import GROUPS, all_checks
 from env_server.conformance.corpus import load
@@ -310,6 +310,32 @@ async def one_key(request: httpx.Request, send: Send) -> httpx.Response:
     return await send(request)
 
 
+async def repeated(request: httpx.Request, send: Send) -> httpx.Response:
+    """Answer every item of a batch as the first."""
+    reply = await send(request)
+    if request.url.path != "/step_batch":
+        return reply
+    items = len(json.loads(request.content)["steps"])
+    results = json.loads(await reply.aread())["results"]
+    return httpx.Response(200, json={"results": results[:1] * items})
+
+
+class Endless:
+    """A server that ends no work: requests go on when their client leaves, one at a time."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        async def whole() -> httpx.Response:
+            async with self.turn:
+                reply = await send(request)
+                content = await reply.aread()
+            return httpx.Response(reply.status_code, content=content)
+
+        return await asyncio.shield(asyncio.create_task(whole()))
+
+
 class Boundless:
     """A server without limits on bytes: what it refuses is answered as the request before."""
 
@@ -341,12 +367,22 @@ class Boundless:
          "the server's ids can't be guessed, whatever a header proposes"),
         (one_key, "ownership", "an episode belongs to the key that began it"),
         (Boundless(), "bytes", "an argument is bounded in bytes, however few characters it has"),
+        (repeated, "bytes", "the reply to a batch is bounded, however often an item is repeated"),
         (Boundless(), "bytes",
          "an episode's actions are bounded, and one beyond the bound is not counted"),
     ],
 )  # fmt: skip
 def test_a_fault_is_found_with_two_keys(tiny_data: Path, fault: Any, group: str, name: str) -> None:
     assert name in failed(results_of(tiny_data, fault, group, keys=True))
+
+
+@pytest.mark.slow
+def test_a_server_that_serves_in_order_and_ends_no_work_is_found(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairness, "TRIES", 1)
+    names = failed(results_of(tiny_data, Endless(), "fairness", keys=True))
+    assert names == [check.name for check in fairness.fairness.checks]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,18 @@ async def test_the_work_of_a_client_that_leaves_is_cancelled(
         assert (await http.post("/step", json=step(name))).status_code == 200
 
 
+async def test_the_work_of_a_cancelled_request_is_cancelled(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    """An application in the client's own process has no connection that could close."""
+    request = asyncio.create_task(http.post("/step", json=step("a")))
+    await until_jobs(gate, 1)
+    request.cancel()
+    async with asyncio.timeout(5):
+        await until_idle(app)
+    assert app.state.service.pool.in_flight == 0
+
+
 async def test_the_replay_of_a_client_that_leaves_is_cancelled(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate
 ) -> None:

@@ -165,7 +165,7 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
         os.kill(worker.process.pid, signal.SIGKILL)
         results = await asyncio.wait_for(asyncio.gather(*innocents), 20)
         assert [result.rows for result in results] == [[(6,)]] * 15
-        assert pool.counts["losses"] == 1
+        await until(lambda: pool.counts["losses"] == 1)
         await asyncio.sleep(4 * SLICE_S)
         assert not killer.done()
         assert pool._workers[1 - pool._workers.index(worker)].load == 0, "it could kill this too"

@@ -82,7 +82,7 @@ def _registers(decorator: ast.expr) -> bool:
         return False
     name = ast.unparse(decorator.func).rpartition(".")[2]
     title = decorator.args[0] if decorator.args else None  # of a conformance check
-    titled = isinstance(title, ast.Constant) and " " in str(title.value)
+    titled = isinstance(title, ast.Constant | ast.JoinedStr) and " " in ast.unparse(title)
     return titled or name in REGISTER or "command" in name
 
 

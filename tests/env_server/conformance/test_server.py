@@ -116,7 +116,7 @@ def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
 
 def test_the_command_passes_and_prints_its_table(tmp_path: Path, tiny_data: Path) -> None:
     report = tmp_path / "report.json"
-    groups = [option for group in GROUPS if group != "hostile" for option in ("--only", group)]
+    groups = ["--only", ", ".join(group for group in GROUPS if group != "hostile")]
     with running_server(tiny_data, "--workers", "2", head_timeout_s=2) as server:
         done = command(
             "--url", server.url, "--data", str(tiny_data), "--json", str(report), *groups

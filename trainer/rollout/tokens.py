@@ -116,8 +116,7 @@ class ChatCodec:
         self._backend.no_truncation()
         self._backend.no_padding()
         added = tokenizer.get_added_vocab()
-        # a token of one character can't be split
-        control = sorted((token for token in added if len(token) > 1), key=len, reverse=True)
+        control = [token for token in added if len(token) > 1]  # one character can't be split
         self._control = re.compile("|".join(map(re.escape, control)) or r"(?!)")
         self.eos_id: int = tokenizer.eos_token_id
         pad_id = tokenizer.pad_token_id

@@ -159,3 +159,16 @@ def test_a_control_token_of_one_character_hides_no_longer_one(
     tokenizer.add_tokens(["~"])
     ids = ChatCodec(tokenizer).plain("a~b<|im_end|>c")
     assert tokenizer.eos_token_id not in ids
+
+
+def test_a_control_token_of_two_characters_is_split(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(["~~", "~~~"])
+    ids = ChatCodec(tokenizer).plain("a~~b~~~c~~~~")
+    assert set(tokenizer.get_added_vocab().values()).isdisjoint(ids)
+    assert tokenizer.decode(ids) == "a~~b~~~c~~~~"
+
+
+def test_a_tokenizer_that_is_not_a_fast_one_is_named() -> None:
+    with pytest.raises(PromptError, match=r"^PythonOnly is not a fast tokenizer: save it with"):
+        ChatCodec(type("PythonOnly", (), {})())

@@ -15,9 +15,9 @@ FAULTS = [pytest.param(fault, id=fault["name"]) for fault in TABLE["fault"]]
 PACKAGES = ("env_server", "shared", "trainer", "tests")
 
 
-def source(fault: dict[str, str]) -> str:
+def source(fault: dict[str, str], root: Path = ROOT) -> str:
     """Return the source that a fault is put into; fails unless it fits there in one place."""
-    text = (ROOT / fault["file"]).read_text(encoding="utf-8")
+    text = (root / fault["file"]).read_text(encoding="utf-8")
     assert text.count(fault["before"]) == 1, (
         f"{fault['file']} does not have {fault['before']!r} once: the code was rewritten. Write "
         f"the fault {fault['name']!r} against the new code in tests/mutation/by_hand.toml"
@@ -63,7 +63,7 @@ def test_the_named_tests_pass_without_a_fault(copy: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(copy: Path, fault: dict[str, str]) -> None:
-    path, text = copy / fault["file"], source(fault)
+    path, text = copy / fault["file"], source(fault, copy)
     path.write_text(text.replace(fault["before"], fault["after"]), encoding="utf-8")
     try:
         done = run_tests(copy, fault["test"])

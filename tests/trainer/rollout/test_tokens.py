@@ -7,12 +7,13 @@ import pytest
 import trl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample, StopReason
-from trainer.rollout.tokens import ChatCodec, Transcript, codec_of
+from trainer.rollout.tokens import ChatCodec, Transcript, codec_of, pairs_kept
 
 QWEN3 = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
 SYSTEM = {"role": "system", "content": "Answer from the database."}
@@ -172,3 +173,72 @@ def test_a_control_token_of_two_characters_is_split(tokenizer: PreTrainedTokeniz
 def test_a_tokenizer_that_is_not_a_fast_one_is_named() -> None:
     with pytest.raises(PromptError, match=r"^PythonOnly is not a fast tokenizer: save it with"):
         ChatCodec(type("PythonOnly", (), {})())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "window", "kept"),
+    [
+        ([5, 5], 25, 2),  # 10 + 10 + a turn of 5 fit exactly
+        ([5, 5], 24, 1),
+        ([1, 1, 1, 1, 1], 20, 5),
+        ([1, 1, 1, 1, 1], 19, 3),  # not 4: after a cut at most three
+        ([9, 2, 2], 19, 2),
+        ([5, 20], 31, 1),  # no room for a turn, but for a token
+        ([5, 20], 30, 0),
+    ],
+)
+def test_pairs_kept(lengths: list[int], window: int, kept: int) -> None:
+    assert pairs_kept(10, lengths, window, 5) == kept
+
+
+def test_what_an_observation_leaves_of_the_context_counts_the_last_turn() -> None:
+    transcript = Transcript([0] * 10)
+    for _ in range(2):
+        transcript.add_sample(Sample([1] * 6, [0.0] * 6, StopReason.EOS))
+    # 10 for the prompt, 6 for each turn, 4 for the observation, 5 for the next turn
+    assert [transcript.kept_with([2] * 4, window, 5) for window in (31, 30, 21, 20)] == [2, 1, 1, 0]
+    assert transcript.pairs == [[1] * 6] * 2
+
+
+CONCATENATED = "{% for m in messages %}{{ m['content'] }}"
+
+
+@pytest.mark.parametrize(
+    ("between", "end"), [("<|endoftext|>", "<|endoftext|>"), ("\nEnd.", "<|im_end|>"), ("", None)]
+)
+def test_a_turn_ends_with_the_templates_control_token_or_an_eos(
+    between: str, end: str | None
+) -> None:
+    tokenizer = make_tokenizer(CONCATENATED + between + "{% endfor %}")
+    codec, eos = ChatCodec(tokenizer), tokenizer.eos_token_id
+    turn_end = tokenizer.convert_tokens_to_ids(end or "<|im_end|>")
+    assert (codec.eos_id, codec.turn_end, codec.stop_ids) == (eos, turn_end, {eos, turn_end})
+    assert codec.action("x") == [*codec.plain("x"), turn_end]
+
+
+def test_a_tokenizer_without_a_pad_pads_with_its_eos(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert ChatCodec(tokenizer).pad_id == tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.pad_token = None
+    assert ChatCodec(tokenizer).pad_id == tokenizer.eos_token_id
+
+
+def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts() -> None:
+    tokenizer = make_tokenizer()
+    plain, end = ChatCodec(tokenizer).plain("orders"), tokenizer.pad_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", end)]
+    )
+    assert tokenizer("orders")["input_ids"] == [end, *plain]
+    codec = ChatCodec(tokenizer)
+    assert codec.plain("orders") == plain
+    assert end not in codec.prompt([SYSTEM])
+
+
+def test_a_new_chat_template_has_a_new_codec() -> None:
+    tokenizer = make_tokenizer()
+    codec = codec_of(tokenizer)
+    assert codec_of(tokenizer) is codec
+    ids = codec.prompt([SYSTEM])
+    tokenizer.chat_template = CONCATENATED + "{% endfor %}"
+    assert codec_of(tokenizer).prompt([SYSTEM]) == list(codec.plain(SYSTEM["content"])) != ids

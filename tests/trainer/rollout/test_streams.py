@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from tests.trainer.conftest import FakeClient
 from tests.trainer.rollout.test_loop import prompts_for
 from trainer.config import GRPOConfig
+from trainer.rollout.adapters import rollout_func
 from trainer.rollout.batch import EpisodeBatch
 from trainer.rollout.generators.local import LocalGenerator
-from trainer.rollout.loop import rollout_func
 from trainer.rollout.row import RolloutStats
 
 GROUPS = ("a", "a", "b", "b")

@@ -1,8 +1,7 @@
-"""Compare one cell of an answer (`Read`, a text) with one value of the gold (`Scalar`)."""
+"""Read one cell of an answer (`Read`, a text): its number, date or plain text."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -20,6 +19,8 @@ _NUMBER = re.compile(
     rf"[+-]?(?:[0-9]{{1,3}}(?:[{_THOUSANDS}][0-9]{{3}})++(?![0-9])|[0-9]++)?"
     r"(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]{1,3})?"
 )
+# dashes that stand for a minus before a number, where a space would make them a bullet
+_DASH = re.compile("\\A[\u2010-\u2013\ufe63\uff0d](?=[0-9.$€£¥₹])")
 _CURRENCY = re.compile(r"([+-]?)[$€£¥₹]\s?([+-]?)(?=[0-9.])")
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 
@@ -65,36 +66,6 @@ _ISO = re.compile(
 )
 
 
-def same_row(row: Sequence[Read], gold: Sequence[Scalar], words: frozenset[str]) -> bool:
-    """Return `same_cell` of all cells by position, as many as the shorter row has."""
-    return all(same_cell(text, value, words) for text, value in zip(row, gold, strict=False))
-
-
-def same_cell(text: Read, gold: Scalar, words: frozenset[str] = frozenset()) -> bool:
-    """Return whether an answer's cell is a gold value. `words`: see `read_number`."""
-    if gold is None:
-        return text is None or plain(text) in NULLS
-    if text is None:
-        return False
-    if isinstance(gold, str):
-        return _same_text(text, gold)
-    unquoted = unquote(text.strip())
-    given = read_number(unquoted, words)
-    if given is None:
-        return BOOLEANS.get(unquoted.casefold()) == gold
-    return is_value(given, gold)
-
-
-def text_key(row: Sequence[Read]) -> tuple[str, ...]:
-    """Return a key for an answer's row; equal to `value_key` of a gold row only if `same_row`."""
-    return tuple(plain("NULL" if cell is None else cell) for cell in row)
-
-
-def value_key(row: Sequence[Scalar]) -> tuple[str, ...]:
-    """Return a key for a gold row; see `text_key`."""
-    return tuple(plain("NULL" if cell is None else str(cell)) for cell in row)
-
-
 def iso_moment(text: str) -> datetime | None:
     """Return the moment of an ISO date (its midnight) or date and time; None for any other text.
 
@@ -122,16 +93,6 @@ def plain(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text).casefold().split())
 
 
-def _same_text(text: str, gold: str) -> bool:
-    right, unquoted = plain(gold), unquote(text.strip())
-    if right in (plain(text), plain(unquoted)):
-        return True
-    if not right.endswith(".") and right == plain(unquote(text.strip().removesuffix("."))):
-        return True
-    moment = iso_moment(gold.strip())
-    return moment is not None and moment == iso_moment(unquoted)
-
-
 def unit_words(question: str) -> frozenset[str]:
     """Return the stems of the question's words that may follow a number as its unit."""
     stems = map(_stem, _WORDS.findall(question.casefold()))
@@ -147,7 +108,7 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
     """
     if len(text) > MAX_NUMBER_CHARS:
         return None
-    text = text.removesuffix(".").replace("\u2212", "-")
+    text = _DASH.sub("-", text.removesuffix("."), count=1).replace("\u2212", "-")
     number = _CURRENCY.sub(r"\1\2", text, count=1)
     match = _NUMBER.match(number)
     if match is None or not any(char.isdigit() for char in match[0]):
@@ -172,11 +133,18 @@ def is_value(given: Decimal, gold: int | float) -> bool:
         return False
     if abs(float(given) - gold) <= FLOAT_TOLERANCE * abs(gold):
         return True
+    half_unit = rounding(given)
+    if half_unit is None:
+        return False
+    return abs(given - Decimal(gold)) <= half_unit * (1 + Decimal(FLOAT_TOLERANCE))
+
+
+def rounding(given: Decimal) -> Decimal | None:
+    """Return how far a number may be from what it was rounded from; None if it is too short."""
     _, digits, exponent = given.as_tuple()
     if len(digits) < MIN_SIGNIFICANT_DIGITS or not isinstance(exponent, int) or not any(digits):
-        return False
-    half_unit = Decimal(5).scaleb(min(exponent, 0) - 1)
-    return abs(given - Decimal(gold)) <= half_unit * (1 + Decimal(FLOAT_TOLERANCE))
+        return None
+    return Decimal(5).scaleb(min(exponent, 0) - 1)
 
 
 def _is_unit(text: str, words: frozenset[str]) -> bool:

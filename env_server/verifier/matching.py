@@ -1,14 +1,16 @@
 """Match the rows of two results one to one, and the columns of two results."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 # comparisons between rows without a partner of equal key: 200 rows with 200
 MAX_UNLIKE_PAIRS = 40_000
-# Cells looked at again in one search of `column_order`: 0.05 s of the server's event loop. Trying
+# rows looked at in one search for partners: 5 ms of the server's event loop
+MAX_VISITS = 50_000
+# Cells looked at again in one search of `column_order`: 5 ms of the server's event loop. Trying
 # every order of 26 columns would never end.
-MAX_CELLS = 50_000
+MAX_CELLS = 5_000
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -51,15 +53,66 @@ def can_pair(
     return _can_match(fits)
 
 
+def can_fill(rows: Sequence[Sequence[frozenset[int]]], gold: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether each of `rows` can have its own row of `gold`.
+
+    A cell is the set of values that it may be. False if more than `MAX_UNLIKE_PAIRS` rows of the
+    gold have to be looked at.
+    """
+    left = Counter(gold)
+    unclear = []
+    for row in rows:
+        if any(len(cell) != 1 for cell in row):
+            unclear.append(row)
+            continue
+        only = tuple(value for (value,) in row)
+        if not left[only]:
+            return False
+        left[only] -= 1
+    if not unclear:
+        return True
+    others = list(left.elements())
+    places = [defaultdict[int, list[int]](list) for _ in unclear[0]]  # of each column's values
+    for place, other in enumerate(others):
+        for column, value in zip(places, other, strict=True):
+            column[value].append(place)
+    seen, fits = 0, list[list[int]]()
+    for row in unclear:
+        chosen, cell = min(enumerate(row), key=lambda item: len(item[1]))
+        found = [place for value in cell for place in places[chosen][value]]
+        seen += len(found) + len(cell)
+        if seen > MAX_UNLIKE_PAIRS:
+            return False
+        for index, cell in enumerate(row):
+            if index != chosen:
+                found = [place for place in found if others[place][index] in cell]
+        if not found:
+            return False
+        fits.append(found)
+    return _can_match(fits)
+
+
 def _can_match(fits: list[list[int]]) -> bool:
-    """Return whether every row can have its own partner among its `fits` (augmenting paths)."""
+    """Return whether every row can have its own partner among its `fits` (augmenting paths).
+
+    False if the search takes more than `MAX_VISITS`.
+    """
     owner: dict[int, int] = {}
+    visits = 0
 
     def place(row: int, tried: set[int]) -> bool:
+        nonlocal visits
+        visits += len(fits[row])
+        if visits > MAX_VISITS:
+            return False
+        for index in fits[row]:
+            if index not in owner:
+                owner[index] = row
+                return True
         for index in fits[row]:
             if index not in tried:
                 tried.add(index)
-                if index not in owner or place(owner[index], tried):
+                if place(owner[index], tried):
                     owner[index] = row
                     return True
         return False
@@ -100,11 +153,13 @@ class _ColumnSearch:
 
     def __init__(self, columns: Sequence[Row], wanted: Sequence[Row], max_cells: int) -> None:
         self.columns, self.wanted, self.cells_left = columns, wanted, max_cells
-        bags = [frozenset(Counter(column).items()) for column in columns]
-        wanted_bags = [frozenset(Counter(column).items()) for column in wanted]
-        self.fits = [[i for i, bag in enumerate(bags) if bag == other] for other in wanted_bags]
+        places = defaultdict[Hashable, list[int]](list)  # by the column's bag
+        for place, column in enumerate(columns):
+            places[frozenset(Counter(column).items())].append(place)
+        self.fits = [places[frozenset(Counter(column).items())] for column in wanted]
         self.turns = sorted(range(len(wanted)), key=lambda column: len(self.fits[column]))
         self.order: dict[int, int] = {}
+        self.used: set[int] = set()
 
     def run(self) -> list[int] | None:
         height = len(self.wanted[0])
@@ -117,14 +172,15 @@ class _ColumnSearch:
         if turn == len(self.turns):
             return True
         column = self.turns[turn]
-        tried: list[Row] = []
+        tried: set[Row] = set()
         for place in self.fits[column]:
-            if place in self.order.values() or self.columns[place] in tried:
+            if place in self.used or self.columns[place] in tried:
+                self.cells_left -= 1
                 continue
             self.cells_left -= len(labels)
             if self.cells_left < 0:
                 return False
-            tried.append(self.columns[place])
+            tried.add(self.columns[place])
             names: dict[tuple[int, Any], int] = {}
             pairs = ((labels, self.columns[place]), (wanted_labels, self.wanted[column]))
             next_labels, next_wanted = (
@@ -133,7 +189,8 @@ class _ColumnSearch:
             )
             if Counter(next_labels) == Counter(next_wanted):
                 self.order[column] = place
+                self.used.add(place)
                 if self._assign(turn + 1, next_labels, next_wanted):
                     return True
-                del self.order[column]
+                self.used.remove(place)
         return False

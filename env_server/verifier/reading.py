@@ -1,50 +1,91 @@
 """Read the text of an answer as the rows that it may stand for.
 
-The server reads answers on its event loop, so each pattern takes linear time, whatever the text.
-Every reading is one whole answer: no part of the text is searched for or left out, except a
-Markdown header above its rule.
+The server reads answers on its event loop, so each pattern takes linear time, whatever the text,
+and a reading whose number of rows can't be right is given up before its cells are split. Every
+reading is one whole answer: no part of the text is searched for or left out, except a header above
+a Markdown rule or in a copied result.
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from env_server.verifier.cells import NULLS, Read, plain, unquote
 from shared.models import AnswerType
 
 Rows = list[list[Read]]
+IsResult = Callable[[str], bool]
+
+
+def no_result(_text: str) -> bool:
+    """Return False: no text is a result that the environment showed."""
+    return False
+
+
+MAX_PYTHON_TOKENS = 4_000  # quotes and parentheses of a Python literal, at 1 us each
 
 _LANGUAGE = re.compile(r"\A[\w-]*+[ \t]*+\n")
 _PREFIX = re.compile(
     r"\A(?:\*\*)?(?:the\s+)?(?:final\s+)?answer(?:\*\*)?\s*(?:is\s*:|[:=])(?:\*\*)?\s*",
     re.IGNORECASE,
 )
+_BOXED = re.compile(r"\$?\\boxed\{(?:\\text\{([^{}]*+)\}|([^{}]*+))\}\$?\.?")
+_ONE_BULLET = re.compile(r"[-*•][ \t]++([^\n]++)")
 _BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+")
 _RULE = re.compile(r"\|?[\s:]*+-{3}[\s:|-]*+")
 _BAR = re.compile(r"(?<!\\)\|")
+_THOUSANDS = re.compile(r"[-+\u2212\u2013$€£¥₹ ]*+[0-9]{1,3}(?:,[0-9]{3})++(?![0-9,])")
 _PYTHON = re.compile(
     r"""'(?P<text>(?:[^'\\]|\\.)*+)'|(?P<kept>"(?:[^"\\]|\\.)*+")|\b(?P<word>None|True|False)\b"""
-    r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))""",
+    r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))|(?P<unclosed>['"])""",
     re.DOTALL,
 )
-_NO_ROWS = NULLS | {"no rows", "(no rows)"}  # the last is what a QUERY without rows shows
+_EMPTY = "(no rows)"  # what a QUERY without rows shows
+_NO_ROWS = NULLS | {"no rows", _EMPTY}
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
-def readings(text: str, answer_type: AnswerType) -> Iterator[Rows]:
-    """Yield each set of rows that `text` may stand for. A scalar is one row of one cell."""
-    read = {"list": _read_list, "table": _read_table}.get(answer_type, _read_scalar)
-    for inner in unwrapped_texts(text):
-        yield from read(inner)
-        if plain(unquote(inner.removesuffix("."))) in _NO_ROWS:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a reading must look like to be compared: a scalar is one row of one cell."""
+
+    kind: AnswerType
+    min_rows: int
+    max_rows: int
+    widths: frozenset[int]  # cells that a row may have
+
+    def fits(self, rows: int) -> bool:
+        return self.min_rows <= rows <= self.max_rows
+
+    def holds(self, rows: Sequence[Sequence[Any]]) -> bool:
+        """Return whether rows have the number and, as far as the first one shows, the width."""
+        return self.fits(len(rows)) and (not rows or len(rows[0]) in self.widths)
+
+
+def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
+    """Yield each set of rows that `text` may stand for and that has the gold's shape.
+
+    `is_result` tells whether a text is a result as the environment showed it in this episode. Such
+    a text has one reading: what is below its header.
+    """
+    texts = unwrapped_texts(text)
+    for inner in texts:
+        if is_result(inner):
+            yield from filter(shape.holds, (_copied(inner, shape),))
+            return
+    read = {"list": _read_list, "table": _read_table}.get(shape.kind, _read_scalar)
+    for inner in texts:
+        yield from filter(shape.holds, read(inner, shape))
+        if shape.fits(0) and plain(unquote(inner.removesuffix("."))) in _NO_ROWS:
             yield []
 
 
 def unwrapped_texts(text: str) -> list[str]:
-    """Return the text, then what remains without code fence, 'Answer:' and bold face."""
+    r"""Return the text, then what remains without fence, 'Answer:', bold face, \boxed{}, bullet."""
     texts = [text.strip()]
     for _ in range(3):
         last = texts[-1]
@@ -52,6 +93,10 @@ def unwrapped_texts(text: str) -> list[str]:
             inner = _LANGUAGE.sub("", last[3:-3], count=1).strip()
         elif last.startswith("**") and last.endswith("**") and "*" not in last[2:-2]:
             inner = last[2:-2].strip()
+        elif match := _BOXED.fullmatch(last):
+            inner = (match[1] or match[2] or "").strip()
+        elif match := _ONE_BULLET.fullmatch(last):
+            inner = match[1].strip()
         else:
             inner = _PREFIX.sub("", last, count=1)
         if inner == last:
@@ -63,7 +108,17 @@ def unwrapped_texts(text: str) -> list[str]:
 # -- one reader per type
 
 
-def _read_scalar(text: str) -> Iterator[Rows]:
+def _copied(text: str, shape: Shape) -> Rows:
+    """Read a result that `env_server.render.render_rows` wrote."""
+    _, *lines = text.split("\n")
+    if lines == [_EMPTY]:
+        return []
+    if shape.kind == "table":
+        return [[*f"{line} ".split(" | ")] for line in lines]
+    return [[line] for line in lines]
+
+
+def _read_scalar(text: str, shape: Shape) -> Iterator[Rows]:
     yield [[text]]
     value = _json(text)
     while (inner := _unboxed(value)) is not value:
@@ -72,42 +127,47 @@ def _read_scalar(text: str) -> Iterator[Rows]:
         yield [[_cell(value)]]
     elif value == []:
         yield [[None]]
-    column = _framed_column(_lines(text))
-    if column is not None and len(column) == 1:
-        yield column
+    if text.startswith("|") or "---" in text:
+        column = _framed_column(_lines(text))
+        if column is not None:
+            yield column
 
 
-def _read_list(text: str) -> Iterator[Rows]:
+def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
     value = _json(text)
     if isinstance(value, dict):  # a named column
         value = _unboxed(value)
     if isinstance(value, list):
-        cells = list(map(_unboxed, value))
-        if all(map(_is_cell, cells)):
+        if shape.fits(len(value)) and all(map(_is_cell, cells := list(map(_unboxed, value)))):
             yield [[_cell(cell)] for cell in cells]
         return
     lines = _lines(text)
-    if len(lines) > 1:
+    if len(lines) < 2:
+        for parts in _list_parts(text):
+            yield [[part] for part in parts]
+        return
+    if shape.fits(len(lines)):
         yield [[line] for line in lines]
         if all(map(_BULLET.match, lines)):
             yield [[_BULLET.sub("", line, count=1)] for line in lines]
-        if len(lines) > 2 and _RULE.fullmatch(lines[1]):
-            yield [[line.strip("| \t")] for line in lines[2:]]
-        if (column := _framed_column(lines)) is not None:
-            yield column
         yield [[line.removesuffix(",")] for line in lines]
-        yield [[line.strip()] for line in text.split("\n")]  # an empty line is an empty text
+    if shape.fits(len(lines) - 2) and _RULE.fullmatch(lines[1]):
+        yield [[line.strip("| \t")] for line in lines[2:]]
+    if (column := _framed_column(lines)) is not None:
+        yield column
+    if "\n\n" in text and shape.fits(text.count("\n") + 1):  # an empty line is an empty text
+        yield [[line.strip()] for line in text.split("\n")]
+    if '"' in text:
         yield _csv(text)
-        return
-    yield [[part] for part in text.split(", ")]
-    yield [[part] for part in _split_commas(text)]
 
 
-def _read_table(text: str) -> Iterator[Rows]:
+def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
     value = _json(text)
     if isinstance(value, dict):
         value = _rows_of_object(value)
     if isinstance(value, list):
+        if not shape.fits(len(value)) and not all(map(_is_cell, value)):
+            return
         rows = [list(row.values()) if isinstance(row, dict) else row for row in value]
         if all(isinstance(row, list) and all(map(_is_cell, row)) for row in rows):
             yield [[_cell(cell) for cell in row] for row in rows]
@@ -117,14 +177,32 @@ def _read_table(text: str) -> Iterator[Rows]:
     lines = _lines(text)
     if len(lines) > 2 and _RULE.fullmatch(lines[1]):
         lines = lines[2:]  # Markdown: a header and its rule
-    if all("|" in line for line in lines):
-        yield [_split_bars(line) for line in lines]
-        if "\\|" in text:  # Markdown's own bar within a cell
-            yield [_split_bars(line, _BAR) for line in lines]
-    else:
-        yield [list(_split_commas(line)) for line in lines]
-        yield [list(line.split(", ")) for line in lines]
+    if shape.fits(len(lines)):
+        yield from _line_tables(lines, shape)
+    if '"' in text:
         yield _csv(text)
+
+
+def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
+    """Yield the tables that have one row per line."""
+    if all("|" in line for line in lines):
+        bars = (None, _BAR) if any("\\|" in line for line in lines) else (None,)
+        for bar in bars:  # without Markdown's own bar within a cell, then with it
+            if len(_split_bars(lines[0], bar)) in shape.widths:
+                yield [_split_bars(line, bar) for line in lines]
+        return
+    if all("\t" in line for line in lines):
+        yield [[*line.split("\t")] for line in lines]
+    spaced = [line.split(", ") for line in lines]
+    thousands, alone = any(map(_has_thousands, spaced)), max(map(len, spaced)) == 1
+    if alone or not thousands:  # as in `_list_parts`
+        yield [list(_split_commas(line)) for line in lines]
+    if not (alone and thousands):
+        yield [list(parts) for parts in spaced]
+    if 2 in shape.widths and all(line.count(": ") == 1 for line in lines):
+        yield [[*line.split(": ")] for line in lines]
+        if all(map(_BULLET.match, lines)):
+            yield [[*_BULLET.sub("", line, count=1).split(": ")] for line in lines]
 
 
 # -- lines
@@ -132,6 +210,29 @@ def _read_table(text: str) -> Iterator[Rows]:
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _list_parts(line: str) -> Iterator[Sequence[str]]:
+    """Yield the ways to read a line as a list.
+
+    1,234 is two items and '1,234, 5' two: where a comma and a space separate, a comma alone does
+    not, if a number has one.
+    """
+    spaced = line.split(", ")
+    thousands = _has_thousands(spaced)
+    if len(spaced) > 1 or not thousands:
+        yield spaced
+    if len(spaced) == 1 or not thousands:
+        yield _split_commas(line)
+    if ";" in line:
+        yield [part.strip() for part in line.split(";")]
+    head, joint, last = line.rpartition(" and ")
+    if joint and (", " in head or " and " not in head):
+        yield [*head.removesuffix(",").split(", "), last]
+
+
+def _has_thousands(parts: list[str]) -> bool:
+    return any(map(_THOUSANDS.match, parts))
 
 
 def _framed_column(lines: list[str]) -> Rows | None:
@@ -170,21 +271,20 @@ def _csv(text: str) -> Rows:
 
 # -- JSON
 
-
-class _Digits(str):
-    """A JSON number as written: the number of digits that an answer gives counts."""
-
-    __slots__ = ()
-
-
-_AS_WRITTEN: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), _Digits)
+# numbers as they are written: the number of digits that an answer gives counts
+_AS_WRITTEN: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), str)
 
 
 def _json(text: str) -> Any:
-    """Parse JSON, JSON lines or a Python literal (numbers as `_Digits`); else return `text`."""
+    """Parse JSON, JSON lines or a Python literal, with numbers as texts; else return `text`."""
     if not text.startswith(("[", "{", "(", '"')):
         return text
-    for form in (str,) if text[0] == '"' else (str, _python_as_json, _lines_as_json):
+    forms: list[Callable[[str], str]] = [str]
+    if text[0] != '"':
+        if sum(map(text.count, "'\"()")) <= MAX_PYTHON_TOKENS:
+            forms.append(_python_as_json)
+        forms.append(_lines_as_json)
+    for form in forms:
         try:
             return json.loads(form(text), **_AS_WRITTEN)
         except (ValueError, RecursionError):
@@ -198,6 +298,8 @@ def _python_as_json(text: str) -> str:
     def token(match: re.Match[str]) -> str:
         if match["text"] is not None:
             return '"' + match["text"].replace("\\'", "'").replace('"', '\\"') + '"'
+        if match["unclosed"]:  # as each further one would be looked for up to the end
+            raise ValueError("a quote is not closed")
         if match["word"]:
             return _WORDS[match["word"]]
         if match["open"] or match["close"]:

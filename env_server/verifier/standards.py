@@ -5,41 +5,26 @@
     spider      columns in any order, rows as a bag, ordered if the gold SQL contains 'order by'
     bird        columns by position, rows as a set: neither order nor duplicates count
 
-Spider's and BIRD's compare cells as Python does; strict treats numbers within 1e-6 as equal.
-Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one database. A
-text's cells are first converted to the gold's values (`AnswerReader`), then compared.
+Of SQL results, Spider's and BIRD's compare cells as Python does; strict treats numbers within 1e-6
+as equal. Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one
+database. Of texts, cells are read as the gold's values (`values.py`): strict accepts any value that
+a cell may be, the others the likeliest.
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
-from env_server.verifier.cells import (
-    BOOLEANS,
-    NULLS,
-    Read,
-    Scalar,
-    is_value,
-    iso_moment,
-    plain,
-    read_number,
-    same_row,
-    text_key,
-    unquote,
-    value_key,
-)
+from env_server.verifier.cells import iso_moment
 from env_server.verifier.gold import Gold
-from env_server.verifier.matching import can_pair, column_order
-from env_server.verifier.reading import readings
+from env_server.verifier.matching import can_fill, can_pair, column_order
+from env_server.verifier.reading import IsResult, no_result, readings
+from env_server.verifier.values import Cells, Fits, GoldValues, IdRow, values_of
 from shared.models import StandardName
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
-Typed = tuple[Scalar, ...]
 SameRow = Callable[[Any, Any], bool]
 RowKey = Callable[[Any], Hashable]
 
@@ -49,34 +34,63 @@ NEAR_ZERO = 1e-9  # absolute: the same for numbers near 0
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading of an answer's text: what each of its cells may be."""
+
+    cells: list[list[Fits]]
+    values: GoldValues
+    gold: Gold
+
+    @property
+    def likeliest(self) -> list[IdRow]:
+        """The rows with each cell as the likeliest value that it may be."""
+        return [tuple(one for _, one in row) for row in self.cells]
+
+
+@dataclass(frozen=True, slots=True)
 class Standard:
     """A rule for what is right. `rule` is one line for people.
 
-    answer(text, gold)      whether the text of an ANSWER is right
+    accepts(reading)        whether one reading of an ANSWER is right
     result(rows, gold)      whether a SQL result is right; ties need `Gold.with_ties` first
     """
 
     name: str
     rule: str
-    answer: Callable[[str, Gold], bool]
+    accepts: Callable[[Reading], bool]
     result: Callable[[Rows, Gold], bool]
+
+    def answer(self, text: str, gold: Gold, is_result: IsResult = no_result) -> bool:
+        """Return whether any reading of the text of an ANSWER is right; see `readings`."""
+        return any(map(self.accepts, read_answer(text, gold, is_result)))
+
+
+def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]:
+    """Yield the readings of a text whose cells are all values of the gold."""
+    values = values_of(gold)
+    cells = Cells(values)
+    for rows in readings(text, values.shape, is_result):
+        if (found := cells.read(rows)) is not None:
+            yield Reading(found, values, gold)
 
 
 def judge_answer(answer_text: str, gold: Gold) -> bool:
     """Return whether any reading of a text is the gold answer, by the strict standard."""
-    return any(_strict_answer(rows, gold) for rows in readings(answer_text, gold.answer_type))
+    return STANDARDS[STRICT].answer(answer_text, gold)
 
 
-def answer_verdicts(text: str, gold: Gold) -> dict[str, bool]:
-    """Return for each standard whether the text of an ANSWER is right."""
-    strict = judge_answer(text, gold)
-    # then it is right by every standard; the others take ten times as long
-    if strict and _has_one_answer(gold):
-        return dict.fromkeys(STANDARDS, True)
-    return {
-        name: strict if standard.answer is judge_answer else standard.answer(text, gold)
-        for name, standard in STANDARDS.items()
-    }
+def answer_verdicts(text: str, gold: Gold, is_result: IsResult = no_result) -> dict[str, bool]:
+    """Return for each standard whether the text of an ANSWER is right.
+
+    `is_result` tells whether a text is a result that the environment showed: see `readings`.
+    """
+    verdicts = dict.fromkeys(STANDARDS, False)
+    for reading in read_answer(text, gold, is_result):
+        for name, standard in STANDARDS.items():
+            verdicts[name] = verdicts[name] or standard.accepts(reading)
+            if name == STRICT and verdicts[name] and _has_one_answer(gold):
+                return dict.fromkeys(STANDARDS, True)  # the others accept it too
+    return verdicts
 
 
 def result_verdicts(rows: Rows, gold: Gold) -> dict[str, bool]:
@@ -94,8 +108,22 @@ def _has_one_answer(gold: Gold) -> bool:
 # -- strict
 
 
-def _strict_answer(rows: list[list[Read]], gold: Gold) -> bool:
-    return _same_blocks(rows, gold, partial(same_row, words=gold.words), text_key, value_key)
+def _strict_answer(reading: Reading) -> bool:
+    values = reading.values
+    if len(reading.cells) != len(values.rows):
+        return False
+    cuts: dict[tuple[frozenset[int], int], frozenset[int]] = {}  # to the column's values
+
+    def of_column(fits: frozenset[int], column: int) -> frozenset[int]:
+        key = (fits, column)
+        if key not in cuts:
+            cuts[key] = fits & values.columns[column]
+        return cuts[key]
+
+    rows = (
+        [of_column(fits, column) for column, (fits, _) in enumerate(row)] for row in reading.cells
+    )
+    return all(can_fill(list(islice(rows, take)), block) for take, block in values.blocks)
 
 
 def _strict_result(rows: Rows, gold: Gold) -> bool:
@@ -150,95 +178,18 @@ def _bird_rows(rows: Rows, right: Rows, _gold: Gold) -> bool:
 SameRows = Callable[[Rows, Rows, Gold], bool]
 
 
-def _result_under(same: SameRows) -> Callable[[Rows, Gold], bool]:
-    return lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold)
-
-
-def _answer_under(same: SameRows) -> Callable[[str, Gold], bool]:
-    def right(text: str, gold: Gold) -> bool:
-        reader = _answer_reader(gold)
-        converted = map(reader.convert, readings(text, gold.answer_type))
-        return any(rows is not None and same(rows, reader.rows, gold) for rows in converted)
-
-    return right
-
-
-@lru_cache(1024)
-def _answer_reader(gold: Gold) -> "AnswerReader":
-    return AnswerReader(gold.rows, gold.words)
-
-
-class AnswerReader:
-    """Converts an answer's cells to the gold's values, so that they can be compared as SQL results.
-
-    `rows` are the gold's, with one name for all texts that `same_cell` treats as equal. A number
-    that fits two values of the gold becomes the nearer one.
-    """
-
-    def __init__(self, rows: Sequence[Typed], words: frozenset[str]) -> None:
-        self.words = words
-        self._texts: dict[str, str] = {}
-        self._moments: dict[datetime, str] = {}
-        numbers = {cell for row in rows for cell in row if isinstance(cell, int | float)}
-        self._numbers = sorted(numbers)
-        self._has_null = any(cell is None for row in rows for cell in row)
-        self.rows = [tuple(map(self._named, row)) for row in rows]
-
-    def convert(self, rows: Sequence[Sequence[Read]]) -> list[Typed] | None:
-        """Return the converted rows; None if a cell is not in the gold, so no standard matches."""
-        try:
-            return [tuple(map(self._value, row)) for row in rows]
-        except LookupError:
-            return None
-
-    def _named(self, text: Scalar) -> Scalar:
-        if not isinstance(text, str):
-            return text
-        name = self._texts.setdefault(plain(text), text)
-        moment = iso_moment(text.strip())
-        return name if moment is None else self._moments.setdefault(moment, name)
-
-    def _value(self, text: Read) -> Scalar:
-        """Return the gold's value that a cell is; raise `LookupError` if there is none."""
-        if self._has_null and (text is None or plain(text) in NULLS):
-            return None
-        if text is not None:
-            unquoted = unquote(text.strip())
-            if (number := self._number(unquoted)) is not None:
-                return number
-            if (name := self._text(text, unquoted)) is not None:
-                return name
-        raise LookupError(text)
-
-    def _number(self, unquoted: str) -> int | float | None:
-        if not self._numbers:
-            return None
-        given = read_number(unquoted, self.words)
-        if given is None:
-            truth = BOOLEANS.get(unquoted.casefold())
-            return truth if truth in self._numbers else None
-        at = bisect_left(self._numbers, given)
-        near = self._numbers[max(at - 1, 0) : at + 1]
-        near.sort(key=lambda number: abs(float(number) - float(given)))
-        return next((number for number in near if is_value(given, number)), None)
-
-    def _text(self, text: str, unquoted: str) -> str | None:
-        for form in (text, unquoted, unquote(text.strip().removesuffix("."))):
-            name = self._texts.get(plain(form))
-            if name is not None:
-                moment = iso_moment(name.strip())
-                return self._moments.get(moment, name) if moment else name
-        moment = iso_moment(unquoted)
-        return None if moment is None else self._moments.get(moment)
-
-
 def _other(name: str, rule: str, same: SameRows) -> Standard:
-    return Standard(name, rule, _answer_under(same), _result_under(same))
+    return Standard(
+        name,
+        rule,
+        lambda reading: same(reading.likeliest, reading.values.rows, reading.gold),
+        lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold),
+    )
 
 
 _STRICT_RULE = "columns by position, bag of rows, order where the gold orders"
 _STANDARDS = (
-    Standard(STRICT, _STRICT_RULE, judge_answer, _strict_result),
+    Standard(STRICT, _STRICT_RULE, _strict_answer, _strict_result),
     _other("spider", "columns in any order, bag of rows, 'order by' in the gold", _spider_rows),
     _other("bird", "columns by position, set of rows", _bird_rows),
 )

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import (
-    STANDARDS,
-    Gold,
-    answer_verdicts,
-    column_order,
-    judge_answer,
-    result_verdicts,
-)
+from env_server.verifier import STANDARDS, Gold, answer_verdicts, column_order, result_verdicts
 from env_server.verifier.gold import Block
 from shared.models import DEFAULT_STANDARD, StandardName
 from tests.env_server.verifier.timing import cpu_s
@@ -35,7 +28,7 @@ def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
 
 def test_the_settings_name_every_standard() -> None:
     assert tuple(STANDARDS) == get_args(StandardName)
-    assert STANDARDS[DEFAULT_STANDARD].answer is judge_answer
+    assert DEFAULT_STANDARD == "strict"
     assert all(name == standard.name and standard.rule for name, standard in STANDARDS.items())
 
 

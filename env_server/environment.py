@@ -53,6 +53,7 @@ from shared.models import (
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
 ENVIRONMENT_VERSION = "2"
+TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # with `render_rows`
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class EpisodeState:
     # sets are only used for membership, so their order can't leak into a reply
     actions_seen: set[bytes] = field(default_factory=set)  # hashes of normalised texts
     results_seen: set[bytes] = field(default_factory=set)  # hashes of texts
+    tables_shown: set[bytes] = field(default_factory=set)  # of those that an ANSWER may copy
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
     outcome: Outcome | None = None
     verdicts: dict[str, bool] | None = None
@@ -245,7 +247,9 @@ class SQLEnvironment:
             return _Effect(unjudged=True)
         if episode.answer_form == "sql":
             return (yield from self._answer_sql(episode, episode.gold, action.argument))
-        verdicts = answer_verdicts(action.argument, episode.gold)
+        verdicts = answer_verdicts(
+            action.argument, episode.gold, lambda text: digest_of(text) in episode.tables_shown
+        )
         return _Effect(correct=verdicts[self.standard], verdicts=verdicts)
 
     def _answer_sql(self, episode: EpisodeState, gold: Gold, argument: str) -> Jobs[_Effect]:
@@ -286,6 +290,8 @@ class SQLEnvironment:
         episode.actions_seen.add(key)
         if facts.new_info:
             episode.results_seen.add(result_key)
+        if succeeded and action.action_type in TABLES_SHOWN_BY:
+            episode.tables_shown.add(digest_of(effect.text.strip()))  # as an ANSWER is stripped
         if effect.described is not None and effect.described not in episode.described:
             episode.described.append(effect.described)
         episode.verdicts = effect.verdicts

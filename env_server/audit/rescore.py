@@ -11,6 +11,7 @@ from typing import Any
 
 from env_server.audit.replay import NumberedLine, Progress, read_lines, replay
 from env_server.audit.run_folder import RunFolder
+from env_server.environment import TABLES_SHOWN_BY
 from env_server.questions import QuestionBank
 from env_server.rewards import (
     EMPTY_LEDGER,
@@ -193,7 +194,14 @@ def _score(
     if last is not None and last.action_type == ActionType.ANSWER:
         # with its ties, which the replay's reset determined
         gold = bank.gold(bank.with_gold(episode.question_id))
-        verdict = judge.answer(last.argument, gold)
+        steps = zip(episode.actions, replies[1:], strict=True)
+        shown = {
+            reply.observation.result.strip()
+            for action, reply in steps
+            if reply.observation.error is None
+            and parse_action(action).action_type in TABLES_SHOWN_BY
+        }
+        verdict = judge.answer(last.argument, gold, shown.__contains__)
     return Change(
         line=number,
         question_id=episode.question_id,

@@ -179,6 +179,9 @@ def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
         lines = lines[2:]  # Markdown: a header and its rule
     if shape.fits(len(lines)):
         yield from _line_tables(lines, shape)
+        tabbed = [line for line in text.split("\n") if line.strip()]
+        if all("\t" in line for line in tabbed):
+            yield [[*line.split("\t")] for line in tabbed]
     if '"' in text:
         yield _csv(text)
 
@@ -191,8 +194,6 @@ def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
             if len(_split_bars(lines[0], bar)) in shape.widths:
                 yield [_split_bars(line, bar) for line in lines]
         return
-    if all("\t" in line for line in lines):
-        yield [[*line.split("\t")] for line in lines]
     spaced = [line.split(", ") for line in lines]
     thousands, alone = any(map(_has_thousands, spaced)), max(map(len, spaced)) == 1
     if alone or not thousands:  # as in `_list_parts`

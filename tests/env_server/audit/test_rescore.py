@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from env_server.audit import rescore as module
 from env_server.audit.rescore import Rescored, Source, rescore
 from env_server.audit.verify import verify_run
 from env_server.rewards import RULES, VERSIONS, RewardRules
-from env_server.verifier import Gold, judge_answer
+from env_server.verifier import Gold, Standard
+from env_server.verifier.reading import IsResult, no_result
 from shared.dataset import load_splits
 from shared.errors import DataError
 from tests.env_server.audit.run_folder import forge, read, record, write
@@ -79,17 +79,18 @@ def test_another_standard_flips_the_verdicts_that_it_must(
 ) -> None:
     """One standard accepts every answer, the other what ours accepts, except numbers."""
 
-    def generous(text: str, gold: Gold) -> bool:
-        return True
+    class Generous(Standard):
+        def answer(self, text: str, gold: Gold, is_result: IsResult = no_result) -> bool:
+            return True
 
-    def no_numbers(text: str, gold: Gold) -> bool:
-        return judge_answer(text, gold) and gold.answer_type not in ("integer", "float")
+    class NoNumbers(Standard):
+        def answer(self, text: str, gold: Gold, is_result: IsResult = no_result) -> bool:
+            number = gold.answer_type in ("integer", "float")
+            return Standard.answer(self, text, gold, is_result) and not number
 
     ours = module.STANDARDS["strict"]
-    others = {
-        "generous": replace(ours, answer=generous),
-        "no numbers": replace(ours, answer=no_numbers),
-    }
+    makers = {"generous": Generous, "no numbers": NoNumbers}
+    others = {name: make(name, "", ours.accepts, ours.result) for name, make in makers.items()}
     monkeypatch.setattr(module, "STANDARDS", others)
     lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
     found = score(run_folder, standard="generous")

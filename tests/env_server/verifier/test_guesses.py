@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from env_server.verifier import STANDARDS, Gold, answer_verdicts, judge_answer
 from shared.models import AnswerType
 
-INTEGERS = [Gold.of(number, "integer", "SELECT 1", "How many people?") for number in range(-2, 40)]
+INTEGERS = [
+    Gold.of(number, "integer", "SELECT 1", "How many people?")
+    for number in (*range(-12, 40), 1234, -1234, 234)
+]
 PIECES = [
     "1", "2", "12", "0", "-", "1.5", ",", ", ", " ", "\n", "|", " | ", "\n---\n", "[", "]", '"',
     "'", "{", "}", ":",
     "- ", "1. ", "Answer: ", "**", "```", " kg", "%", "$", " people", "true", "null", "e1", ".",
     "(", ")", "\\|",
-    '"a":', "000", " or ", "/", ";",
+    '"a":', "000", " or ", "/", ";", "; ", " and ", "\t", ": ", "* ", "\u2013", "\u2212", "1,234",
+    "\\boxed{", "\\text{", "$",
 ]  # fmt: skip
 
 

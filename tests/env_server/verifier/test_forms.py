@@ -1,0 +1,151 @@
+"""The table of forms: each has its verdict, none is right for another gold, and copied results."""
+
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from env_server.environment import SQLEnvironment
+from env_server.questions import QuestionBank
+from env_server.sql.run import SqlRunner
+from env_server.verifier import STANDARDS, Gold, answer_verdicts, judge_answer
+from shared.models import Outcome
+from tests.env_server.verifier.forms import FORMS, Form
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.text!r} for {form.answer}")
+def test_every_form_has_its_verdict(form: Form) -> None:
+    assert judge_answer(form.text, form.gold) == form.right
+    if form.right:
+        assert all(answer_verdicts(form.text, form.gold).values())
+
+
+def test_the_table_is_large_and_has_both_verdicts() -> None:
+    assert len(FORMS) >= 120
+    assert sum(form.right for form in FORMS) >= 60
+    assert sum(not form.right for form in FORMS) >= 40
+    assert len({(form.text, str(form.answer), form.sql) for form in FORMS}) == len(FORMS)
+
+
+def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
+    golds = {(form.kind, str(form.answer)): form for form in FORMS if form.sql == FORMS[0].sql}
+    for text in {form.text for form in FORMS}:
+        for kind in ("integer", "float", "string", "list", "table"):
+            right = [
+                answer
+                for (of_kind, answer), form in golds.items()
+                if of_kind == kind and judge_answer(text, form.gold)
+            ]
+            assert len(right) <= 1, (text, right)
+
+
+# Pieces that numbers and names are joined with; no cell of the golds below has one of them
+PIECES = [
+    "1", "2", "12", "234", "1,234", '"1,234"', "-1", "\u20131", "1.5", "Ann", ",", ", ", "; ",
+    ";", " and ", ": ", "\t", "\n", " | ", "|", "- ", "* ", "1. ", "Answer: ", "**", "\\boxed{",
+    "}", "[", "]", '"', "'", "{", ":", "(", ")", " ", "null", "\n---\n", "|---|\n", "%", " kg",
+]  # fmt: skip
+CELLS = [1, 2, 12, 234, 1234, -1, "Ann"]
+LISTS = [
+    Gold.of(list(bag), "list", "SELECT a FROM t")
+    for size in (1, 2, 3)
+    for bag in combinations_with_replacement(CELLS, size)
+]
+ROWS = list(product([1, 2, 234, 1234, "Ann"], repeat=2))
+TABLES = [
+    Gold.of(list(map(list, rows)), "table", "SELECT a FROM t")
+    for rows in [(row,) for row in ROWS] + list(combinations_with_replacement(ROWS, 2))
+] + [
+    Gold.of([list(row)], "table", "SELECT a FROM t")
+    for row in product([1, 2, 234, 1234, "Ann"], repeat=3)
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
+
+
+@given(TEXTS)
+def test_a_text_is_one_list(text: str) -> None:
+    assert sum(judge_answer(text, gold) for gold in LISTS) <= 1
+
+
+@given(TEXTS)
+def test_a_text_is_one_table(text: str) -> None:
+    assert sum(judge_answer(text, gold) for gold in TABLES) <= 1
+
+
+SEPARATORS = ["; ", ", ", "\t", ": ", ",", " and ", " | ", "\n"]
+
+
+@given(st.sampled_from([*LISTS, *TABLES]), st.sampled_from(SEPARATORS), st.sampled_from(SEPARATORS))
+def test_a_written_gold_is_no_other(gold: Gold, cells: str, rows: str) -> None:
+    text = rows.join(cells.join(f"{cell:,}" if cell == 1234 else str(cell) for cell in row)
+                     for row in gold.rows)  # fmt: skip
+    assert sum(judge_answer(text, one) for one in LISTS) <= 1
+    assert sum(judge_answer(text, one) for one in TABLES) <= 1
+
+
+# -- a result copied as the environment shows it
+
+
+@pytest.fixture
+def env(tiny_data: Any) -> Any:
+    with SqlRunner() as runner:
+        yield SQLEnvironment(QuestionBank.load(tiny_data), runner)
+
+
+@pytest.mark.parametrize(
+    ("question_id", "sql"),
+    [
+        ("zoo-1", "SELECT count(*) FROM animals WHERE species = 'lion'"),
+        ("zoo-2", "SELECT species AS s, count(*) FROM animals GROUP BY 1 ORDER BY 2 DESC"),
+        ("zoo-3", "SELECT name FROM keepers WHERE salary = 28500"),
+    ],
+)
+@pytest.mark.parametrize("dress", ["{}", "```\n{}\n```", "Answer:\n{}"])
+def test_a_copied_result_is_right(
+    env: SQLEnvironment, question_id: str, sql: str, dress: str
+) -> None:
+    env.reset(question_id=question_id)
+    shown = env.step(f"QUERY: {sql}").observation.result
+    assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.CORRECT
+    # the same text that was not shown is rows, of which the first is wrong
+    env.reset(question_id=question_id)
+    env.step(f"DESCRIBE: {'keepers' if 'keepers' in sql else 'animals'}")
+    assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.WRONG
+
+
+def test_only_the_whole_result_is_a_copy(env: SQLEnvironment) -> None:
+    for change in (
+        lambda text: text + "\nlion | 2",
+        lambda text: text.replace("species", "name"),
+        lambda text: text.rpartition("\n")[0],
+        str.upper,
+    ):
+        env.reset(question_id="zoo-2")
+        sql = "SELECT species, count(*) FROM animals GROUP BY species"
+        shown = env.step(f"QUERY: {sql}").observation.result
+        assert env.step(f"ANSWER: {change(shown)}").info.outcome == Outcome.WRONG
+
+
+def test_a_copied_result_has_one_reading() -> None:
+    text = "Ann\nBob"
+    for answer, as_rows, as_copy in ((["Ann", "Bob"], True, False), (["Bob"], False, True)):
+        gold = Gold.of(answer, "list", "SELECT a FROM t")
+        assert set(answer_verdicts(text, gold).values()) == {as_rows}
+        assert set(answer_verdicts(text, gold, text.__eq__).values()) == {as_copy}
+        for standard in STANDARDS.values():
+            assert standard.answer(text, gold, text.__eq__) == as_copy
+
+
+def test_a_copy_keeps_null_empty_cells_and_bars_of_one_column() -> None:
+    rows = [["Ann", None], ["", 2.5], ["x", ""]]
+    text = "a | b\nAnn | NULL\n | 2.5\nx |"
+    assert judge_copy(text, Gold.of(rows, "table", "SELECT a FROM t"))
+    assert judge_copy("a\nb | c\nd", Gold.of(["b | c", "d"], "list", "SELECT a FROM t"))
+    assert judge_copy("a\n(no rows)", Gold.of([], "list", "SELECT a FROM t"))
+    assert not judge_copy("a\n1\n(first 1 rows; there are more)", Gold.of([1], "list", "SELECT 1"))
+
+
+def judge_copy(text: str, gold: Gold) -> bool:
+    return STANDARDS["strict"].answer(text, gold, text.__eq__)

@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
+from env_server.render import one_line
 from env_server.verifier.cells import (
     BOOLEANS,
     FLOAT_TOLERANCE,
@@ -87,6 +88,7 @@ class GoldValues:
         if (moment := iso_moment(text.strip())) is not None:
             number = self._moments.setdefault(moment, number)
         self._texts[name] = number
+        self._texts.setdefault(plain(one_line(text)), number)  # as the environment shows it
         self._next = max(self._next, number + 1)
         return number
 

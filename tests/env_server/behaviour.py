@@ -31,6 +31,7 @@ from shared import actions
 from shared.dataset import Question
 from shared.errors import SQLEnvError
 from shared.models import ResetRequest, StepResult
+from tests.env_server.verifier.forms import FORMS
 
 ROOT = Path(__file__).parents[2]
 PATH = Path(__file__).with_name("behaviour.json")
@@ -251,8 +252,21 @@ def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
         cases[question.question_id] = [
             [verifier.answer_verdicts(text, gold) for text in answers(question.gold_answer)],
             [verifier.result_verdicts(one, gold) for one in results],
+            copied(gold),
         ]
+    for number, form in enumerate(FORMS):
+        gold = form.gold
+        others = [form.text.upper(), f"{form.text}.", f"{form.text}\n{form.text}", f"{form.text} x"]
+        judged = [verifier.answer_verdicts(text, gold) for text in (form.text, *others)]
+        cases[f"form {number} {form.text!r}"] = judged
     return cases
+
+
+def copied(gold: verifier.Gold) -> list[Any]:
+    """Judge the gold's rows below a header, as a text that was not shown and as one that was."""
+    rows = [" | ".join(map(render.render_cell, row)) for row in gold.rows]
+    text = "\n".join(["header", *rows])
+    return [verifier.answer_verdicts(text, gold), verifier.answer_verdicts(text, gold, text.__eq__)]
 
 
 def answers(gold: Any) -> Iterator[str]:

@@ -5,6 +5,7 @@ tests/env_server/behaviour.py lists what is recorded. A changed comment passes; 
 observation, reward or verdict fails here, with the version to raise.
 """
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
 from env_server.sql import SqlLimits
+from env_server.verifier import reading, standards, values
 from shared import actions
 from tests.env_server import behaviour
 
@@ -58,10 +60,55 @@ CHANGES = [
     (rewards, "settle", add_millionth, "reward", "REWARD_VERSION"),
     (rewards, "_overlap", lambda share: share * 0.999, "reward", "REWARD_VERSION"),
     (verifier, "answer_verdicts", lambda by: {**by, "bird": True}, "verifier", "VERIFIER_VERSION"),
+    (reading, "unwrapped_texts", lambda texts: texts[:2], "verifier", "VERIFIER_VERSION"),
+    (reading, "_list_parts", lambda parts: [*parts][:-1], "verifier", "VERIFIER_VERSION"),
+    (reading, "_has_thousands", lambda _: False, "verifier", "VERIFIER_VERSION"),
+    (reading, "_copied", lambda rows: rows[:-1], "verifier", "VERIFIER_VERSION"),
+    (values, "is_value", lambda _: False, "verifier", "VERIFIER_VERSION"),
+    (values, "read_number", lambda number: number and abs(number), "verifier", "VERIFIER_VERSION"),
+    (standards, "column_order", lambda _: None, "verifier", "VERIFIER_VERSION"),
+    (standards, "can_fill", lambda _: True, "verifier", "VERIFIER_VERSION"),
+    (rewards, "_nearness", lambda near: near * 0.99, "reward", "REWARD_VERSION"),
+    (rewards, "_clamp", lambda amount: amount + 0.001, "reward", "REWARD_VERSION"),
+    (render, "one_line", str.upper, "render", "RENDER_VERSION"),
+    (render, "render_rows", lambda text: text + "\n", "render", "RENDER_VERSION"),
+    (render, "render_table", str.title, "render", "RENDER_VERSION"),
+    (render, "render_schema", lambda text: text + ".", "render", "RENDER_VERSION"),
     (environment, "find_table", lambda table: table and "x", "environment", "ENVIRONMENT_VERSION"),
     (environment, "tables_hint", lambda hint: hint + ".", "environment", "ENVIRONMENT_VERSION"),
     (actions, "normalise", str.upper, "environment", "ENVIRONMENT_VERSION"),
 ]
+
+
+def test_the_versions_are_those_of_the_rules(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each constant reaches the digest: raising it is what makes servers differ."""
+    bank, digests = QuestionBank.load(tiny_data), set()
+    modules = {
+        "ENVIRONMENT_VERSION": environment,
+        "RENDER_VERSION": render,
+        "REWARD_VERSION": rewards,
+        "VERIFIER_VERSION": verifier,
+    }
+    assert sorted(modules) == sorted(area.constant for area in behaviour.AREAS.values())
+    for constant, module in modules.items():
+        with monkeypatch.context() as patched:
+            patched.setattr(module, constant, "next")
+            patched.setitem(rewards.VERSIONS, "next", rewards.RULES)
+            digests.add(fresh_service().describe(bank, Settings()).digest)
+    digests.add(fresh_service().describe(bank, Settings()).digest)
+    assert len(digests) == len(modules) + 1
+
+
+def fresh_service() -> Any:
+    """Return `env_server.service`, imported again beside the one in use."""
+    spec = importlib.util.find_spec("env_server.service")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize(("module", "name", "change", "area", "version"), CHANGES)

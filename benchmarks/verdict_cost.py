@@ -3,7 +3,7 @@
     python -m benchmarks.verdict_cost [--fuzz N] [--seed N] [--json PATH]
 
 The server judges answers on its event loop, by all three standards at once, so a slow verdict
-delays every other episode. A text has at most 20,000 characters (`shared.actions`), a gold at most
+delays every other episode. A text has at most 20,000 bytes (`shared.actions`), a gold at most
 1,000 rows. Each named text is judged against each gold; then `--fuzz` texts are made of pieces of
 the golds, separators, brackets, quotes and numbers. Times are this thread's CPU seconds, the least
 of three; a gold's first verdict also reads the gold, and is measured apart.
@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.measuring import JsonPath, print_table
 from env_server.verifier import Gold, answer_verdicts
-from shared.actions import MAX_ARGUMENT_CHARS
+from shared.actions import MAX_ARGUMENT_BYTES
 from shared.console import print_line, write_json
 
 SHOWN = 12  # rows of the table
@@ -121,9 +121,9 @@ def texts(gold: Gold) -> Iterator[tuple[str, str]]:
         "é", "e\u0301", "\u00a0", "- ", "'\\", "()", "[],", "{},", "\\|", "; ", ": ", " and ", "\t",
         "ﷺ", "00", "1;", "1\t", "a: 1\n", "|---|\n", "\\boxed{", "[1],", "('a'),", "- 1\n", "\n1",
     ):  # fmt: skip
-        yield repr(piece), piece * (MAX_ARGUMENT_CHARS // len(piece))
-        yield f"[{piece!r}", "[" + piece * (MAX_ARGUMENT_CHARS // len(piece))
-        yield f"Answer: {piece!r}", "Answer: **" + piece * (MAX_ARGUMENT_CHARS // len(piece)) + "**"
+        yield repr(piece), piece * (MAX_ARGUMENT_BYTES // len(piece))
+        yield f"[{piece!r}", "[" + piece * (MAX_ARGUMENT_BYTES // len(piece))
+        yield f"Answer: {piece!r}", "Answer: **" + piece * (MAX_ARGUMENT_BYTES // len(piece)) + "**"
 
 
 def fuzzed(gold: Gold, stream: random.Random) -> str:
@@ -132,7 +132,7 @@ def fuzzed(gold: Gold, stream: random.Random) -> str:
     pieces = stream.choices(PIECES, k=stream.randint(1, 4)) + stream.choices(cells, k=2)
     stream.shuffle(pieces)
     unit = "".join(stream.choices(pieces, k=stream.randint(1, 5)))
-    count = stream.choice([len(gold.rows), len(cells), MAX_ARGUMENT_CHARS // max(len(unit), 1)])
+    count = stream.choice([len(gold.rows), len(cells), MAX_ARGUMENT_BYTES // max(len(unit), 1)])
     start, end = (
         stream.choice(["", "", "[", "```", "**", "Answer: ", '"', "(", "|"]) for _ in "ab"
     )
@@ -146,7 +146,7 @@ def cpu_ms(judge: Callable[[], object]) -> float:
 
 
 def measure(name: str, gold: Gold, label: str, text: str) -> Cost:
-    text = text[:MAX_ARGUMENT_CHARS]
+    text = text.encode()[:MAX_ARGUMENT_BYTES].decode(errors="ignore")
     anew = Gold.of(
         [list(row) for row in gold.rows] if gold.answer_type == "table"
         else [row[0] for row in gold.rows] if gold.answer_type == "list"

@@ -274,9 +274,14 @@ class SQLEnvironment:
         text = render_action(action)
         about_table = action.action_type in (ActionType.DESCRIBE, ActionType.SAMPLE)
         table = find_table(action.argument, episode.tables) if about_table else None
-        key = digest_of(normalise(f"{action.action_type}: {table}" if table else text))
-        result_key = digest_of(effect.text)
         answers = effect.correct is not None or effect.unjudged
+        # an ANSWER ends the episode, so it repeats nothing, and may be 20,000 signs
+        key = (
+            b""
+            if answers
+            else digest_of(normalise(f"{action.action_type}: {table}" if table else text))
+        )
+        result_key = digest_of(effect.text)
         succeeded = effect.error is None
         facts = StepFacts(
             exec_ok=succeeded,

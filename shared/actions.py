@@ -84,10 +84,10 @@ def render_action(action: SQLAction) -> str:
     return f"{action.action_type}: {action.argument}"
 
 
+# quoted text, what SQL skips, a word, a sign
 _TOKENS = re.compile(
-    r"""(?P<kept>'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z))"""
-    r"|(?P<space>(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++)"
-    r"|(?P<word>\w++)|(?P<sign>.)",
+    r"""'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z)"""
+    r"""|(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++|\w++|.""",
     re.DOTALL,
 )
 
@@ -97,12 +97,11 @@ def normalise(action: str) -> str:
 
     Outside quotes, these are letter case, white space, comments and final semicolons.
     """
-    words: list[str] = []
-    for match in _TOKENS.finditer(action):
-        if match.lastgroup == "kept":
-            words.append(match[0])
-        elif match.lastgroup != "space":
-            words.append(match[0].lower())
+    words = [
+        token if token[0] in "'\"`" else token.lower()
+        for token in _TOKENS.findall(action)
+        if not (token[0].isspace() or token.startswith(("--", "/*")))
+    ]
     while words and words[-1] == ";":
         words.pop()
     return " ".join(words)

@@ -14,6 +14,8 @@ import typer
 from rich.table import Table
 
 from env_server.conformance import corpus
+from env_server.conformance.answers import answers
+from env_server.conformance.answers import with_data as answers_with_data
 from env_server.conformance.bytes import sizes
 from env_server.conformance.check import Check, CheckResult, Progress, run
 from env_server.conformance.determinism import determinism
@@ -45,6 +47,7 @@ GROUPS = (
     "determinism",
     "errors",
     "gold",
+    "answers",
     "headers",
     "parsing",
     "rewards",
@@ -63,12 +66,13 @@ def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None)
         one for each in (plays, steps, replays, determinism, errors, gold) for one in each.checks
     ]
     searched = [] if data_dir is None else [with_data(data_dir)]
+    judged = [*answers.checks, *(answers_with_data(data_dir) if data_dir else ())]
     attacks = [
         one
         for each in (headers, parsing, rewards, ownership, sizes, fairness)
         for one in each.checks
     ]
-    return [*known, *searched, *attacks, *jail_checks(queries)]
+    return [*known, *searched, *judged, *attacks, *jail_checks(queries)]
 
 
 def conformance(

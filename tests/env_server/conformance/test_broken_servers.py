@@ -14,6 +14,7 @@ import pytest
 
 from env_server.app import create_app
 from env_server.conformance import fairness, parsing
+from env_server.conformance.answers import FORMS
 from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import GROUPS, all_checks
 from env_server.conformance.corpus import load
@@ -236,6 +237,30 @@ def backwards(_: Any, body: Any) -> None:
     body["results"].reverse()
 
 
+def literal(sent: Any, body: Any) -> None:
+    """Take only JSON and bare words for answers."""
+    marks = ("\n", "; ", " and ", "\t", ": ", "\\boxed", "- ")
+    text = str(sent.get("action", "")).removeprefix("ANSWER: ")
+    if body["done"] and any(mark in text for mark in marks):
+        body["info"]["outcome"] = "wrong"
+
+
+class SlowJudge:
+    """A server that takes much longer for a batch of long answers than for one of short ones."""
+
+    def __init__(self) -> None:
+        self.short_s = 0.0
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        began = time.monotonic()
+        reply = await send(request)
+        if len(request.content) > 500_000:
+            await asyncio.sleep(10 * self.short_s + 1.1)
+        elif request.url.path == "/step_batch":
+            self.short_s = time.monotonic() - began
+        return reply
+
+
 STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
 
 
@@ -275,6 +300,11 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
         (pages_for_errors, "errors", "an invalid request is 422 invalid_request"),
         (OnReply(("/step_batch",), backwards), "errors",
          "a batch answers like single requests, in order, and an invalid item fails alone"),
+        (OnReply(("/metadata",), set_in("standard", to=None)), "answers",
+         "/metadata names the standard of right answers"),
+        *((OnReply(STEP, literal), "answers", name)
+          for name in ("a copied result is the answer that it shows", *FORMS)),
+        (SlowJudge(), "answers", "60 answers of 20,000 characters take no longer than short ones"),
         (parrot, "parsing", "an error does not repeat a long name"),
         (takes_anything, "parsing", "a body of 3 MiB is 413 on every path"),
     ],

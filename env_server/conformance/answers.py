@@ -1,0 +1,168 @@
+"""Answers: the standard is named, copied results and the usual forms of text are right, and judging
+long answers does not delay other episodes.
+
+No reply has a gold, so what is right is only checked with the server's data (`--data`).
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from env_server.conformance.check import Check, Registry
+from env_server.conformance.wire import Skipped, Wire, brief, expect
+from shared.dataset import Question, load_splits
+from shared.models import StandardName
+
+answers = Registry("answers")
+
+QUESTIONS = 6  # of the data, for each form
+LONG_ANSWERS = 60
+LONG_TEXTS = ("1\n" * 10_000, "1," * 10_000, "a: 1\n" * 4_000, "[" + "['a',1]," * 2_400 + "]")
+SLACK_S = 1.0  # of a busy machine
+CUTS = ("(first ", "(cut: ")  # notes under a result that is not shown whole
+SEPARATORS = ("\n", "\t", ",", ";", ":", "|", '"', "'", "(", "[", "{", " and ", "-", ".")
+
+Row = list[Any]
+
+
+@answers("/metadata names the standard of right answers")
+async def _standard(wire: Wire) -> None:
+    reply = wire.ok(await wire.send("GET", "/metadata"), "GET /metadata")
+    named = reply.body.get("standard")
+    expect(named in get_args(StandardName), f"'standard' is {brief(named)}")
+
+
+@answers(f"{LONG_ANSWERS} answers of 20,000 characters take no longer than short ones")
+async def _long(wire: Wire) -> str:
+    """Judging happens where all episodes wait: ten times the short ones' time is a stall."""
+    short = await _answer_many(wire, lambda number: f"{number}")
+    long = await _answer_many(wire, lambda number: LONG_TEXTS[number % len(LONG_TEXTS)].strip())
+    expect(long <= 10 * short + SLACK_S, f"they took {long:.1f} s, short ones {short:.2f} s")
+    return f"{long:.2f} s, short ones {short:.2f} s"
+
+
+async def _answer_many(wire: Wire, text: Callable[[int], str]) -> float:
+    """Answer questions of different seeds in one batch. Returns the seconds."""
+    episodes = [await wire.start(seed=number, step_budget=1) for number in range(LONG_ANSWERS)]
+    steps = [
+        {"episode_id": episode.episode_id, "action": f"ANSWER: {text(number)}", "step": 0}
+        for number, episode in enumerate(episodes)
+    ]
+    began = time.monotonic()
+    reply = wire.ok(await wire.post("/step_batch", {"steps": steps}), "a batch of answers")
+    took = time.monotonic() - began
+    refused = [item for item in reply.body["results"] if "error" in item]
+    expect(not refused, f"an answer was refused: {brief(refused[:1])}")
+    return took
+
+
+def with_data(data_dir: Path) -> list[Check]:
+    """Return the checks that need a data directory's golds. `DataError` if it has no data."""
+    questions = [question for split in load_splits(data_dir).values() for question in split]
+    checks = [Check("answers", "a copied result is the answer that it shows", _copies(questions))]
+    for name, forms in FORMS.items():
+        checks.append(Check("answers", name, _right(questions, forms)))
+    return checks
+
+
+def _copies(questions: list[Question]) -> Callable[[Wire], Any]:
+    async def body(wire: Wire) -> str:
+        copied = 0
+        many = [one for one in questions if one.answer_type in ("list", "table")]
+        for question in many[:: max(1, len(many) // (2 * QUESTIONS))]:
+            episode = await wire.start(question_id=question.question_id, step_budget=2)
+            reply = wire.ok(await wire.step(episode, f"QUERY: {question.gold_sql}", 0), "a QUERY")
+            shown = reply.seen["result"]
+            bars = any(line.count(" | ") != shown.partition("\n")[0].count(" | ")
+                       for line in shown.split("\n"))  # fmt: skip
+            if not shown or shown.rpartition("\n")[2].startswith(CUTS) or bars:
+                continue
+            await _expect_right(wire, episode, question, shown, 1)
+            copied += 1
+        if not copied:
+            raise Skipped("no gold query's result is a list or a table that is shown whole")
+        return f"{copied} results"
+
+    return body
+
+
+def _right(
+    questions: list[Question], forms: Callable[[Question], Iterator[str]]
+) -> Callable[[Wire], Any]:
+    async def body(wire: Wire) -> str:
+        texts = [(question, text) for question in questions for text in forms(question)]
+        if not texts:
+            raise Skipped("no question of the data has an answer of this type")
+        chosen = texts[:: max(1, len(texts) // QUESTIONS)]
+        for question, text in chosen:
+            episode = await wire.start(question_id=question.question_id, step_budget=1)
+            await _expect_right(wire, episode, question, text, 0)
+        return f"{len(chosen)} answers"
+
+    return body
+
+
+async def _expect_right(wire: Wire, episode: Any, question: Question, text: str, step: int) -> None:
+    reply = wire.ok(await wire.step(episode, f"ANSWER: {text}", step), "an ANSWER").body
+    outcome, gold = reply["info"]["outcome"], json.dumps(question.gold_answer)
+    message = (
+        f"question {question.question_id}: {brief(text)!r} is {outcome}; {brief(gold)} is right"
+    )
+    expect(outcome == "correct", message)
+
+
+def _plain(cell: Any) -> bool:
+    """Return whether a cell is written alike by everybody and holds no separator."""
+    if isinstance(cell, str):
+        return bool(cell.strip()) and not any(mark in cell for mark in SEPARATORS)
+    return isinstance(cell, int)
+
+
+def _plain_rows(question: Question, kind: str) -> list[Row]:
+    if question.answer_type != kind:
+        return []
+    rows = [row if isinstance(row, list) else [row] for row in question.gold_answer]
+    return rows if all(_plain(cell) for row in rows for cell in row) else []
+
+
+def _joined_list(question: Question) -> Iterator[str]:
+    items = [str(row[0]) for row in _plain_rows(question, "list")]
+    if len(items) > 1:
+        yield f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def _semicolons(question: Question) -> Iterator[str]:
+    if items := [str(row[0]) for row in _plain_rows(question, "list")]:
+        yield "; ".join(items)
+
+
+def _tabs(question: Question) -> Iterator[str]:
+    if rows := _plain_rows(question, "table"):
+        yield "\n".join("\t".join(map(str, row)) for row in rows)
+
+
+def _keys(question: Question) -> Iterator[str]:
+    if (rows := _plain_rows(question, "table")) and len(rows[0]) == 2:
+        yield "\n".join(f"{key}: {value}" for key, value in rows)
+
+
+def _boxed(question: Question) -> Iterator[str]:
+    if question.answer_type == "integer":
+        yield rf"\boxed{{{question.gold_answer}}}"
+
+
+def _bullet(question: Question) -> Iterator[str]:
+    if question.answer_type == "integer":
+        yield f"- {question.gold_answer}"
+
+
+FORMS: dict[str, Callable[[Question], Iterator[str]]] = {
+    "'A, B and C' is a list": _joined_list,
+    "'A; B; C' is a list": _semicolons,
+    "lines with tabs are a table": _tabs,
+    "lines 'key: value' are a table of two columns": _keys,
+    r"\boxed{5} is 5": _boxed,
+    "'- 5', one bullet, is 5": _bullet,
+}

@@ -32,7 +32,7 @@ FLOORS = {
     "env_server": (
         ("__main__",), ("app", "audit"), ("http",), ("service",), ("pool",),
         ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
-        ("verifier", "rewards", "render"),
+        ("verifier", "rewards"), ("render",),
         ("sql",), ("logs", "settings", "conformance", "callers"),
     ),
     "trainer": (

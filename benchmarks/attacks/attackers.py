@@ -1,0 +1,269 @@
+"""The attacks: each is a coroutine that abuses a server until it is cancelled.
+
+They use raw sockets, so that they can send what no HTTP library would. Every connection that an
+attack loses is opened again.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from env_server.conformance import corpus
+
+ENDLESS = (
+    "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+)
+EMOJI = "\N{GRINNING FACE}" * 19_000  # 4 bytes each
+STAY_S = 0.5  # before a client leaves without its reply
+HALF_OPEN = 3_000
+PIECE = b"x" * 65_536
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and what an attacker knows of its data."""
+
+    host: str
+    port: int
+    question_id: str  # any question
+    table: str  # of its database
+    list_question_id: str  # a question whose answer is a list
+
+
+Attack = Callable[[Target], Awaitable[None]]
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(name: str) -> Callable[[Attack], Attack]:
+    """Register an attack under its name."""
+
+    def add(function: Attack) -> Attack:
+        ATTACKS[name] = function
+        return function
+
+    return add
+
+
+class Connection:
+    """One connection to the target."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as fast as the server takes them."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def post(self, path: str, body: Any) -> None:
+        """Send a request without waiting for its reply; `body` is JSON, or bytes of it."""
+        content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(content)}\r\n\r\n"
+        await self.send(head.encode() + content)
+
+    async def reply(self) -> bytes:
+        """Read one reply to its end and return its body."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return await self.reader.readexactly(size)
+
+    async def call(self, path: str, body: Any) -> Any:
+        """Send a request and return its reply's JSON."""
+        await self.post(path, body)
+        return json.loads(await self.reply())
+
+    async def start(self, target: Target, **fields: Any) -> str:
+        """Start an episode and return its id."""
+        fields = {"episode_id": secrets.token_hex(12), "question_id": target.question_id} | fields
+        await self.call("/reset", fields)
+        return str(fields["episode_id"])
+
+
+async def connect(target: Target) -> Connection:
+    """Open a connection."""
+    return Connection(*await asyncio.open_connection(target.host, target.port, limit=2**28))
+
+
+async def forever(work: Callable[[], Awaitable[None]], wait_s: float = 0.0) -> None:
+    """Repeat work until cancelled, whatever the server does to its connection."""
+    while True:
+        with suppress(Exception):  # a refusal, a closed connection, a reply cut short
+            await work()
+        await asyncio.sleep(wait_s)
+
+
+@attack("hostile SQL")
+async def hostile_sql(target: Target) -> None:
+    """Send every query of the conformance suite's corpus, four at a time."""
+    queue = [query.statement(target.table, "rowid", "/tmp/x") for query in corpus.load()]
+    connections = 4
+
+    async def play(first: int) -> None:
+        connection = await connect(target)
+        for sql in queue[first::connections]:
+            episode = await connection.start(target)
+            await connection.call("/step", {"episode_id": episode, "action": f"QUERY: {sql}"})
+        connection.writer.close()
+
+    await asyncio.gather(*(forever(partial(play, n)) for n in range(connections)))
+
+
+@attack("long actions")
+async def long_actions(target: Target) -> None:
+    """Hold 60 episodes that were rebuilt from 99 actions of 76 kB each."""
+    actions = [f"QUERY: {number} {EMOJI}" for number in range(99)]
+    connection = await connect(target)
+    for _ in range(60):
+        await connection.start(target, step_budget=100, actions=actions)
+    await asyncio.Event().wait()
+
+
+@attack("repeated step")
+async def repeated_step(target: Target) -> None:
+    """Ask for one reply that repeats 30 actions of 76 kB, 100 times in one batch."""
+    connection = await connect(target)
+    actions = [f"QUERY: {number} {EMOJI}" for number in range(30)]
+    episode = await connection.start(target, step_budget=100, actions=actions)
+    step = {"episode_id": episode, "action": f"DESCRIBE: {target.table}", "step": 30}
+    while True:
+        await connection.call("/step_batch", {"steps": [step] * 100})
+
+
+async def leave(target: Target, path: str, body: Any) -> None:
+    """Send a request and close the connection before its reply."""
+    connection = await connect(target)
+    await connection.post(path, body)
+    await asyncio.sleep(STAY_S)
+    connection.writer.close()
+
+
+@attack("endless batch, client leaves")
+async def endless_batch(target: Target) -> None:
+    """Send 24 endless queries in one batch, and leave, again and again."""
+
+    async def once() -> None:
+        connection = await connect(target)
+        episodes = [await connection.start(target) for _ in range(24)]
+        steps = [{"episode_id": episode, "action": ENDLESS} for episode in episodes]
+        connection.writer.close()
+        await leave(target, "/step_batch", {"steps": steps})
+
+    await forever(once)
+
+
+@attack("endless replays, client leaves")
+async def endless_replays(target: Target) -> None:
+    """Rebuild 8 episodes of 100 endless queries in one batch, and leave, again and again."""
+    replay = {"question_id": target.question_id, "step_budget": 100, "actions": [ENDLESS] * 100}
+    await forever(lambda: leave(target, "/reset_batch", {"resets": [replay] * 8}), wait_s=1.0)
+
+
+@attack("endless queries, 24 connections")
+async def endless_connections(target: Target) -> None:
+    """Keep one endless query running on each of 24 connections."""
+
+    async def play() -> None:
+        connection = await connect(target)
+        episode = await connection.start(target)
+        while True:
+            reply = await connection.call("/step", {"episode_id": episode, "action": ENDLESS})
+            if "error" in reply or reply["done"]:
+                episode = await connection.start(target)
+
+    await asyncio.gather(*(forever(play, wait_s=0.1) for _ in range(24)))
+
+
+async def stream(target: Target, start: bytes, piece: bytes) -> None:
+    """Send `start`, then `piece` up to 132 MB."""
+    connection = await connect(target)
+    try:
+        await connection.send(start)
+        for _ in range(132_000_000 // len(piece)):
+            await connection.send(piece)
+            if connection.reader.at_eof():
+                return
+    finally:
+        connection.writer.close()
+
+
+@attack("one endless header")
+async def endless_header(target: Target) -> None:
+    """Stream one header of 132 MB."""
+    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\nx: ", PIECE), wait_s=0.1)
+
+
+@attack("endless small headers")
+async def small_headers(target: Target) -> None:
+    """Stream a head of 132 MB of small headers."""
+    piece = b"".join(b"x-%d: y\r\n" % number for number in range(5_000))
+    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\n", piece), wait_s=0.1)
+
+
+@attack("chunk extensions")
+async def chunk_extensions(target: Target) -> None:
+    """Stream an endless extension of a body's first chunk."""
+    start = b"POST /step HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a="
+    await forever(lambda: stream(target, start, PIECE), wait_s=0.1)
+
+
+@attack("half-sent heads")
+async def half_open(target: Target) -> None:
+    """Hold 3,000 connections that never complete a request's head."""
+
+    async def hold() -> None:
+        connection = await connect(target)
+        await connection.send(b"POST /step HTTP/1.1\r\nHost: a\r\n")
+        await connection.reader.read()  # until the server closes it
+        connection.writer.close()
+
+    await asyncio.gather(*(forever(hold, wait_s=0.5) for _ in range(HALF_OPEN)))
+
+
+@attack("unknown keys")
+async def unknown_keys(target: Target) -> None:
+    """Send bodies of 7 MB of keys that no request has."""
+    body = json.dumps({f"k{number:06}": 0 for number in range(520_000)}).encode()
+
+    async def once() -> None:
+        connection = await connect(target)
+        try:
+            await connection.post("/step", body)
+            await connection.reply()
+        finally:
+            connection.writer.close()
+
+    await forever(once)
+
+
+@attack("long answers")
+async def long_answers(target: Target) -> None:
+    """Answer a list question with 10,000 lines, 60 episodes per batch."""
+    lines = "\n".join("0" for _ in range(9_900))
+
+    async def once() -> None:
+        connection = await connect(target)
+        while True:
+            fields = {"question_id": target.list_question_id}
+            episodes = [await connection.start(target, **fields) for _ in range(60)]
+            steps = [
+                {"episode_id": episode, "action": f"ANSWER: {number}\n{lines}"}
+                for number, episode in enumerate(episodes)
+            ]
+            await connection.call("/step_batch", {"steps": steps})
+
+    await forever(once)
+
+
+def run(name: str, target: Target) -> None:
+    """Attack until the process is killed, with a lower priority than server and honest clients."""
+    os.nice(10)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    asyncio.run(forever(partial(ATTACKS[name], target), wait_s=0.5))

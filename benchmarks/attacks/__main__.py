@@ -3,189 +3,24 @@
     python -m benchmarks.attacks [--seconds 10] [--checkout DIR] [--only NAME] [--json PATH]
 
 Each row has its own server. Honest episodes take a step every 0.1 s through the public client; the
-time of a step is measured there. `CPU after` is what the server still works after the attackers
-left and the honest episodes ended. Each attacker is a process of a lower priority. Run it
+time of a reset or a step is measured there. `CPU-s after` is what the server still works after the
+attackers left and the honest episodes ended. Each attacker is a process of a lower priority. Run it
 with `--checkout` of an older version to compare. Linux only (reads /proc).
 """
 
-import asyncio
 import logging
-import math
-import multiprocessing
 import os
-import statistics
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.attacks.attackers import ATTACKS, Target, run
-from benchmarks.measuring import (
-    DATA,
-    DataDir,
-    JsonPath,
-    Script,
-    make_scripts,
-    memory_mib,
-    print_table,
-)
-from env_server.questions import QuestionBank
-from shared.client import ClientLimits, SQLEnvClient
+from benchmarks.attacks.attackers import ATTACKS
+from benchmarks.attacks.measure import Setup, measure
+from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import failure, write_json
-from shared.errors import SQLEnvError
-from shared.server_process import ServerProcess
-
-EPISODES = 64
-STEPS = 15
-THINK_S = 0.1  # between two steps of an honest episode
-PATIENCE_S = 20.0  # for the last honest steps
-SAMPLE_S = 0.25  # between two readings of the server's memory
-SETTLE_S = 1.0  # for the server to notice that its clients left
-START_S = 3.0  # for the attackers to begin
-IDLE_CPU_S = 0.1  # in one interval: an idle server's own work
-LONGEST_AFTER_S = 60.0
-
-
-@dataclass
-class Beside:
-    """Honest steps beside an attack, and what the attack cost the server. Times in seconds."""
-
-    attack: str
-    steps: int = 0  # resets too
-    lost: int = 0  # steps or resets that failed for good
-    median_s: float = math.nan
-    p99_s: float = math.nan
-    longest_s: float = math.nan
-    memory_mib: float = 0.0  # the peak, SQL workers included
-    cpu_after_s: float = 0.0
-    errors: list[str] = field(default_factory=list)
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the row of the table."""
-        return (
-            self.attack,
-            f"{self.steps:,}",
-            f"{self.lost}",
-            *(f"{1000 * value:,.0f}" for value in (self.median_s, self.p99_s, self.longest_s)),
-            f"{self.memory_mib:,.0f}",
-            f"{self.cpu_after_s:.1f}",
-        )
-
-
-async def play(url: str, scripts: list[Script], seconds: float, result: Beside) -> list[float]:
-    """Play honest episodes for `seconds`; returns the seconds of each reset and step.
-
-    Steps without a reply `PATIENCE_S` later are lost; the time so far is counted for them.
-    """
-    took: list[float] = []
-    until = time.monotonic() + seconds
-    limits = ClientLimits(patience_s=seconds + PATIENCE_S)
-
-    @contextmanager
-    def timed() -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            took.append(time.perf_counter() - began)
-
-    async def episodes(client: SQLEnvClient, script: Script) -> None:
-        while time.monotonic() < until:
-            try:
-                with timed():
-                    reply = await client.reset(question_id=script.question_id, step_budget=STEPS)
-                for action in script.actions:
-                    await asyncio.sleep(THINK_S)
-                    with timed():
-                        await client.step(reply.episode_id, action)
-            except SQLEnvError as error:
-                result.lost += 1
-                result.errors.append(f"{error.code}: {error.message[:100]}")
-
-    async with SQLEnvClient(url, limits) as client:
-        tasks = [asyncio.create_task(episodes(client, script)) for script in scripts]
-        _, pending = await asyncio.wait(tasks, timeout=seconds + PATIENCE_S)
-        result.lost += len(pending)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return took
-
-
-@contextmanager
-def watching(server: ServerProcess, result: Beside) -> Iterator[None]:
-    """Record the peak of the server's memory in `result`."""
-    end = threading.Event()
-
-    def watch() -> None:
-        while not end.wait(SAMPLE_S):
-            result.memory_mib = max(result.memory_mib, memory_mib(server.pid or os.getpid()))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
-
-
-def cpu_after(server: ServerProcess) -> float:
-    """Return the CPU-seconds that the server works until it is idle again, for at most a minute."""
-    time.sleep(SETTLE_S)
-    start = last = server.cpu_s()
-    until = time.monotonic() + LONGEST_AFTER_S
-    while time.monotonic() < until:
-        time.sleep(SETTLE_S)
-        now = server.cpu_s()
-        if now - last < IDLE_CPU_S:
-            break
-        last = now
-    return last - start
-
-
-def measure(
-    name: str,
-    names: list[str],
-    command: list[str],
-    data: Path,
-    scripts: list[Script],
-    seconds: float,
-    known: Target,
-) -> Beside:
-    """Measure honest episodes beside the attacks `names`, on a server of their own."""
-    result = Beside(name)
-    with tempfile.TemporaryDirectory(prefix="sqlenv-attacks-") as scratch:
-        server = ServerProcess(data, Path(scratch, "log"), settings={}, command=command)
-        try:
-            server.start()
-            server.wait_ready()
-            target = Target("127.0.0.1", server.port, *list(asdict(known).values())[2:])
-            context = multiprocessing.get_context("spawn")
-            attackers = [context.Process(target=run, args=(name, target)) for name in names]
-            with watching(server, result):
-                for attacker in attackers:
-                    attacker.start()
-                time.sleep(START_S if names else 0.0)
-                took = asyncio.run(play(server.url, scripts, seconds, result))
-                for attacker in attackers:
-                    attacker.kill()
-                    attacker.join()
-                result.cpu_after_s = cpu_after(server)
-        finally:
-            server.stop()
-    if took:
-        result.steps, result.longest_s = len(took), max(took)
-        result.median_s = statistics.median(took)
-        result.p99_s = sorted(took)[math.ceil(0.99 * len(took)) - 1]
-    return result
 
 
 def main(
@@ -200,23 +35,14 @@ def main(
     json_path: JsonPath = None,
 ) -> None:
     """Measure honest steps beside each attack, and beside all of them at once."""
-    command = [sys.executable, "-m", "env_server"]
-    if checkout is not None:
-        start = f"import sys, runpy; sys.path[0] = {str(checkout.resolve())!r}; "
-        command = [sys.executable, "-c", start + "runpy.run_module('env_server', None, '__main__')"]
-    bank = QuestionBank.load(data)
-    questions = [question for split in bank.splits.values() for question in split]
-    lists = next(question for question in questions if question.answer_type == "list")
-    first = questions[0]
-    known = Target("", 0, first.question_id, first.tables_involved[0], lists.question_id)
-    scripts = make_scripts(bank, EPISODES, STEPS)
+    setup = Setup.of(data, checkout)
     rows = {"none": [], **{name: [name] for name in ATTACKS}, "all": [*ATTACKS]}
     if unknown := sorted(set(only or ()) - set(rows)):
         raise failure(f"no attack {unknown[0]!r}; the attacks are {', '.join(rows)}")
     logging.disable()  # the client warns of every retry
     results = []
     for name in only or rows:
-        results.append(measure(name, rows[name], command, data, scripts, seconds, known))
+        results.append(measure(name, rows[name], setup, seconds))
         print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
     headings = (
         "attack",

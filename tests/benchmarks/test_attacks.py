@@ -1,0 +1,19 @@
+"""benchmarks.attacks: honest episodes beside all attacks at once, on a real server."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.attacks.attackers import ATTACKS
+from benchmarks.attacks.measure import Setup, measure
+
+SHIPPED = Path(__file__).parents[2] / "data"
+
+
+@pytest.mark.slow
+def test_all_attacks_at_once_lose_no_honest_step_and_leave_no_work() -> None:
+    result = measure("all", [*ATTACKS], Setup.of(SHIPPED), seconds=10.0)
+    assert result.lost == 0, result.errors
+    assert result.steps > 500
+    assert result.memory_mib < 1_000
+    assert result.cpu_after_s < 10

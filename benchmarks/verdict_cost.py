@@ -104,13 +104,9 @@ def texts(gold: Gold) -> Iterator[tuple[str, str]]:
     spelt = [f"{'+' * (n % 2)}{'0' * (n // 2 % 7)}{cell}" for n, cell in enumerate(flat)]
     yield "spelt otherwise", "\n".join(spelt)
     yield "spelt otherwise, wrapped", "Answer: Answer: Answer: " + "\n".join(spelt)
-    yield (
-        "ORed unit rows",
-        "\n".join(
-            " | ".join(map(str, row))
-            for row in [*rows[:-2], [0] * len(rows[0]), [1] * len(rows[0])]
-        ),
-    )
+    width = len(rows[0])
+    unit_rows: list[list[Any]] = [*rows[:-2], [0] * width, [1] * width]
+    yield "ORed unit rows", "\n".join(" | ".join(map(str, row)) for row in unit_rows)
     yield "one value", "\n".join([str(flat[0])] * len(rows))
     yield "one value, 10,000 lines", "\n".join([str(flat[0])] * 10_000)
     for size in (len(rows), 10_000):

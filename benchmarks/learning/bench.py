@@ -87,7 +87,7 @@ def measured(run: Run, phase: str) -> Modes:
 
 def measure_both(bench: Bench, folder: Run, title: str, model: Any, tokenizer: Any) -> Modes:
     """Measure greedy and sampled on the run's eval questions, and store both under `folder`."""
-    config, summaries = bench.connection.config, {}
+    config, summaries = bench.connection.config, dict[str, Mapping[str, Any]]()
     for mode in MODES:
         result = measure(
             bench.console,

@@ -28,7 +28,7 @@ from env_server.sql import JobKind, SqlJob
 from env_server.sql.limits import EXPENSIVE_FUNCTIONS
 from env_server.sql.pool import SqlPool
 from shared.console import print_line, table_console, write_json
-from trainer.cli import MAX_SEED
+from shared.seeds import MAX_SEED
 
 KINDS = ("calls", "rows", "statements")
 SHOWN = 12  # of each kind
@@ -135,7 +135,10 @@ def show(costs: Sequence[Cost]) -> None:
 def main(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed.")] = 7,
     tries: Annotated[int, typer.Option(min=1, help="Statements per function.")] = 8,
-    only: Annotated[list[str] | None, typer.Option(help="Kinds to run; default: all.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Kind to run: {', '.join(KINDS)}; repeatable.", show_default="all"),
+    ] = None,
     most_s: Annotated[float, typer.Option(help="CPU seconds that no statement may exceed.")] = 4.0,
     json_path: JsonPath = None,
 ) -> None:
@@ -144,7 +147,8 @@ def main(
     Exit code: 1 if one took over `--most-s` or killed its worker.
     """
     if unknown := set(only or ()) - set(KINDS):
-        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; expected {', '.join(KINDS)}")
+        problem = f"unknown: {', '.join(sorted(unknown))}; expected {', '.join(KINDS)}"
+        raise typer.BadParameter(problem, param_hint="--only")
     costs = asyncio.run(measure(only or KINDS, seed, tries))
     show(costs)
     escaped = [cost for cost in costs if cost.cpu_s > most_s or cost.outcome == "sql_killed"]

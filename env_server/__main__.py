@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
         line = (
             f"SQLEnv serves {self.url} data={service.settings.data_dir} "
             f"databases={metadata.databases} questions={sum(metadata.questions.values())} "
-            f"digest={metadata.digest[:12]}"
+            f"standard={metadata.standard} digest={metadata.digest[:12]}"
         )
         if service.settings.log_format == "json":  # whatever the log level
             log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, line, (), None))

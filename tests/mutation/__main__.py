@@ -100,25 +100,32 @@ def mutate(file: str, tests: list[str], children: int) -> bool:
         for name, status in found.items()
         if status not in CAUGHT
     }
-    open_ = {name: change for name, change in survivors.items() if change not in known}
+    alive = {name: change for name, change in survivors.items() if change not in known}
     counts = Counter(found.values())
     print(
         f"{file}: {len(found)} mutants, {sum(counts[status] for status in CAUGHT)} caught, "
-        f"{len(survivors) - len(open_)} equivalent, {len(open_)} survive"
+        f"{len(survivors) - len(alive)} equivalent, {len(alive)} survive"
     )
-    for name, (before, after) in open_.items():
+    for name, (before, after) in alive.items():
         print(f"\n  {name}: {found[name]}")
         print(*(f"    - {line}" for line in before.splitlines()), sep="\n")
         print(*(f"    + {line}" for line in after.splitlines()), sep="\n", flush=True)
-    return not open_
+    return not alive
 
 
 def main() -> int:
     """Mutate the files of the command line, or all of `files.toml`."""
     files = tomllib.loads((HERE / "files.toml").read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("files", nargs="*", metavar="FILE", help="modules of files.toml; all")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="a module of files.toml; default: all of them"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="tests run at once; default: the number of CPU cores",
+    )
     options = parser.parse_args()
     if unknown := set(options.files) - files.keys():
         parser.error(f"no tests known for {', '.join(sorted(unknown))}: add them to files.toml")

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 from shared.console import percent, print_line
-from shared.models import ServerMetadata
+from shared.models import DEFAULT_STANDARD, ServerMetadata
 from trainer.errors import RunError
 from trainer.evaluation.analysis import Groups, PairedGroups, analyse, compare_groups
 from trainer.evaluation.evaluate import PromptRow
@@ -189,6 +189,8 @@ def show(result: EvaluationResult, console: Console) -> None:
     """Print the tables, and what was lost or cut."""
     questions = f"{result['questions']} {result['split']} questions"
     title = f"{result['label']}: success in % [95 %] on {questions}"
+    if result["standard"] != DEFAULT_STANDARD:
+        title += f", standard {result['standard']}"
     console.print(success_table(result["success"], title))
     console.print(behaviour_table(result["success"]))
     if paired := result.get("paired"):

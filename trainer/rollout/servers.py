@@ -50,8 +50,8 @@ def check_server_rules(metadata: ServerMetadata, digest: str, config: GRPOConfig
     if metadata.standard != config.standard:
         raise ConfigError(
             f"the server at {urls} judges answers by the standard {metadata.standard}, and "
-            f"this run by {config.standard}: start it with --standard {config.standard}, or "
-            f"pass --standard {metadata.standard} to the trainer"
+            f"this run by {config.standard}: start the server with --standard {config.standard}, "
+            f"or the run with --standard {metadata.standard}"
         )
 
 

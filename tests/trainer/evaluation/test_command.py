@@ -217,7 +217,7 @@ def test_a_server_with_another_standard_is_refused(bench: Bench, small: GRPOConf
     config = small.override(standard="spider", server_urls="http://a:1")
     inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
     check_server_rules(metadata_of(inputs), inputs.data_digest, small)
-    remedy = "start it with --standard spider, or pass --standard strict to the trainer"
+    remedy = "start the server with --standard spider, or the run with --standard strict"
     with pytest.raises(ConfigError, match=f"http://a:1 judges answers by the .*{remedy}"):
         check_server_rules(metadata_of(inputs), inputs.data_digest, config)
     bench.config = config

@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.measuring import JsonPath, print_table
 from env_server.verifier import Gold, answer_verdicts
 from shared.actions import MAX_ARGUMENT_BYTES
-from shared.console import print_line, write_json
+from shared.console import percent, print_line, write_json
 
 SHOWN = 12  # rows of the table
 PIECES = (
@@ -174,10 +174,8 @@ def main(
     print_table("The slowest verdicts, ms of CPU", ("gold", "text", "ms", "first"), rows)
     share = sum(cost.ms > 5 for cost in costs) / len(costs)
     slowest = max(cost.first_ms for cost in costs)
-    line = (
-        f"{len(costs):,} verdicts; over 5 ms: {share:.1%}; slowest first verdict {slowest:.1f} ms"
-    )
-    print_line(Console(), line)
+    first = f"slowest first verdict {slowest:.1f} ms"
+    print_line(Console(), f"{len(costs):,} verdicts; over 5 ms: {percent(share)}; {first}")
     write_json(json_path, [asdict(cost) for cost in costs], 2)
 
 

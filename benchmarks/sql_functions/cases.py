@@ -208,10 +208,8 @@ def statements() -> Iterator[Case]:
         )
     yield case(
         "recursion that takes the smallest first",
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i * 7919 % 1000003 + k FROM n, "
-        "(VALUES (1), (2)) AS w(k) ORDER BY 1 LIMIT 1000000) SELECT max(i) FROM n".replace(
-            "(k)", ""
-        ).replace("+ k", "+ column1"),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i * 7919 % 1000003 + column1 FROM n, "
+        "(VALUES (1), (2)) AS w ORDER BY 1 LIMIT 1000000) SELECT max(i) FROM n",
     )
     yield case(
         "automatic index on long texts",
@@ -283,10 +281,7 @@ def compiling() -> Iterator[Case]:
     natural = " NATURAL JOIN ".join(["t"] * 60)
     yield case("60 natural joins", f"SELECT count(*) FROM {natural}")
     cases = "CASE " + " ".join(f"WHEN a = {i} THEN b + {i}" for i in range(700)) + " END"
-    yield case(
-        "CASE of 700",
-        f"SELECT {cases} FROM t GROUP BY {cases}"[:19_900] if 0 else f"SELECT {cases} FROM t",
-    )
+    yield case("CASE of 700", f"SELECT {cases} FROM t")
     glued = doubled(12, "SELECT printf('%.*c', 40000, a) AS f FROM t", "=")
     yield case("4,096 comparisons of long texts", f"SELECT f FROM {glued}")
 

@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
     # A client that got 'timeout' repeats the request after a second.
     orphan_s: float = Field(default=10.0, ge=0)
-    """Seconds for which work continues after its request's time, unless another waits for it."""
+    """Seconds that work continues after its request timed out, if no other request waits for it."""
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: Key = None

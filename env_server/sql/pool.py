@@ -214,7 +214,8 @@ class SqlPool:
         slow = [worker for worker in self._workers if worker.slow and worker.up]
         all_slow = len(slow) == self.workers_up > 1 and not any(one.is_stopping for one in slow)
         if self._fresh and all_slow:
-            min(slow, key=WorkerProcess.running_s).stop_running()
+            latest = min(slow, key=WorkerProcess.running_s)
+            latest.stop_job(latest.current)
 
     def _takes_fresh(self, worker: WorkerProcess) -> bool:
         ready = worker.up and not worker.slow and not worker.is_stopping
@@ -236,6 +237,8 @@ class SqlPool:
         for worker in self._workers:
             if worker.slow or worker.is_stopping or not (worker.load > 1 or clients):
                 continue
+            # before its times: if another begins meanwhile, they are that one's, and short
+            number = worker.current
             ran_s, ran_cpu_s = worker.running_s(), worker.running_cpu_s()
             others = (other for other in self._workers if other is not worker)
             if ran_s > BUSY_S and any(map(self._takes_fresh, others)):
@@ -243,7 +246,7 @@ class SqlPool:
                 self.counts["moved"] += len(behind)
             elif (ran_s if ran_cpu_s is None else ran_cpu_s) > slice_s:
                 behind = worker.recall()
-                worker.stop_running()
+                worker.stop_job(number)
             elif time.monotonic() - worker.since > SLICE_S:
                 shared = len(clients | {task.client for task in worker.sent.values()}) > 1
                 behind = worker.recall() if shared else []

@@ -101,6 +101,11 @@ class WorkerProcess(asyncio.Protocol):
         """Whether it has yet to answer that it stopped a job."""
         return self.stopping in self.sent
 
+    @property
+    def current(self) -> int:
+        """The number of the job that it runs, or 0. It may begin the next one at any time."""
+        return self._read_marker()[0]
+
     def running_s(self) -> float:
         """Return for how many seconds the current job has run; 0 without one."""
         number, began, _ = self._read_marker()
@@ -146,24 +151,24 @@ class WorkerProcess(asyncio.Protocol):
             return []
         assert self._marker is not None
         REASSIGNED.pack_into(self._marker, REASSIGNED_AT, self._newest)
-        current = self._read_marker()[0]
+        current = self.current
         back = [n for n in self.sent if n > current or (finished and n != current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
 
-    def stop_running(self) -> None:
-        """Ask the process to give up its current job; it answers with `STOPPED`."""
-        if self._marker is not None and (number := self._read_marker()[0]):
+    def stop_job(self, number: int) -> None:
+        """Ask the process to give up a job, if it still runs it; it then answers with `STOPPED`."""
+        if self._marker is not None and number:
             STOP.pack_into(self._marker, STOP_AT, number)
             self.stopping = number
 
     def stop_unwanted(self) -> None:
         """Stop the current job if nobody waits for its result: it was cancelled, or recalled just
         when the process began it."""
-        number = self._read_marker()[0]
+        number = self.current
         task = self.sent.get(number)
         if number and number != self.stopping and (task is None or task.future.done()):
-            self.stop_running()
+            self.stop_job(number)
 
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
@@ -234,7 +239,7 @@ class WorkerProcess(asyncio.Protocol):
             self.pool.counts["kills"] += 1
             self.kill()
             return
-        silent_s, idle = time.monotonic() - self._heard, self.sent and not self._read_marker()[0]
+        silent_s, idle = time.monotonic() - self._heard, self.sent and not self.current
         most_s = limits.kill_after_s if self.came_up.is_set() else limits.start_timeout_s
         if silent_s > most_s and (idle or not self.came_up.is_set()):
             self.kill()
@@ -244,7 +249,7 @@ class WorkerProcess(asyncio.Protocol):
         if self._transport is None:  # `stop` handles it
             return
         was_up = self.came_up.is_set()
-        number = self._read_marker()[0]
+        number = self.current
         self._transport = None
         self.came_up.clear()
         self._reap()
@@ -304,7 +309,7 @@ class WorkerProcess(asyncio.Protocol):
             self._transport = None
         self.came_up.clear()
         if self.process is not None:
-            deadline = time.monotonic() + (END_TIMEOUT_S if not self._read_marker()[0] else 0.0)
+            deadline = time.monotonic() + (END_TIMEOUT_S if not self.current else 0.0)
             while self.process.poll() is None and time.monotonic() < deadline:
                 await asyncio.sleep(0.005)
         self._reap()

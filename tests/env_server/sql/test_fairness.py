@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 import zlib
 from collections.abc import Coroutine
 from contextvars import copy_context
@@ -142,6 +143,25 @@ def test_the_job_behind_a_cancelled_one_is_run(shop: str) -> None:
         others[0].cancel()
         assert (await others[1]).rows == [(6,)]
         await until(lambda: pool.queue_depth == 0)
+
+    in_pool(body, 1, **NO_LIMITS)
+
+
+def test_a_stop_never_hits_the_next_job(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker begins it between the decision to stop the one before and the stop."""
+    recall = WorkerProcess.recall
+
+    def late(worker: WorkerProcess, *, finished: bool = False) -> list[Task]:
+        number, deadline = worker.current, time.monotonic() + 10
+        while worker.current == number and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return recall(worker, finished=finished)
+
+    async def body(pool: SqlPool) -> None:
+        monkeypatch.setattr(WorkerProcess, "recall", late)
+        first, second = await asyncio.gather(*map(pool.run, [slow(shop, 2_000_000), slow(shop)]))
+        assert (first.rows, second.rows) == ([(2_000_000,)], [(6_000_000,)])
+        assert pool.counts["preempted"] == 0
 
     in_pool(body, 1, **NO_LIMITS)
 

@@ -281,9 +281,9 @@ class Protocol(HttpToolsProtocol):
             name for name, _ in self.headers
         }:  # httptools would take the body for the next request
             raise Refusal(400, "a request with a body can't be upgraded: send it without Upgrade")
+        super().on_headers_complete()  # raises for a URL without a path
         self.stage = "body"
         self._stop_head_timer()
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self.overhead -= len(body)

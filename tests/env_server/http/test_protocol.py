@@ -158,6 +158,20 @@ def test_an_error_follows_the_replies_that_are_owed(server: ServerProcess) -> No
         assert error(reply[reply.index(b"HTTP/1.1 4") :])[0] in (400, 431)
 
 
+@pytest.mark.parametrize("bad", [b"GET http://e HTTP/1.1", b"CONNECT e:1 HTTP/1.1"])
+def test_a_url_without_a_path_is_refused_after_the_replies_that_are_owed(
+    server: ServerProcess, bad: bytes
+) -> None:
+    bad += b"\r\nHost: e\r\n\r\n"
+    first, _, second = exchange(server, HEAD + b"\r\n" + bad).partition(HEALTHY)
+    assert first.startswith(b"HTTP/1.1 200")
+    assert error(second)[:2] == (400, "bad_request")
+    with connect(server) as connection:
+        assert get(connection, "/health") == HEALTHY
+        connection.sendall(bad)
+        assert error(received(connection))[0] == 400
+
+
 def test_pipelining_without_reading_costs_no_memory(server: ServerProcess) -> None:
     before, sent, flood = resident_bytes(server), 0, (HEAD + b"\r\n") * 10_000
     with connect(server) as connection:

@@ -217,3 +217,18 @@ def test_gold_queries_and_samples_have_a_connection_without_agents_statements(pa
         assert run(JobKind.SAMPLE, "t").rows == [(1,), (2,)]
         assert run(JobKind.DESCRIBE, "t").row_count == 2
         assert run(JobKind.QUERY, "SELECT a FROM t").rows == [(9,)], "and was not opened again"
+
+
+# -- functions: the authorizer's list
+
+
+def test_every_function_that_is_not_listed_is_denied(path: str) -> None:
+    """Of all that this SQLite has, also those that nobody thought of."""
+    functions = apsw.Connection("").execute("SELECT name, abs(narg) FROM pragma_function_list")
+    others = [(name, n) for name, n in functions if name not in SqlLimits().functions]
+    assert {"load_extension", "random", "unhex", "zeroblob"} <= {name for name, _ in others}
+    with SqlRunner() as runner:
+        for name, n in others:
+            sql = f'SELECT "{name}"({", ".join("a" * n)}) FROM t'
+            result = runner.run(SqlJob(JobKind.QUERY, path, sql))
+            assert result.error_code == "sql_denied", (sql, result)

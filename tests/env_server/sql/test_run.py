@@ -191,6 +191,16 @@ def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
     assert once.vm_steps > 10_000
 
 
+def test_the_steps_alone_stop_a_statement(shop: str) -> None:
+    limits = SqlLimits(max_vm_steps=100_000, max_cpu_s=1e9)
+    rows = ENDLESS.replace("100000000", "{}")
+    with SqlRunner(limits) as runner:
+        short, long = (query(runner, shop, rows.format(n)) for n in (1_000, 1_000_000))
+    assert short.rows == [(1_000,)]
+    assert (long.rows, long.error_code) == ([], "sql_budget")
+    assert long.vm_steps == limits.max_vm_steps + limits.handler_vm_steps
+
+
 def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
     with SqlRunner(SqlLimits(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
         by_time = query(runner, shop, ENDLESS)

@@ -27,8 +27,11 @@ Cell = int | float | str | bytes | None
 Row = tuple[Cell, ...]
 
 LENGTH = struct.Struct("<I")
-# native: each number is written at once, while the other process may be reading
+# native: each number is read at once, while the other process may be writing
 MARKER = struct.Struct("@Qdd")
+NUMBER = struct.Struct("@Q")  # the marker's first field
+TIMES = struct.Struct("@dd")  # the others
+TIMES_AT = NUMBER.size
 REASSIGNED = struct.Struct("@Q")
 REASSIGNED_AT = MARKER.size
 STOP = struct.Struct("@Q")
@@ -80,6 +83,21 @@ class SqlResult:
 
 
 _FIELDS = tuple(field.name for field in fields(SqlResult))
+
+
+def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
+    """Write which job runs now, and its start. A number only ever stands beside its own times."""
+    NUMBER.pack_into(marker, 0, 0)
+    TIMES.pack_into(marker, TIMES_AT, now_s, cpu_s)
+    NUMBER.pack_into(marker, 0, number)
+
+
+def read_marker(marker: mmap.mmap) -> tuple[int, float, float]:
+    """Return the number of the job that runs, or 0, and its start in wall and in CPU seconds."""
+    while True:
+        number, began_s, began_cpu_s = MARKER.unpack_from(marker)
+        if NUMBER.unpack_from(marker)[0] == number:  # else the times may be the next job's
+            return number, began_s, began_cpu_s
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:

@@ -19,7 +19,6 @@ from typing import Protocol
 
 from env_server.sql.jobs import (
     LENGTH,
-    MARKER,
     MARKER_BYTES,
     REASSIGNED,
     REASSIGNED_AT,
@@ -28,6 +27,7 @@ from env_server.sql.jobs import (
     SqlResult,
     decode_results,
     encode_jobs,
+    read_marker,
 )
 from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
@@ -272,9 +272,8 @@ class WorkerProcess(asyncio.Protocol):
                 running.future.set_exception(InternalError(reason))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
         self.pool.counts["retries"] += len(tasks)
-        if (
-            running is not None
-        ):  # it waits behind the others, so that it kills no second worker soon
+        if running is not None:
+            # so that it waits behind the others, and kills no second worker soon
             running.slow = True
         self.pool.put_back(tasks)
         if not was_up:
@@ -324,5 +323,4 @@ class WorkerProcess(asyncio.Protocol):
             self._marker = None
 
     def _read_marker(self) -> tuple[int, float, float]:
-        """Return the current job's number (or 0), and its start in wall and in CPU seconds."""
-        return MARKER.unpack_from(self._marker) if self._marker is not None else (0, 0.0, 0.0)
+        return read_marker(self._marker) if self._marker is not None else (0, 0.0, 0.0)

@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from env_server.sql.jobs import (
     LENGTH,
-    MARKER,
     MARKER_BYTES,
+    NUMBER,
     REASSIGNED,
     REASSIGNED_AT,
     STOP,
@@ -28,6 +28,7 @@ from env_server.sql.jobs import (
     SqlResult,
     decode_jobs,
     encode_results,
+    mark,
 )
 from env_server.sql.limits import SqlLimits
 from env_server.sql.run import SqlRunner
@@ -46,7 +47,7 @@ def main() -> None:
     _set_resource_limits(limits)
 
     def asked_to_stop() -> bool:
-        return bool(STOP.unpack_from(marker, STOP_AT)[0] == MARKER.unpack_from(marker)[0])
+        return bool(STOP.unpack_from(marker, STOP_AT)[0] == NUMBER.unpack_from(marker)[0])
 
     with (
         socket.socket(fileno=int(socket_fd)) as channel,
@@ -70,14 +71,14 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
                 if results and now - flushed > FLUSH_AFTER_S:
                     channel.sendall(encode_results(results))
                     results, flushed = [], now
-                MARKER.pack_into(marker, 0, number, now, time.process_time())
+                mark(marker, number, now, time.process_time())
                 try:
                     result = runner.run(job)
                 except Exception as error:  # a fault of this package, not of the agent
                     message = f"{type(error).__name__}: {error}"
                     result = SqlResult(error=message, error_code="internal")
                 results.append((number, result))
-            MARKER.pack_into(marker, 0, 0, 0.0, 0.0)
+            mark(marker, 0)
             channel.sendall(encode_results(results))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone

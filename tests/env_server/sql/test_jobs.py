@@ -2,21 +2,28 @@
 
 import inspect
 import math
+import mmap
 import re
+import struct
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from env_server.sql import jobs as module
 from env_server.sql.jobs import (
     LENGTH,
+    MARKER_BYTES,
     SqlJob,
     SqlResult,
     decode_jobs,
     decode_results,
     encode_jobs,
     encode_results,
+    mark,
+    read_marker,
 )
 from env_server.sql.limits import SqlLimits
 
@@ -88,3 +95,33 @@ def test_the_digest_covers_the_limits_that_decide_results() -> None:
     assert SqlLimits().digest() != SqlLimits(max_vm_steps=1).digest()
     assert SqlLimits().digest() != SqlLimits(functions=("abs",)).digest()
     assert "random" not in SqlLimits().functions
+
+
+def test_a_marker_never_shows_a_job_with_the_times_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever the other process is interrupted: by a reader here, then by a writer."""
+    marker, seen = mmap.mmap(-1, MARKER_BYTES), []
+
+    class Watched(struct.Struct):
+        def pack_into(self, *arguments: Any) -> None:
+            super().pack_into(*arguments)
+            seen.append(read_marker(marker))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "NUMBER", Watched("@Q"))
+        patch.setattr(module, "TIMES", Watched("@dd"))
+        for number in (1, 2, 0, 3):
+            mark(marker, number, 10.0 * number, 100.0 * number)
+    assert {number for number, *_ in seen} == {0, 1, 2, 3}
+    assert all(times == [10.0 * number, 100.0 * number] for number, *times in seen if number)
+
+    class Late(struct.Struct):
+        def unpack_from(self, *arguments: Any) -> tuple[Any, ...]:
+            number, _, _ = super().unpack_from(*arguments)
+            if number == 3:
+                mark(marker, 4, 40.0, 400.0)
+            return (number, *super().unpack_from(*arguments)[1:])
+
+    monkeypatch.setattr(module, "MARKER", Late("@Qdd"))
+    assert read_marker(marker) == (4, 40.0, 400.0)

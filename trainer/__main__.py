@@ -24,7 +24,7 @@ from trainer.cli import (
     console,
     guarded,
     one_of,
-    place_of,
+    out_and_servers,
     settings_of,
 )
 from trainer.config import PRESETS, GRPOConfig
@@ -202,10 +202,10 @@ def train(
 
         if run is not None:
             urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
-            _, servers = place_of(GRPOConfig().override(**urls), urls, out, server)
+            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
-            out, servers = place_of(config, {*PRESETS[preset], *overrides}, out, server)
+            out, servers = out_and_servers(config, {*PRESETS[preset], *overrides}, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)

@@ -43,7 +43,7 @@ StandardOption = Annotated[
     str | None,
     typer.Option(
         callback=one_of(*get_args(StandardName)),
-        help="Standard of right answers, which the servers must have too: strict, spider or bird.",
+        help="Standard of right answers: strict, spider or bird; that of --server must be equal.",
         show_default="strict",
     ),
 ]
@@ -76,7 +76,7 @@ def check_given_once(
             raise typer.BadParameter(problem, param_hint=f"--set, {option}")
 
 
-def place_of(
+def out_and_servers(
     config: GRPOConfig, named: Collection[str], out: Path | None, servers: Sequence[str] | None
 ) -> tuple[Path | None, tuple[str, ...]]:
     """Return the folder and the servers: those of the options, else of the settings in `named`."""

@@ -8,9 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trainer import config as config_module
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
+from trainer.config import PRESETS, GRPOConfig
 
 URLS = ("http://a:1", "http://b:2")
 SET_URLS = ["--set", f"server_urls={','.join(URLS)}"]
@@ -82,8 +81,7 @@ def test_a_presets_are_obeyed(
     started: list[Job], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     given = {"output_dir": "shelf", "server_urls": list(URLS)}
-    changed = config_module.PRESETS | {"offline": config_module.PRESETS["offline"] | given}
-    monkeypatch.setattr(config_module, "PRESETS", changed)
+    monkeypatch.setitem(PRESETS, "offline", PRESETS["offline"] | given)
     assert run(command)[0] == 0
     assert run(command, "--out", "there", "--server", "http://c:3")[0] == 0
     places = [(job.out, job.servers) for job in started]

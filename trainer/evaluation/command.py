@@ -17,7 +17,7 @@ from trainer.cli import (
     console,
     guarded,
     one_of,
-    place_of,
+    out_and_servers,
     settings_of,
 )
 from trainer.config import PRESETS, GRPOConfig, Part, PolicyName
@@ -148,7 +148,7 @@ def evaluate(
         else:
             config = GRPOConfig.preset(preset or "offline", **overrides)
             named = {*PRESETS[preset or "offline"], *chosen}
-        out, servers = place_of(config, named, out, server)
+        out, servers = out_and_servers(config, named, out, server)
         if policy == "model":
             find_model(config.model_name)  # before the imports below, which take seconds
 

@@ -94,7 +94,7 @@ def rollout_func(
     if tokenizer is None:
         if not hasattr(model, "processing_class"):
             raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
-        return _trained(chats, model, config, client, stats or RolloutStats(), on_rows, ranks)
+        return _for_trl(chats, model, config, client, stats or RolloutStats(), on_rows, ranks)
     doing = f"playing {len(chats)} episodes"
     with (
         serving(config) if client is None else nullcontext(client) as client,
@@ -111,7 +111,7 @@ def rollout_func(
     ]
 
 
-def _trained(
+def _for_trl(
     chats: Sequence[Prompt],
     trainer: Any,
     config: GRPOConfig,

@@ -89,14 +89,17 @@ def _within_descriptors(most: int) -> int:
 
 
 class Flow(FlowControl):
-    """Uvicorn's flow control, which reads no more while the protocol has bytes to parse."""
+    """Uvicorn's flow control, which reads no more while the protocol has a slice to parse.
+
+    It reads on with less, since only a connection that is read shows that its peer has left.
+    """
 
     def __init__(self, protocol: "Protocol") -> None:
         super().__init__(protocol.transport)
         self.protocol = protocol
 
     def resume_reading(self) -> None:
-        if not self.protocol.unread:
+        if len(self.protocol.unread) <= SLICE_BYTES:
             super().resume_reading()
 
 
@@ -202,7 +205,7 @@ class Protocol(HttpToolsProtocol):
         except Refusal as refusal:
             self._refuse(refusal)
             return
-        if self.unread:
+        if len(self.unread) > SLICE_BYTES:
             self.flow.pause_reading()
         if self.stage == "head" and not self.in_flight:
             self._start_head_timer()

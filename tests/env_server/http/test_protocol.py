@@ -183,6 +183,28 @@ def test_pipelining_without_reading_costs_no_memory(server: ServerProcess) -> No
         assert honest(server) < 10
 
 
+def test_a_client_that_leaves_after_a_stray_line_end_is_noticed(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url, timeout=30) as http:
+        episode = http.post("/reset", json={"seed": 1}).json()["episode_id"]
+        step = json.dumps({"episode_id": episode, "action": SLOW.replace("4000000", "999999999")})
+        head = "POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: "
+
+        def in_flight() -> bool:
+            return "sqlenv_in_flight 1.0" in http.get("/metrics").text
+
+        with connect(server) as connection:
+            connection.sendall(f"{head}{len(step)}\r\n\r\n{step}".encode())
+            while not in_flight():
+                time.sleep(0.01)
+            connection.sendall(b"\r\n")
+        deadline = time.monotonic() + 10
+        while in_flight():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert http.get("/state", params={"episode_id": episode}).json()["step_count"] == 0
+        http.delete(f"/episodes/{episode}")
+
+
 def test_an_upgrade_is_ignored_or_refused_with_a_body(server: ServerProcess) -> None:
     """httptools takes the body of such a request for the next request."""
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"

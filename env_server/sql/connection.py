@@ -107,6 +107,15 @@ def _configure(connection: apsw.Connection, limits: SqlLimits) -> None:
     connection.drop_modules(None)  # dbstat and the full-text modules read more than tables
 
 
+def limit_heap(max_bytes: int) -> None:
+    """Limit SQLite's heap in this process.
+
+    Lowering the hard limit lowers the soft one too, but raising it does not raise that.
+    """
+    apsw.hard_heap_limit(max_bytes)
+    apsw.soft_heap_limit(max_bytes)
+
+
 class SqlConnection:
     """A read-only connection under the limits. Runs one statement at a time: `start` before each.
 
@@ -234,7 +243,7 @@ class SqlConnection:
             self.exceeded = "calls"
             return False
         self.compiled = True
-        apsw.hard_heap_limit(self.limits.max_heap_bytes)
+        limit_heap(self.limits.max_heap_bytes)
         return True
 
     def _count_calls(self, sql: str) -> int:

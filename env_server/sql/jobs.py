@@ -8,8 +8,9 @@ blob, `{"f": "inf"}` for a float that is not finite; `tagged` reports whether th
 
 Each worker also shares a memory page with its parent, the marker. The worker writes the number of
 the job that runs (0: none) and its start, in seconds of the monotonic clock and of the worker's CPU
-time, so that the parent knows which of a frame's jobs killed a worker and how long it has run. The
-parent writes up to which number the jobs were reassigned; the worker skips those. It also writes
+time, so that the parent knows which of a frame's jobs killed a worker and how long it has run. It
+also writes the number of the latest job that it has begun, which stays until the next. The parent
+writes up to which number the jobs were reassigned; the worker skips those. It also writes
 the number of a job to stop, which then fails with `STOPPED`.
 """
 
@@ -36,6 +37,8 @@ REASSIGNED = struct.Struct("@Q")
 REASSIGNED_AT = MARKER.size
 STOP = struct.Struct("@Q")
 STOP_AT = REASSIGNED_AT + REASSIGNED.size
+BEGUN = struct.Struct("@Q")
+BEGUN_AT = STOP_AT + STOP.size
 MARKER_BYTES = mmap.PAGESIZE
 STOPPED = "stopped"  # the error code of a job that its parent stopped; never a caller's result
 
@@ -87,6 +90,8 @@ _FIELDS = tuple(field.name for field in fields(SqlResult))
 
 def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
     """Write which job runs now, and its start. A number only ever stands beside its own times."""
+    if number:
+        BEGUN.pack_into(marker, BEGUN_AT, number)
     NUMBER.pack_into(marker, 0, 0)
     TIMES.pack_into(marker, TIMES_AT, now_s, cpu_s)
     NUMBER.pack_into(marker, 0, number)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Protocol
 
 from env_server.sql.jobs import (
+    BEGUN,
+    BEGUN_AT,
     LENGTH,
     MARKER_BYTES,
     REASSIGNED,
@@ -143,16 +145,17 @@ class WorkerProcess(asyncio.Protocol):
         self._unwritten = []
 
     def recall(self, *, finished: bool = False) -> list[Task]:
-        """Take back the jobs behind the current one; the process skips them.
+        """Take back the jobs that the process has not begun; it skips them.
 
-        Those before it are finished, but their results may wait for it: take them back too, or not.
+        Those before the current one are finished, but their results may wait for it: take them back
+        too, or not. Without a current job, their results are on their way.
         """
         if not self.up or not self.sent:
             return []
         assert self._marker is not None
         REASSIGNED.pack_into(self._marker, REASSIGNED_AT, self._newest)
-        current = self.current
-        back = [n for n in self.sent if n > current or (finished and n != current)]
+        current, begun = self.current, BEGUN.unpack_from(self._marker, BEGUN_AT)[0]
+        back = [n for n in self.sent if n > begun or (finished and n < current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
 

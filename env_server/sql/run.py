@@ -10,7 +10,7 @@ from itertools import islice
 
 import apsw
 
-from env_server.sql.connection import Refused, SqlConnection
+from env_server.sql.connection import Refused, SqlConnection, limit_heap
 from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
 from shared.sqltext import quote_identifier, quote_text
@@ -58,7 +58,7 @@ class SqlRunner:
         """
         self.limits = limits or SqlLimits()
         self._asked_to_stop = asked_to_stop
-        apsw.hard_heap_limit(self.limits.max_heap_bytes)
+        limit_heap(self.limits.max_heap_bytes)
         self._deadline = Deadline(self.limits.max_cpu_s, asked_to_stop)
         self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
 
@@ -132,7 +132,7 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
     limits = connection.limits
     max_rows = limits.shown_rows if max_rows is None else max_rows
     heap = apsw.memory_used() + limits.max_compile_bytes
-    apsw.hard_heap_limit(min(heap, limits.max_heap_bytes))  # until the statement is compiled
+    limit_heap(min(heap, limits.max_heap_bytes))  # until the statement is compiled
     try:
         connection.check()
         try:
@@ -145,7 +145,7 @@ def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) 
         message, code = _explain(error, connection)
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
     finally:
-        apsw.hard_heap_limit(limits.max_heap_bytes)
+        limit_heap(limits.max_heap_bytes)
         cursor.close(True)
     columns, steps, reads = connection.columns, connection.vm_steps, connection.reads_data
     return SqlResult(columns, rows, truncated, vm_steps=steps, reads_data=reads)

@@ -13,7 +13,8 @@ from shared.errors import BY_CODE, InvalidRequest, NotReady, SQLEnvError, from_w
 def test_every_class_says_what_it_is() -> None:
     for kind in BY_CODE.values():
         assert "__doc__" in vars(kind), kind
-        assert kind.retryable == (kind.status in (429, 503) or kind.code == "internal")
+        again = kind.status in (429, 503) or kind.code in ("internal", "reply_too_large")
+        assert kind.retryable == again
 
 
 def test_codes_are_unique_and_every_class_has_one() -> None:

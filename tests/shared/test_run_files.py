@@ -40,6 +40,7 @@ ROW: dict[str, Any] = {
     "parse_failures": 0,
     "env_errors": 0,
     "context_overflow": False,
+    "too_large": False,
     "context_truncations": 2,
     "actions": ["ANSWER: Zoë"],
     "texts": [None],

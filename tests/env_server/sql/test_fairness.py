@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from env_server.sql import SqlJob, SqlResult
-from env_server.sql.jobs import JobKind
+from env_server.sql.jobs import JobKind, mark
 from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, FairQueue, Task
@@ -223,3 +223,21 @@ def test_a_clients_short_jobs_do_not_hold_up_another(shop: str) -> None:
         assert min(passed) <= 20
 
     in_pool(body, 1, **NO_LIMITS)
+
+
+@pytest.mark.anyio
+async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
+    """Between the end of a job and its result, the process has no current job."""
+    async with SqlPool(workers=1) as pool:
+        worker = pool._workers[0]
+        loop = asyncio.get_running_loop()
+        done, waiting = (Task(count(shop), loop.create_future()) for _ in range(2))
+        worker.add(done)
+        marker = worker._marker
+        assert marker is not None
+        mark(marker, done.number)
+        mark(marker, 0)
+        worker.add(waiting)
+        assert worker.recall(finished=True) == [waiting]
+        assert list(worker.sent.values()) == [done]
+        worker.sent.clear()

@@ -470,3 +470,12 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_job_is_a_callers_mistake(runner: SqlRunner, shop: str) -> None:
     with pytest.raises(ValueError, match="nonsense"):
         runner.run(SqlJob("nonsense", shop, "SELECT 1"))
+
+
+def test_a_statement_leaves_the_limits_on_the_heap_as_they_were(
+    runner: SqlRunner, shop: str
+) -> None:
+    for sql in ("SELECT 1", "SELECT no FROM nothing", ENDLESS):
+        query(runner, shop, sql)
+        limits = apsw.hard_heap_limit(-1), apsw.soft_heap_limit(-1)
+        assert limits == (runner.limits.max_heap_bytes,) * 2

@@ -75,7 +75,7 @@ def test_the_settings_reach_the_containers() -> None:
         "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import",
         "TRAIN_OPTIONS": "--set a=1",
         "GPUS": "2", "PRESET": "colab", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
-        "GATEWAY_PORT": "8081",
+        "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
     }  # fmt: skip
     result = config(("compose.yaml", "compose.gpu.yaml"), **given)
     assert result.returncode == 0, result.stderr
@@ -83,9 +83,10 @@ def test_the_settings_reach_the_containers() -> None:
     trainer, server = found["trainer"], found["env-server"]
     assert trainer["command"][4:] == [
         "--preset", "colab", "--server", "http://env-server:8000", "--data", "/data",
-        "--seed", "3", "--steps", "7", "--model", "runs/a model", "--processes", "2",
-        "--set", "a=1",
+        "--seed", "3", "--steps", "7", "--model", "runs/a model",
+        "--standard", "spider", "--processes", "2", "--set", "a=1",
     ]  # fmt: skip
+    assert server["environment"]["SQLENV_STANDARD"] == "spider"
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
     ]

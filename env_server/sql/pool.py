@@ -1,6 +1,7 @@
 """`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, nothing else.
 
-Jobs wait in a queue per client (`queue.CLIENT`), served round robin, and go to workers in frames.
+Jobs wait in a queue per client (`queue.CLIENT`), go to workers in frames, and that client is served
+next for which least work was done.
 While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
 starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
 their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from env_server.sql.jobs import STOPPED, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
 from env_server.sql.process import MAX_START_FAILURES, WorkerProcess
-from env_server.sql.queue import CLIENT, FairQueue, Task
+from env_server.sql.queue import CLIENT, STOPPED_WORK, FairQueue, Task
 from shared.errors import InternalError, NotReady
 
 WATCH_EVERY_S = 0.25  # a kill is at most this late
@@ -264,7 +265,10 @@ class SqlPool:
 
     def answered(self, task: Task, result: SqlResult) -> None:
         """Give a result to its caller. A job that was stopped waits again, as a slow one."""
-        if result.error_code != STOPPED:
+        stopped = result.error_code == STOPPED
+        queue = self._slow if task.slow else self._fresh
+        queue.charge(task.client, max(result.vm_steps, STOPPED_WORK if stopped else 0))
+        if not stopped:
             if not task.future.done():
                 task.future.set_result(result)
         elif not task.future.done():

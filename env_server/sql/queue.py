@@ -1,4 +1,4 @@
-"""Jobs that wait for a worker process: a queue per client, served round robin."""
+"""Jobs that wait for a worker process: a queue per client, served by the work done for each."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from env_server.sql.jobs import SqlJob, SqlResult
 
+TASK_WORK = 1_000  # of a task itself, in steps: so that clients of equal work take turns
+STOPPED_WORK = 1_000_000  # of a task that used its slice, whatever its steps: some are expensive
+MAX_REMEMBERED = 1_000  # clients without tasks here whose work is remembered
 # Whose jobs the current request runs. Set once per request, and inherited by every asyncio task
 # that it starts.
 CLIENT: ContextVar[str] = ContextVar("client", default="")
@@ -26,11 +29,15 @@ class Task:
 
 
 class FairQueue:
-    """Tasks in the order in which they are served: one of each client in turn."""
+    """Tasks in the order in which they are served: that of the client that has had least work done.
+
+    A client's work counts from when it has tasks here: who comes late is not owed what others had.
+    """
 
     def __init__(self) -> None:
-        # a client's tasks, the clients in the order of their turns; no client without tasks
-        self._clients: OrderedDict[str, OrderedDict[Task, None]] = OrderedDict()
+        self._clients: dict[str, OrderedDict[Task, None]] = {}  # no client without tasks
+        self._work: dict[str, int] = {}  # by client; one that is not here has had `_least`
+        self._least = 0  # the work of the client that was served last
         self._length = 0
 
     def __len__(self) -> int:
@@ -43,20 +50,32 @@ class FairQueue:
 
     def put(self, task: Task, *, first: bool = False) -> None:
         """Add a task as the last of its client's, or as the first."""
-        tasks = self._clients.setdefault(task.client, OrderedDict())
+        if (tasks := self._clients.get(task.client)) is None:
+            tasks = self._clients[task.client] = OrderedDict()
+            self._work[task.client] = max(self._work.get(task.client, 0), self._least)
         tasks[task] = None
         if first:
             tasks.move_to_end(task, last=False)
         self._length += 1
 
     def take(self) -> Task:
-        """Remove and return the next task. `KeyError` if there is none."""
-        client, tasks = self._clients.popitem(last=False)
-        task, _ = tasks.popitem(last=False)
-        if tasks:  # its next turn is after the others'
-            self._clients[client] = tasks
-        self._length -= 1
+        """Remove and return the next task. `ValueError` if there is none."""
+        client = min(self._clients, key=self._work.__getitem__)
+        self._least = self._work[client]
+        self.charge(client, TASK_WORK)
+        task = next(iter(self._clients[client]))
+        self.discard(task)
         return task
+
+    def charge(self, client: str, work: int) -> None:
+        """Count work that was done for a client, in steps of SQLite's virtual machine."""
+        self._work[client] = max(self._work.get(client, 0), self._least) + work
+        if len(self._work) > MAX_REMEMBERED + len(self._clients):
+            self._work = {
+                name: done
+                for name, done in self._work.items()
+                if name in self._clients or (done > self._least and name != client)
+            }
 
     def discard(self, task: Task) -> bool:
         """Remove a task; returns whether it was here."""

@@ -15,7 +15,7 @@ from env_server.sql import SqlJob, SqlResult
 from env_server.sql.jobs import JobKind, mark
 from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
-from env_server.sql.queue import CLIENT, FairQueue, Task
+from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
 from env_server.sql.run import SqlRunner
 from tests.env_server.sql.test_pool import ENDLESS, NO_LIMITS, count, in_pool, slow, until
 from tests.env_server.sql.test_pool import shop as shop  # a fixture
@@ -200,7 +200,8 @@ def test_slow_jobs_use_every_worker_while_no_fresh_ones_come(shop: str) -> None:
         jobs = [asyncio.create_task(pool.run(endless(shop))) for _ in range(6)]
         for _ in range(3):
             assert (await started("other", pool.run(count(shop)))).rows == [(6,)]
-            await until(lambda: sum(worker.slow for worker in pool._workers) == 2)
+            await until(lambda: all(one.running_s() > SLICE_S for one in pool._workers))
+        assert any(worker.slow for worker in pool._workers)
         for job in jobs:
             job.cancel()
 
@@ -223,6 +224,27 @@ def test_a_clients_short_jobs_do_not_hold_up_another(shop: str) -> None:
         assert min(passed) <= 20
 
     in_pool(body, 1, **NO_LIMITS)
+
+
+@pytest.mark.anyio
+async def test_the_client_with_least_work_is_served_next() -> None:
+    loop = asyncio.get_running_loop()
+
+    def put(text: str) -> None:
+        queue.put(Task(SqlJob(JobKind.QUERY, "", text), loop.create_future(), text.lower()))
+
+    queue = FairQueue()
+    for text in "aAb":
+        put(text)
+    assert queue.take().job.sql == "a"
+    queue.charge("a", 1_000_000)  # a long job
+    for text in "BbBbB":
+        put(text)
+    put("c")  # who comes late starts where the others are
+    assert order(queue) == "bcBbBbBA"
+    for number in range(2 * MAX_REMEMBERED):
+        queue.charge(f"gone {number}", 1)
+    assert len(queue._work) <= MAX_REMEMBERED + 1
 
 
 @pytest.mark.anyio

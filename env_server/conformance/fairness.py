@@ -1,9 +1,9 @@
 """Fairness: other clients are answered, whatever one client asks for, stays or leaves.
 
-While an attack is under way, an episode of another connection takes step after step, none of which
-may take more than a second. A step that is slow without an attack (the control, measured at that
-moment) may take three times the control. An attack that is survived once in three tries passes: a
-server that delays others does so every time, a busy machine does not.
+While an attack is under way, another connection starts episode after episode. The reset and first
+step of each may take a second in all, or three times what they take without an attack (the control,
+measured at that moment). An attack that is survived once in three tries passes: a server that
+delays others does so every time, a busy machine does not.
 """
 
 import asyncio
@@ -91,10 +91,10 @@ async def _attacked(wire: Wire, attack: Attack) -> AsyncIterator[Callable[[], Aw
 
 
 async def _step_s(wire: Wire, action: str = QUERY) -> float:
-    """Return the seconds of a step of a new episode, of the second key if there is one."""
+    """Return the seconds of a reset and a step, with the second key if there is one."""
     wire = wire.second or wire
-    episode = await wire.start(step_budget=2)
     began = time.monotonic()
+    episode = await wire.start(step_budget=2)
     wire.ok(await wire.step(episode, action, 0), "another client's step")
     return time.monotonic() - began
 

@@ -26,8 +26,8 @@ MAX_NAME_CHARS = 100  # of a field's name in an error
 async def read_body(request: Request, settings: Settings) -> bytes:
     """Return the request's body.
 
-    Raises `BodyTooLarge` as soon as the header or the bytes so far show it, and 408 if the body
-    takes too long to arrive.
+    Raises `BodyTooLarge` as soon as the header or the bytes so far show it, 408 if the body takes
+    too long to arrive, and `InvalidRequest` if a gateway asks for it: X-Refusal is the message.
     """
     max_bytes = settings.max_body_bytes
     if request.scope["path"] == "/step":
@@ -35,6 +35,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
+    if refusal := request.headers.get("x-refusal"):
+        raise InvalidRequest(refusal)
     chunks, size = [], 0
     try:
         async with asyncio.timeout(settings.body_timeout_s):

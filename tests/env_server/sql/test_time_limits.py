@@ -149,6 +149,13 @@ async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.Asyn
     assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_request")
 
 
+async def test_a_gateway_lets_the_server_refuse_a_request(http: httpx.AsyncClient) -> None:
+    reply = await http.post("/reset", headers={"X-Refusal": "put episode_id first"})
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"]) == (422, "invalid_request")
+    assert error["message"] == "put episode_id first"
+
+
 async def test_what_fails_after_its_time_is_not_logged_and_a_fault_is_logged(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,11 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Options of `make train`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=colab SERVER=http://...
+# Options of `make train`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=qwen3-0.6b SERVER=http://...
 # RESUME=runs/...  PROCESSES=2 (training processes, one per GPU or CPU core).
 # Options of `make serve`: HOST=0.0.0.0 PORT=9000 DATA=/some/import
-PRESET ?= offline
-TRAIN_OPTIONS := --preset $(PRESET) \
+TRAIN_OPTIONS := $(if $(PRESET),--preset $(PRESET)) \
 	$(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(DATA),--data "$(DATA)") \
 	$(if $(MODEL),--model "$(MODEL)") $(if $(SERVER),--server "$(SERVER)") $(if $(RESUME),--resume "$(RESUME)") \
 	$(if $(PROCESSES),--processes $(PROCESSES))

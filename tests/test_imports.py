@@ -38,7 +38,7 @@ FLOORS = {
     "trainer": (
         ("__main__", "prompts", "rewards"), ("grpo", "pretraining", "play"), ("report",),
         ("evaluation",), ("cli",), ("run",), ("rollout",), ("doctor",), ("runtime",),
-        ("config",), ("errors",),
+        ("config",), ("errors", "presets"),
     ),
     "data": (
         ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("choose",),

@@ -17,19 +17,21 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     DataOption,
+    PresetOption,
     ServerOption,
     SetOption,
     StandardOption,
     check_given_once,
+    configured,
     console,
     guarded,
-    one_of,
     out_and_servers,
     settings_of,
 )
-from trainer.config import PRESETS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.evaluation.command import evaluate
 from trainer.play.command import play
+from trainer.presets import OFFLINE_MODEL, PRESETS
 from trainer.report.command import report
 
 app = typer.Typer(
@@ -108,13 +110,7 @@ def pretrain(
 @app.command()
 def train(
     context: typer.Context,
-    preset: Annotated[
-        str,
-        Option(
-            callback=one_of(*PRESETS),
-            help="offline: the shipped tiny model on a CPU; colab: Qwen3-0.6B on one 16 GB GPU.",
-        ),
-    ] = "offline",
+    preset: PresetOption = None,
     seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = DEFAULT_SEED,
     steps: Annotated[
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
@@ -185,7 +181,6 @@ def train(
     with guarded():
         from trainer.errors import ConfigError
         from trainer.run.folder import open_run
-        from trainer.runtime.models import find_model
         from trainer.runtime.ranks import launched
 
         if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
@@ -195,8 +190,7 @@ def train(
             )
         run = None if resume is None else open_run(resume)
         if run is None:
-            config = GRPOConfig.preset(preset, **overrides)
-            find_model(config.model_name)  # before the imports below, which take seconds
+            choice, config = configured(preset, overrides)
 
         from trainer.evaluation.inputs import JobOptions, resumed_settings
 
@@ -205,10 +199,11 @@ def train(
             _, servers = out_and_servers(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
-            out, servers = out_and_servers(config, {*PRESETS[preset], *overrides}, out, server)
+            named_settings = {*PRESETS[choice.preset], *overrides}
+            out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
-            options = JobOptions(preset, out, servers, eval_limit, eval_every, eval_points)
+            options = JobOptions(choice.preset, out, servers, eval_limit, eval_every, eval_points)
         if processes > 1 and not launched():
             from trainer.runtime.launch import launch
 
@@ -216,6 +211,8 @@ def train(
             raise typer.Exit(
                 launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
             )
+        if run is None and os.environ.get("RANK", "0") == "0":  # of several processes the first
+            print_line(console, str(choice))
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)
@@ -228,7 +225,7 @@ for command in (evaluate, report, play):
 @app.command()
 def doctor(
     data: DataOption = Path("data"),
-    model: Annotated[str, Option(help="Base model.")] = "data/models/sqlenv-tiny",
+    model: Annotated[str, Option(help="Base model.")] = OFFLINE_MODEL,
     server: Annotated[
         list[str] | None,
         Option("--server", help="URL of an environment server to check; repeatable."),

@@ -12,6 +12,7 @@ from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import GRPOConfig
+from trainer.presets import PRESETS, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
@@ -47,6 +48,14 @@ StandardOption = Annotated[
         show_default="strict",
     ),
 ]
+PresetOption = Annotated[
+    str | None,
+    typer.Option(
+        callback=one_of(*PRESETS),
+        help=f"Settings to start from: {', '.join(PRESETS)}.",
+        show_default="by the model: docs/presets.md",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a field of GRPOConfig; repeatable."),
@@ -64,6 +73,22 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
             )
         settings[name.strip()] = value
     return settings
+
+
+def configured(
+    preset: str | None, overrides: Mapping[str, Any], *, local: bool = True
+) -> tuple[Choice, GRPOConfig]:
+    """Return the preset of a command's model and its settings; `local`: loaded in this process.
+
+    `ModelLoadError` if a local model can't be found, before torch is imported, which takes seconds.
+    """
+    from trainer.runtime.models import find_model, preset_of
+
+    model = overrides.get("model_name")
+    if local:
+        find_model(str(model or PRESETS[preset or "offline"]["model_name"]))
+    choice = preset_of(model, preset, served=not local)
+    return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
 
 
 def check_given_once(

@@ -1,4 +1,4 @@
-"""`GRPOConfig`: every setting of a training run, and its presets.
+"""`GRPOConfig`: every setting of a training run.
 
 A field can be set by name from text (`GRPOConfig.preset("offline", seed="2",
 difficulty_filter="easy,medium")`), so a command line and a notebook share one path.
@@ -22,6 +22,7 @@ from shared.models import (
 )
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.errors import ConfigError
+from trainer.presets import PRESETS
 
 T = TypeVar("T")
 
@@ -31,7 +32,6 @@ PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` m
 Part = Literal["all", "seen", "unseen"]  # of its questions
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
-OFFLINE_MODEL = "data/models/sqlenv-tiny"
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 # correctness, progress, operational: the weighted sum is the server's reward ledger total
 REWARD_WEIGHTS = (1.0, 0.15, 1.0)
@@ -191,9 +191,8 @@ class GRPOConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """Return a named set of values, with `overrides` by field name.
+        """Return the settings of a preset (`trainer.presets`), with `overrides` by field name.
 
-        `offline` is the shipped tiny model on a CPU; `colab` is Qwen3-0.6B on one 16 GB GPU.
         `data_dir` sets both data paths.
         """
         if name not in PRESETS:
@@ -215,47 +214,6 @@ class GRPOConfig:
                 raise ConfigError(f"no setting {name!r}; {hint}")
         return replace(self, **values)
 
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "offline": {
-        "model_name": OFFLINE_MODEL,
-        "device": "cpu",
-        "dtype": "float32",
-        "system_prompt": "short",
-        "max_new_tokens": 64,
-        "max_context_tokens": 1024,
-        "num_generations": 8,
-        # 8 questions x 8 generations in eight micro-batches: see trainer/grpo/length_sorting.py
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 8,
-        "learning_rate": 3e-4,
-        # by group, a group without a right answer learns from its step costs alone, scaled up to
-        # unit variance: success fell from 0.15 to 0.03 in 40 steps, as answering at once became the
-        # cheapest thing to do
-        "scale_rewards": "batch",
-        "warmup_steps": 5,
-        "max_steps": 70,
-        "logging_steps": 1,
-        "save_steps": 20,
-        "live_reward_every": 1,
-        "live_trace_every": 7,
-        "live_success_every": 14,
-    },
-    # On a 16 GB T4: weights, gradients and Adam in float32 take 9.5 GB, a full KV cache (8 rows of
-    # 2,048 tokens, 114 kB each) 1.9 GB, and a micro-batch of two rows with gradient checkpointing
-    # under 2 GB (estimated, not measured).
-    "colab": {
-        "model_name": "Qwen/Qwen3-0.6B",
-        "num_generations": 2,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 4,
-        "max_new_tokens": 128,
-        "max_context_tokens": 2048,
-        "gradient_checkpointing": True,
-        "logging_steps": 1,
-        "save_steps": 50,
-    },
-}
 
 _HINTS = get_type_hints(GRPOConfig, include_extras=True)
 _TYPES: Any = {name: (hint, ...) for name, hint in _HINTS.items()}

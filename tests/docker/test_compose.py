@@ -74,7 +74,7 @@ def test_the_settings_reach_the_containers() -> None:
     given = {
         "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import",
         "TRAIN_OPTIONS": "--set a=1",
-        "GPUS": "2", "PRESET": "colab", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
+        "GPUS": "2", "PRESET": "offline", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
         "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
     }  # fmt: skip
     result = config(("compose.yaml", "compose.gpu.yaml"), **given)
@@ -82,7 +82,7 @@ def test_the_settings_reach_the_containers() -> None:
     found = yaml.safe_load(result.stdout)["services"]
     trainer, server = found["trainer"], found["env-server"]
     assert trainer["command"][4:] == [
-        "--preset", "colab", "--server", "http://env-server:8000", "--data", "/data",
+        "--preset", "offline", "--server", "http://env-server:8000", "--data", "/data",
         "--seed", "3", "--steps", "7", "--model", "runs/a model",
         "--standard", "spider", "--processes", "2", "--set", "a=1",
     ]  # fmt: skip
@@ -106,8 +106,7 @@ def test_the_settings_reach_the_containers() -> None:
 def test_without_settings_the_offline_model_trains() -> None:
     found = yaml.safe_load(config(("compose.yaml",)).stdout)["services"]
     assert found["trainer"]["command"] == [
-        "python", "-m", "trainer", "train", "--preset", "offline", "--server", "http://env-server:8000",
-        "--data", "/data",
+        "python", "-m", "trainer", "train", "--server", "http://env-server:8000", "--data", "/data",
     ]  # fmt: skip
 
 

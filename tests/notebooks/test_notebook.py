@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from trainer.config import PRESETS
+from trainer.presets import PRESETS
+from trainer.runtime.models import preset_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
@@ -83,7 +85,9 @@ def test_every_section_exists_and_is_explained(committed: dict[str, Any]) -> Non
     walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
     assert all(heading in walkthrough for heading in headings)
     code = "\n".join(source(cell) for cell in code_cells(committed))
-    assert all(preset in code for preset in PRESETS)
+    defaults = re.findall(r'^DEFAULT_MODEL = "(.*)" if GPU else "(.*)"$', code, re.MULTILINE)
+    for model in defaults[0]:
+        assert PRESETS[preset_of(model, served=True).preset]["model_name"] == model
 
 
 def test_calls_give_the_arguments_that_the_projects_functions_take(

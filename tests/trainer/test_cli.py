@@ -154,7 +154,7 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     for command in ("train", "evaluate"):
         code, shown = run(command, "--preset", "laptop")
         assert code == 2
-        assert "'laptop' is not one of offline, colab" in shown
+        assert "'laptop' is not one of offline, smollm2-135m, " in shown
 
 
 @pytest.mark.parametrize("option", ["--eval-limit", "--eval-every", "--eval-points", "--out"])

@@ -103,7 +103,7 @@ def test_an_unknown_setting_suggests_the_near_one() -> None:
 
 
 def test_an_unknown_preset_names_the_known() -> None:
-    with pytest.raises(ConfigError, match="offline, colab"):
+    with pytest.raises(ConfigError, match="offline, smollm2-135m"):
         GRPOConfig.preset("online")
 
 

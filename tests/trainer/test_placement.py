@@ -9,7 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from trainer.__main__ import app
-from trainer.config import PRESETS, GRPOConfig
+from trainer.config import GRPOConfig
+from trainer.presets import PRESETS
 
 URLS = ("http://a:1", "http://b:2")
 SET_URLS = ["--set", f"server_urls={','.join(URLS)}"]

@@ -6,21 +6,25 @@ from typing import Annotated, get_args
 import typer
 from typer import Option
 
+from shared.console import print_line
 from shared.models import Difficulty
 from shared.seeds import MAX_SEED
 from trainer.cli import (
     DataOption,
+    PresetOption,
     ServerOption,
     SetOption,
     StandardOption,
     check_given_once,
+    configured,
     console,
     guarded,
     one_of,
     out_and_servers,
     settings_of,
 )
-from trainer.config import PRESETS, GRPOConfig, Part, PolicyName
+from trainer.config import Part, PolicyName
+from trainer.presets import PRESETS
 
 
 def evaluate(
@@ -74,14 +78,7 @@ def evaluate(
         int | None,
         Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the training job's"),
     ] = None,
-    preset: Annotated[
-        str | None,
-        Option(
-            callback=one_of(*PRESETS),
-            help="Take prompt, step budget and lengths from this preset.",
-            show_default="offline; for openai the defaults of GRPOConfig",
-        ),
-    ] = None,
+    preset: PresetOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     set_: SetOption = None,
@@ -137,20 +134,15 @@ def evaluate(
 
     with guarded():
         from trainer.errors import ConfigError
-        from trainer.runtime.models import find_model
         from trainer.runtime.ranks import launched
 
         if launched():
             raise ConfigError("evaluate runs in one process: start it without a launcher")
-        if preset is None and policy == "openai":
-            config = GRPOConfig().override(**overrides)
-            named = set(chosen)
-        else:
-            config = GRPOConfig.preset(preset or "offline", **overrides)
-            named = {*PRESETS[preset or "offline"], *chosen}
+        choice, config = configured(preset, overrides, local=policy == "model")
+        named = {*PRESETS[choice.preset], *chosen}
         out, servers = out_and_servers(config, named, out, server)
-        if policy == "model":
-            find_model(config.model_name)  # before the imports below, which take seconds
+        if policy in ("model", "openai"):
+            print_line(console, str(choice))
 
         from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
         from trainer.evaluation.run import run_evaluation

@@ -1,28 +1,23 @@
-"""The player: a model in this process, or one behind an OpenAI-compatible server.
-
-A model of a run plays with that run's settings: its prompt, lengths and step budget.
-"""
+"""The player: a model in this process, or one behind an OpenAI-compatible server."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shared.errors import SQLEnvError
-from trainer.config import OFFLINE_MODEL, PRESETS, GRPOConfig
-from trainer.errors import PlayError, RunError
+from trainer.config import GRPOConfig
+from trainer.errors import PlayError
+from trainer.presets import OFFLINE_MODEL, Choice
 from trainer.rollout.generators.base import Generator, Policy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.run.folder import LATEST, read_json
-from trainer.runtime.models import load_model_and_tokenizer
+from trainer.run.folder import LATEST
+from trainer.runtime.models import load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast
 
 RUNS = Path("runs")
-SMALL_WINDOW = 2048  # tokens: models of this project's size, which do best with a one-line prompt
-MAX_CONTEXT_TOKENS = 8192  # of a larger window: a KV cache for all of Qwen3's would take gigabytes
-API_NEW_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -73,22 +68,17 @@ def choose_model(model: str | None) -> tuple[str, str]:
     return OFFLINE_MODEL, f"the untrained base: there is no {trained} ('make train' makes one)"
 
 
-def run_settings(model: str) -> dict[str, Any] | None:
-    """Return the settings of the run whose model/ or checkpoints/checkpoint-N/ this is, or None."""
-    for folder in Path(model).resolve().parents[:2]:
-        try:
-            settings = read_json(folder / "config.json")["config"]
-        except (RunError, KeyError, TypeError):
-            continue
-        if isinstance(settings, dict):
-            known = {field.name for field in fields(GRPOConfig)}
-            return {name: value for name, value in settings.items() if name in known}
-    return None
+@dataclass(frozen=True)
+class Options:
+    """What the user chose besides the model. Without `preset` and `steps`, the model's own."""
+
+    sampling: Sampling
+    server_wait_s: float
+    preset: str | None = None
+    steps: int | None = None
 
 
-def local_agent(
-    model: str | None, sampling: Sampling, steps: int | None, server_wait_s: float
-) -> Agent:
+def local_agent(model: str | None, options: Options) -> Agent:
     """Return a model of this machine. Raise `ModelLoadError` if it can't be loaded."""
     from transformers.utils import logging
 
@@ -97,67 +87,54 @@ def local_agent(
     logging.disable_progress_bar()
     limit_threads()
     name, why = choose_model(model)
-    settings = run_settings(name)
-    config = _config({**(settings or {}), "model_name": name}, sampling, steps, server_wait_s)
+    choice = preset_of(name, options.preset)
+    config = _config(choice, options)
     loaded, tokenizer = load_model_and_tokenizer(config)
     loaded.eval()
-    if settings is None:
-        window = loaded.config.get_text_config().max_position_embeddings
-        config = _config({**_preset(window), "model_name": name}, sampling, steps, server_wait_s)
     codec = codec_of(tokenizer)
     return Agent(
         name,
-        why,
+        f"{why}; {choice}",
         config,
-        sampling,
+        options.sampling,
         codec=codec,
         tokenizer=tokenizer,
-        make_generator=lambda: local_generator(loaded, codec, config, greedy=sampling.greedy),
+        make_generator=lambda: local_generator(
+            loaded, codec, config, greedy=options.sampling.greedy
+        ),
         compute=lambda: autocast(config),
     )
 
 
 @contextmanager
-def api_agent(
-    base_url: str, model: str, sampling: Sampling, steps: int | None, server_wait_s: float
-) -> Iterator[Agent]:
+def api_agent(base_url: str, model: str, options: Options) -> Iterator[Agent]:
     """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
     from trainer.rollout.generators.openai import OpenAIPolicy
 
-    settings = {"max_new_tokens": API_NEW_TOKENS, "model_name": model}
-    config = _config(settings, sampling, steps, server_wait_s)
+    choice = preset_of(model, options.preset, served=True)
+    config = _config(choice, options)
     with OpenAIPolicy(
         model,
         base_url,
         system_prompt=config.system_prompt,
-        temperature=sampling.temperature,
+        temperature=options.sampling.temperature,
         max_tokens=config.max_new_tokens,
     ) as policy:
         policy.check()
-        yield Agent(model, f"served by {policy.base_url}", config, sampling, policy=policy)
+        why = f"served by {policy.base_url}; {choice}"
+        yield Agent(model, why, config, options.sampling, policy=policy)
 
 
-def _preset(window: int) -> dict[str, Any]:
-    """Return the settings for a model of no known run, by its context window in tokens."""
-    if window <= SMALL_WINDOW:
-        return PRESETS["offline"]
-    settings = {"max_new_tokens": 256, "max_context_tokens": min(window, MAX_CONTEXT_TOKENS)}
-    return {**PRESETS["colab"], **settings}
-
-
-def _config(
-    settings: dict[str, Any], sampling: Sampling, steps: int | None, server_wait_s: float
-) -> GRPOConfig:
-    settings = settings | {
-        "temperature": sampling.temperature or 1.0,
-        "seed": sampling.seed,
-        "server_wait_s": server_wait_s,
-        # not the GPU of the machine that trained it
-        "device": "cpu" if settings.get("device") == "cpu" else "auto",
+def _config(choice: Choice, options: Options) -> GRPOConfig:
+    settings = {
+        **choice.settings,
+        "temperature": options.sampling.temperature or 1.0,
+        "seed": options.sampling.seed,
+        "server_wait_s": options.server_wait_s,
     }
-    if steps is not None:
-        settings["step_budget"] = steps
+    if options.steps is not None:
+        settings["step_budget"] = options.steps
     try:
-        return GRPOConfig(**settings)
+        return GRPOConfig.preset(choice.preset, **settings)
     except SQLEnvError as error:
         raise PlayError(f"invalid settings for this model: {error.message}") from error

@@ -10,7 +10,7 @@ import typer
 from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.cli import console, guarded
+from trainer.cli import PresetOption, console, guarded
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -38,6 +38,7 @@ def play(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
+    preset: PresetOption = None,
     step_budget: Annotated[
         int | None,
         typer.Option(
@@ -95,7 +96,7 @@ def play(
             find_model(model)  # before the imports below, which take seconds
 
         from trainer.errors import PlayError
-        from trainer.play.agent import Sampling, api_agent, local_agent
+        from trainer.play.agent import Options, Sampling, api_agent, local_agent
         from trainer.play.database import check_question, examine
         from trainer.play.display import JsonLines, Screen
         from trainer.play.questions import ask_interactively, play_questions
@@ -103,7 +104,7 @@ def play(
 
         database = examine(db)
         questions = [check_question(text) for text in question or ()]
-        sampling = Sampling(temperature or 0.0, seed)
+        options = Options(Sampling(temperature or 0.0, seed), SERVER_WAIT_S, preset, step_budget)
         with ExitStack() as stack:
             display: Display = Screen(console)
             if json_path == Path("-"):
@@ -116,12 +117,10 @@ def play(
                     raise PlayError(f"{reason}; choose another --json") from error
                 display = JsonLines(file, errors)
             if base_url is not None and model is not None:
-                agent = stack.enter_context(
-                    api_agent(base_url, model, sampling, step_budget, SERVER_WAIT_S)
-                )
+                agent = stack.enter_context(api_agent(base_url, model, options))
             else:
                 with display.busy("loading the model"):
-                    agent = local_agent(model, sampling, step_budget, SERVER_WAIT_S)
+                    agent = local_agent(model, options)
             if not questions:
                 return ask_interactively(db, agent, display, errors)
             if not play_questions(database, questions, agent, display, server or (), keep):

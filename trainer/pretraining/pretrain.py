@@ -25,6 +25,7 @@ from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from trainer.config import GRPOConfig
+from trainer.presets import SAVED_AS
 from trainer.pretraining.data_parallel import Task, imitate
 from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_model
 from trainer.pretraining.induction_head import wire_induction
@@ -32,6 +33,7 @@ from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import RolloutStats, play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
@@ -123,6 +125,7 @@ def save(
 ) -> None:
     """Write the model in Hugging Face's layout, in bfloat16, with the record and the card."""
     out.mkdir(parents=True, exist_ok=True)
+    setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(out)

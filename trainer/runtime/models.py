@@ -1,15 +1,18 @@
-"""Finding and loading a causal language model with its tokenizer."""
+"""Finding and loading a causal language model with its tokenizer, and the preset it gets."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
 from shared.shipped import shipped_path
-from trainer.config import OFFLINE_MODEL, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
+from trainer.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
+WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def find_model(name: str) -> str:
@@ -22,7 +25,7 @@ def find_model(name: str) -> str:
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(shipped_path(name))
     if looks_local(source):
-        _check_directory(source)
+        check_directory(source)
         return source
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -68,11 +71,41 @@ def _ask_hub(name: str) -> Exception | None:
     return answers[0] if answers else TimeoutError(f"no answer within {HUB_WAIT_S:g} s")
 
 
+def preset_of(
+    model: str | None = None, preset: str | None = None, *, served: bool = False
+) -> Choice:
+    """Return what `choose_preset` says of a model's folder or name on the hub.
+
+    Its config.json is read where the name alone does not decide; the hub is not asked for it if the
+    model is `served` elsewhere.
+    """
+    config = None if model is None or preset else _read_config(model, download=not served)
+    return choose_preset(model, preset, config)
+
+
+def _read_config(model: str, download: bool) -> dict[str, Any] | None:
+    """Return the config.json of a folder, or of a name in the hub's cache or on the hub."""
+    path: Any = shipped_path(model) / "config.json"
+    try:
+        if not path.is_file():
+            from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+            path = try_to_load_from_cache(model, "config.json")
+            if not isinstance(path, str) and download and not looks_local(model):
+                path = hf_hub_download(model, "config.json", etag_timeout=HUB_WAIT_S)
+        config = json.loads(Path(path).read_bytes())
+    except Exception:  # of the hub's many; finding or loading the model says what is wrong
+        return None
+    return config if isinstance(config, dict) else None
+
+
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     """Load `config.model_name`, in float32 on its device, and its tokenizer.
 
     A directory and a Hugging Face name are loaded the same way; the shipped models are found from
-    any working directory. Raises `ModelLoadError`, which says what is missing and what to do.
+    any working directory. The model's own config gets the settings that it is played by, so that
+    every copy saved of it keeps them. Raises `ModelLoadError`, which says what is missing and what
+    to do.
     """
     import torch
     from safetensors import SafetensorError
@@ -86,6 +119,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     try:
         with reporting_out_of_memory(config, f"loading the model {name}"):
             tokenizer = AutoTokenizer.from_pretrained(source)
+            check_tokenizer(tokenizer, name)
             model = AutoModelForCausalLM.from_pretrained(
                 source, dtype=torch.float32, attn_implementation="sdpa"
             )
@@ -95,7 +129,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
         raise ModelLoadError(
             f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, error)}"
         ) from error
-    check_tokenizer(tokenizer, name)
+    setattr(model.config, SAVED_AS, kept_settings(config))
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
         raise ModelLoadError(
@@ -103,6 +137,11 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
             f"{embeddings:,}: they don't belong together"
         )
     return model, tokenizer
+
+
+def kept_settings(config: GRPOConfig) -> dict[str, Any]:
+    """Return the settings that a trained model keeps, for its config.json."""
+    return {name: getattr(config, name) for name in KEPT}
 
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
@@ -113,6 +152,14 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
             raise ModelLoadError(
                 f"the tokenizer of {name!r} has no {missing}: use a chat (instruct) model"
             )
+    chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
+    try:
+        tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # templates may raise anything
+        raise ModelLoadError(
+            f"the chat template of {name!r} refuses a system message ({_first_line(error)}): use a "
+            "model that takes one, or put a template that does in its folder as chat_template.jinja"
+        ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
 
@@ -123,14 +170,52 @@ def looks_local(name: str) -> bool:
     return path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
 
 
-def _check_directory(name: str) -> None:
+def check_directory(name: str) -> None:
+    """Raise `ModelLoadError` where `name` is no directory with a whole model and its tokenizer."""
     path = Path(name)
+    if path.suffix == ".gguf" or (path.is_dir() and _holds_only_gguf(path)):
+        raise ModelLoadError(
+            f"{name} is a GGUF model, which can't be trained: use the directory of the original "
+            "model, with config.json and *.safetensors; to play with the GGUF, serve it with "
+            "llama.cpp and pass the server's --base-url"
+        )
     if not path.is_dir():
         raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
     if not (path / "config.json").is_file():
+        if (path / "adapter_config.json").is_file():
+            raise ModelLoadError(
+                f"{name} holds LoRA adapters, not a whole model: use the run's model/, which has "
+                "them merged, or merge them with peft's merge_and_unload"
+            )
         raise ModelLoadError(
             f"{name} is not a model directory: it has no config.json; {_remedy(name)}"
         )
+    if missing := _missing_files(path):
+        raise ModelLoadError(f"the model in {name} is not whole: {missing}")
+
+
+def _holds_only_gguf(path: Path) -> bool:
+    return any(path.glob("*.gguf")) and not (path / "config.json").is_file()
+
+
+def _missing_files(path: Path) -> str | None:
+    """Return what a model's directory lacks, and what to do; None if it lacks nothing."""
+    again = "copy or download the whole directory again"
+    if not any(file for pattern in WEIGHTS for file in path.glob(pattern)):
+        return f"it has a config.json but no weights (model.safetensors); {again}"
+    for index in path.glob("*.index.json"):
+        try:
+            shards = set(json.loads(index.read_bytes())["weight_map"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return f"its {index.name} is damaged; {again}"
+        if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
+            return f"it lacks {', '.join(missing)}, which {index.name} lists; {again}"
+    if not (path / "tokenizer.json").is_file():
+        return (
+            "it has no tokenizer.json; write one with transformers: "
+            f"AutoTokenizer.from_pretrained(ORIGINAL_MODEL).save_pretrained({str(path)!r})"
+        )
+    return None
 
 
 def _first_line(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from trainer.config import PRESETS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.grpo.trl_config import trl_config
+from trainer.presets import PRESETS
 
 
 @pytest.mark.parametrize("name", PRESETS)

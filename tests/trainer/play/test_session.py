@@ -29,12 +29,13 @@ from shared.server_process import running_server
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.test_database import killed_writer, still
 from trainer import __main__ as cli
-from trainer.config import OFFLINE_MODEL, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.errors import PlayError
-from trainer.play.agent import Agent, Sampling, local_agent
+from trainer.play.agent import Agent, Options, Sampling, local_agent
 from trainer.play.database import examine, host
 from trainer.play.display import Screen, printable
 from trainer.play.session import Display, PlayedQuestion, ask, check_fits
+from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.generators.base import EpisodeView
 
 ROOT = Path(__file__).parents[3]
@@ -430,7 +431,9 @@ def small_agent(tmp_path: Path, model: Any, tokenizer: Any) -> Callable[..., Age
     """A random tiny model with a window of 1,024 tokens, loaded as the command does."""
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    return lambda sampling=GREEDY: local_agent(str(tmp_path / "base"), sampling, 3, 5.0)
+    return lambda sampling=GREEDY: local_agent(
+        str(tmp_path / "base"), Options(sampling, 5.0, steps=3)
+    )
 
 
 def test_a_question_or_a_schema_too_long_for_the_window_is_explained(

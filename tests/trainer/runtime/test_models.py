@@ -17,7 +17,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from tests.trainer.conftest import make_tokenizer
+from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
 from trainer.runtime.models import find_model, load_model_and_tokenizer
@@ -69,6 +69,54 @@ def test_the_shipped_model_is_found_from_any_folder(
 def test_a_directory_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"no config\.json"):
         load_model_and_tokenizer(config_of(tmp_path))
+
+
+def test_a_gguf_model_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF\x03")
+    for path in (file, tmp_path):
+        with pytest.raises(ModelLoadError, match=r"GGUF.*original model.*--base-url") as caught:
+            find_model(str(path))
+        assert "\n" not in caught.value.message
+
+
+def test_adapters_alone_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelLoadError, match=r"LoRA adapters, not a whole model.*model/"):
+        find_model(str(tmp_path))
+
+
+def test_missing_weights_or_shards_are_named(saved: Path) -> None:
+    weights, shard = saved / "model.safetensors", "model-00002-of-00002.safetensors"
+    index = saved / "model.safetensors.index.json"
+    content = weights.read_bytes()
+    weights.unlink()
+    with pytest.raises(ModelLoadError, match=r"no weights.*download the whole directory again"):
+        find_model(str(saved))
+    (saved / "model-00001-of-00002.safetensors").write_bytes(content)
+    index.write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}))
+    assert find_model(str(saved)) == str(saved)
+    index.write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(ModelLoadError, match=f"lacks {shard}, which {index.name} lists"):
+        find_model(str(saved))
+    index.write_text("[]")
+    with pytest.raises(ModelLoadError, match=f"{index.name} is damaged"):
+        find_model(str(saved))
+
+
+def test_a_missing_tokenizer_is_named_with_the_command_that_writes_it(saved: Path) -> None:
+    (saved / "tokenizer.json").unlink()
+    with pytest.raises(ModelLoadError, match=r"no tokenizer\.json.*save_pretrained\('"):
+        find_model(str(saved))
+
+
+def test_a_template_without_a_system_role_is_refused(saved: Path) -> None:
+    """As Gemma's."""
+    refusing = "{% if messages[0]['role'] == 'system' %}"
+    refusing += "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
+    make_tokenizer(refusing).save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match=r"System role not supported.*chat_template\.jinja"):
+        load_model_and_tokenizer(config_of(saved))
 
 
 def test_a_broken_file_is_named(saved: Path) -> None:

@@ -1,0 +1,173 @@
+"""The presets, and the rule by which every command takes one.
+
+`GRPOConfig.preset(name)` makes settings of a preset; `choose_preset` says which one a model gets.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+OFFLINE_MODEL = "data/models/sqlenv-tiny"
+GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a server
+SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
+# settings that a trained model keeps: it has learned to play by them
+KEPT = ("system_prompt", "max_new_tokens", "max_context_tokens", "step_budget")
+
+_GRPO = {
+    "num_generations": 8,
+    # by group, a group without a right answer learns from its step costs alone, scaled up to unit
+    # variance: success of the offline model fell from 0.15 to 0.03 in 40 steps, as answering at
+    # once became the cheapest thing to do
+    "scale_rewards": "batch",
+    "warmup_steps": 5,
+    "logging_steps": 1,
+}
+_LORA = {"lora_rank": 16, "lora_alpha": 32.0, "learning_rate": 5e-5}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "offline": {
+        **_GRPO,
+        "model_name": OFFLINE_MODEL,
+        "device": "cpu",
+        "dtype": "float32",
+        "system_prompt": "short",
+        "max_new_tokens": 64,
+        "max_context_tokens": 1024,
+        # 8 questions x 8 generations in eight micro-batches: see trainer/grpo/length_sorting.py
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 8,
+        "learning_rate": 3e-4,
+        "max_steps": 70,
+        "save_steps": 20,
+        "live_reward_every": 1,
+        "live_trace_every": 7,
+        "live_success_every": 14,
+    },
+    "smollm2-135m": {
+        **_GRPO,
+        "model_name": "HuggingFaceTB/SmolLM2-135M-Instruct",
+        "max_new_tokens": 128,
+        "max_context_tokens": 2048,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 16,
+        "learning_rate": 1e-5,
+        "max_steps": 100,
+        "save_steps": 10,
+    },
+    "qwen2.5-coder-0.5b": {
+        **_GRPO,
+        **_LORA,
+        "model_name": "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        "max_new_tokens": 128,
+        "max_context_tokens": 2048,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 32,
+        "max_steps": 100,
+        "save_steps": 10,
+    },
+    "qwen3-0.6b": {
+        **_GRPO,
+        **_LORA,
+        "model_name": "Qwen/Qwen3-0.6B",
+        "max_new_tokens": 256,
+        "max_context_tokens": 2048,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 16,
+        "gradient_checkpointing": True,
+        "save_steps": 50,
+    },
+    "qwen3-1.7b": {
+        **_GRPO,
+        **_LORA,
+        "model_name": "Qwen/Qwen3-1.7B",
+        "max_new_tokens": 256,
+        "max_context_tokens": 2048,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 16,
+        "gradient_checkpointing": True,
+        "save_steps": 50,
+    },
+}
+
+# parameters of each preset's model
+SIZES = {
+    "offline": 2_164_672,
+    "smollm2-135m": 134_515_008,
+    "qwen2.5-coder-0.5b": 494_032_768,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A preset and why it was taken. `settings` override it, as `GRPOConfig.preset` takes them."""
+
+    preset: str
+    why: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"preset {self.preset}: {self.why}"
+
+
+def choose_preset(
+    model: str | None = None,
+    preset: str | None = None,
+    model_config: Mapping[str, Any] | None = None,
+) -> Choice:
+    """Return the preset of `model`, a folder or name; `model_config` is its config.json, if known.
+
+    The same rule holds for every command and for the notebook:
+
+    1. A `preset` that the user names is taken whole.
+    2. Without a model it is offline.
+    3. Else it is the preset whose name the model's name starts with: the last component of its
+       path, in lower case.
+    4. Else, by config.json, it is the preset whose model is nearest in size, by the ratio of their
+       numbers of parameters.
+    5. Else, if the size is unknown, it is qwen3-1.7b.
+
+    In 3 and 4, a model that this trainer wrote keeps the settings `KEPT` of its training.
+    """
+    named = {} if model is None else {"model_name": model}
+    if preset is not None:
+        return Choice(preset, "given with --preset", named)
+    if model is None:
+        return Choice("offline", "no --model is given")
+    name, parameters = PurePath(model).name, parameter_count(model_config or {})
+    if matches := [known for known in PRESETS if name.lower().startswith(known)]:
+        preset, why = matches[0], f"the name {name} starts with it"
+    elif parameters is not None:
+        preset = min(SIZES, key=lambda known: abs(math.log(parameters / SIZES[known])))
+        why = (
+            f"its model is nearest in size to {model} ({parameters / 1e6:,.0f} million parameters)"
+        )
+    else:
+        preset, why = GENERAL, f"the size of {model} is unknown"
+    saved = (model_config or {}).get(SAVED_AS)
+    kept = {key: saved[key] for key in KEPT if key in saved} if isinstance(saved, dict) else {}
+    if kept:
+        why += f"; {', '.join(kept)} are those of its training"
+    return Choice(preset, why, {**named, **kept})
+
+
+def parameter_count(model_config: Mapping[str, Any]) -> int | None:
+    """Return the number of parameters by a config.json, without biases and norms.
+
+    These are below 0.1 %. None if it is not a decoder with gated MLPs, such as Llama's or Qwen's.
+    """
+    text = model_config.get("text_config", model_config)
+    try:
+        hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
+        head = int(text.get("head_dim") or hidden // heads)
+        kv_heads = int(text.get("num_key_value_heads") or heads)
+        layer = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * int(text["intermediate_size"])
+        tables = 1 if text.get("tie_word_embeddings", False) else 2
+        embeddings = tables * hidden * int(text["vocab_size"])
+        count = embeddings + int(text["num_hidden_layers"]) * layer
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+        return None
+    return count if count > 0 else None

@@ -191,21 +191,55 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
 
 def check_model(name: str) -> Iterator[Diagnosis]:
     """Check that the base model is on this machine; a Hugging Face name is only noted."""
-    from trainer.runtime.models import looks_local
+    from trainer.errors import ModelLoadError
+    from trainer.runtime.models import check_directory, looks_local
 
     path = shipped_path(name)
-    weights = sorted(path.glob("*.safetensors"))
-    if weights and (path / "config.json").is_file():
-        digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
-        size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
-        detail = f"{path}: {size:.1f} MiB, weights {hashlib.sha256(digests).hexdigest()[:12]}"
-        yield Diagnosis("model", Status.OK, detail)
-    elif looks_local(name):
-        remedy = "python -m trainer pretrain   (takes about an hour and a half)"
-        yield Diagnosis("model", Status.FAIL, f"no model at {path}", remedy)
-    else:
+    if not looks_local(str(path)):
         detail = f"{name} is not a directory: it would be downloaded from the Hugging Face hub"
         yield Diagnosis("model", Status.NOTE, detail)
+        return
+    try:
+        check_directory(str(path))
+    except ModelLoadError as error:
+        yield Diagnosis("model", Status.FAIL, error.message)  # it names the remedy
+        return
+    weights = sorted(path.glob("*.safetensors"))
+    digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
+    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
+    detail = f"{path}: {size:.1f} MiB, weights {hashlib.sha256(digests).hexdigest()[:12]}"
+    yield Diagnosis("model", Status.OK, detail)
+
+
+def check_memory(name: str) -> Iterator[Diagnosis]:
+    """Compare the memory of training the model, by its preset, with this machine's."""
+    import psutil
+    import torch
+
+    from trainer.config import GRPOConfig
+    from trainer.runtime.memory import GIB, training_memory
+    from trainer.runtime.models import preset_of, read_config
+    from trainer.runtime.out_of_memory import remedies
+    from trainer.runtime.precision import precision
+
+    choice = preset_of(name, served=True)
+    yield Diagnosis("preset", Status.OK, f"{choice.preset}: {choice.why}")
+    model_config = read_config(name, download=False)
+    if model_config is None:
+        yield Diagnosis("memory", Status.NOTE, f"unknown: {name} has no config.json here")
+        return
+    config = GRPOConfig.preset(choice.preset, **choice.settings)
+    device, plan = precision(config.device, config.dtype)
+    gpu = device != "cpu"
+    memory = training_memory(model_config, config, plan.compute, gpu=gpu)
+    has = psutil.virtual_memory().total
+    if gpu:
+        has = torch.cuda.get_device_properties(torch.device(device)).total_memory
+    detail = f"{memory}; this {'GPU' if gpu else 'machine'} has {has / GIB:.1f} GiB"
+    if memory.peak < has:
+        yield Diagnosis("memory", Status.OK, detail)
+    else:
+        yield Diagnosis("memory", Status.NOTE, detail, "; or ".join(remedies(config)))
 
 
 def check_spider() -> Iterator[Diagnosis]:
@@ -229,6 +263,7 @@ def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
         "server": lambda: check_server(urls),
         "data": lambda: check_data(data_dir),
         "model": lambda: check_model(model),
+        "memory": lambda: check_memory(model),
         "Spider": check_spider,
     }
     diagnoses: list[Diagnosis] = []

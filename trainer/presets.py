@@ -155,19 +155,21 @@ def choose_preset(
 
 
 def parameter_count(model_config: Mapping[str, Any]) -> int | None:
-    """Return the number of parameters by a config.json, without biases and norms.
+    """Return the number of parameters by a config.json.
 
-    These are below 0.1 %. None if it is not a decoder with gated MLPs, such as Llama's or Qwen's.
+    Biases and the norms of heads, below 0.1 %, are left out. None if it is not a decoder with gated
+    MLPs, such as Llama's or Qwen's.
     """
     text = model_config.get("text_config", model_config)
     try:
         hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
         head = int(text.get("head_dim") or hidden // heads)
         kv_heads = int(text.get("num_key_value_heads") or heads)
-        layer = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * int(text["intermediate_size"])
+        attention, mlp = 2 * head * (heads + kv_heads), 3 * int(text["intermediate_size"])
+        layer = hidden * (attention + mlp + 2)  # with the gains of two norms
         tables = 1 if text.get("tie_word_embeddings", False) else 2
         embeddings = tables * hidden * int(text["vocab_size"])
-        count = embeddings + int(text["num_hidden_layers"]) * layer
+        count = embeddings + int(text["num_hidden_layers"]) * layer + hidden
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return None
     return count if count > 0 else None

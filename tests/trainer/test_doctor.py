@@ -118,11 +118,15 @@ def test_an_unreachable_server_is_named() -> None:
     assert diagnosis.status is Status.FAIL
 
 
-def test_the_model_is_checked(tmp_path: Path, model: Any) -> None:
+def test_the_model_is_checked(tmp_path: Path, model: Any, tokenizer: Any) -> None:
     (missing,) = check_model(str(tmp_path / "a" / "b"))
     assert missing.status is Status.FAIL
-    assert "python -m trainer pretrain" in missing.remedy
+    assert "use a directory written by save_pretrained" in missing.detail
     model.save_pretrained(tmp_path / "base")
+    (incomplete,) = check_model(str(tmp_path / "base"))
+    assert incomplete.status is Status.FAIL
+    assert "no tokenizer.json" in incomplete.detail
+    tokenizer.save_pretrained(tmp_path / "base")
     (found,) = check_model(str(tmp_path / "base"))
     assert found.status is Status.OK
     assert "MiB" in found.detail

@@ -79,12 +79,15 @@ def preset_of(
     Its config.json is read where the name alone does not decide; the hub is not asked for it if the
     model is `served` elsewhere.
     """
-    config = None if model is None or preset else _read_config(model, download=not served)
+    config = None if model is None or preset else read_config(model, download=not served)
     return choose_preset(model, preset, config)
 
 
-def _read_config(model: str, download: bool) -> dict[str, Any] | None:
-    """Return the config.json of a folder, or of a name in the hub's cache or on the hub."""
+def read_config(model: str, *, download: bool) -> dict[str, Any] | None:
+    """Return the config.json of a folder, of a name in the hub's cache, or with `download` on it.
+
+    None if there is none.
+    """
     path: Any = shipped_path(model) / "config.json"
     try:
         if not path.is_file():

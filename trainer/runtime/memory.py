@@ -1,0 +1,188 @@
+"""The memory of a training process, calculated from a model's config.json and the settings.
+
+No weights are read: layers are built from fake tensors, which have shapes but no content, and run
+once to see what they keep for the backward pass.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from trainer.config import GRPOConfig
+from trainer.presets import SAVED_AS
+
+GIB = 2**30
+PROCESS = GIB  # torch and the libraries, on a GPU its context; measured, 0.5 to 0.9 GiB
+# trl's LM head works in tiles of these numbers of tokens and vocabulary entries
+TILE_TOKENS, TILE_ENTRIES = 4096, 32768
+# bytes per tile entry: eight temporary tensors of float32 and one of booleans; a GPU's kernel has
+# none
+TILE_BYTES = 33
+DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak of a step, by what holds them.
+
+    `cache` is the rollouts' KV cache, full; `activations` and `logits` are those of the update's
+    micro-batch with the longest rows.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    cache: int
+    activations: int
+    logits: int
+
+    @property
+    def rollout(self) -> int:
+        return PROCESS + self.weights + self.optimizer + self.cache
+
+    @property
+    def update(self) -> int:
+        kept = self.weights + self.optimizer + self.gradients
+        return PROCESS + kept + self.activations + self.logits
+
+    @property
+    def peak(self) -> int:
+        return max(self.rollout, self.update)
+
+    @property
+    def playing(self) -> int:
+        """Without training: `evaluate`, and `play` with one row of the cache."""
+        return PROCESS + self.weights + self.cache
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in vars(self).items())
+        return (
+            f"{self.peak / GIB:.1f} GiB to train: rollouts take {self.rollout / GIB:.1f}, updates "
+            f"{self.update / GIB:.1f} ({parts}, process {PROCESS / GIB:.1f})"
+        )
+
+
+def training_memory(
+    model_config: Mapping[str, Any], config: GRPOConfig, compute: torch.dtype, *, gpu: bool = False
+) -> Memory:
+    """Return the memory of one process that trains all rollouts of a step, at full context.
+
+    `compute` is the number format, `gpu` whether a GPU's kernels are used. Raises `ValueError` for
+    a config.json without a causal language model.
+    """
+    shape = _architecture(model_config).get_text_config()
+    window = min(config.max_context_tokens, shape.max_position_embeddings)
+    rows, layers = config.per_device_train_batch_size, shape.num_hidden_layers
+    size, lower = compute.itemsize, compute is not torch.float32
+    base = torch.bfloat16 if config.lora_rank and compute is torch.bfloat16 else torch.float32
+
+    with FakeTensorMode():
+        model = _model(model_config, layers, base)
+        adapters = _add_adapters(model, config.lora_rank)
+        parameters = sum(one.numel() for one in model.parameters())
+        head = shape.vocab_size * shape.hidden_size
+        once = _kept_bytes(model_config, 1, base, config.lora_rank, rows, window, compute)
+        twice = _kept_bytes(model_config, 2, base, config.lora_rank, rows, window, compute)
+    layer = twice - once
+    trained = adapters or parameters
+    if config.gradient_checkpointing:
+        # each layer keeps its input; autocast keeps its copies of trained weights
+        boundary = rows * window * shape.hidden_size * (base if adapters else compute).itemsize
+        copies = 0 if adapters or not lower else (parameters - head) * size
+        activations = once + (layers - 1) * boundary + copies
+    else:
+        activations = once + (layers - 1) * layer
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    token = 2 * layers * kv_heads * head_dim * size
+    tile = min(rows * window, TILE_TOKENS) * min(shape.vocab_size, TILE_ENTRIES)
+    return Memory(
+        weights=parameters * base.itemsize + adapters * 4,
+        gradients=trained * 4,
+        optimizer=2 * trained * 4,
+        cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
+        # half a layer's: the gradients of its activations
+        activations=activations + layer // 2,
+        # the gradient of the LM head is added to that of earlier micro-batches only at the end
+        logits=tile * (size + (0 if gpu else TILE_BYTES)) + (0 if adapters else head * 4),
+    )
+
+
+def _architecture(model_config: Mapping[str, Any], **changes: Any) -> Any:
+    from transformers import AutoConfig
+
+    known = {name: value for name, value in model_config.items() if name != SAVED_AS}
+    return AutoConfig.for_model(**{**known, **changes})
+
+
+def _model(model_config: Mapping[str, Any], layers: int, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    changes: dict[str, Any] = {"num_hidden_layers": layers}
+    if "layer_types" in model_config:
+        changes["layer_types"] = model_config["layer_types"][:layers]
+    architecture = _architecture(model_config, **changes)
+    return AutoModelForCausalLM.from_config(architecture, dtype=dtype, attn_implementation="sdpa")
+
+
+def _add_adapters(model: Any, rank: int) -> int:
+    """Freeze `model` and add LoRA to its linear layers as peft does; return their parameters."""
+    if not rank:
+        return 0
+    count = 0
+    model.requires_grad_(False)
+    model.enable_input_require_grads()
+    for module in list(model.modules()):
+        if isinstance(module, nn.Linear) and module is not model.get_output_embeddings():
+            down = nn.Linear(module.in_features, rank, bias=False)
+            up = nn.Linear(rank, module.out_features, bias=False)
+            module.register_forward_hook(
+                lambda _, inputs, output, down=down, up=up: (
+                    output + up(down(inputs[0].to(down.weight.dtype)))
+                )
+            )
+            count += down.weight.numel() + up.weight.numel()
+    return count
+
+
+def _kept_bytes(
+    model_config: Mapping[str, Any],
+    layers: int,
+    dtype: torch.dtype,
+    rank: int,
+    rows: int,
+    window: int,
+    compute: torch.dtype,
+) -> int:
+    """Return the bytes that a model's forward pass keeps for the backward pass, without logits."""
+    model = _model(model_config, layers, dtype)
+    _add_adapters(model, rank)
+    model.train()
+    ids = torch.zeros((rows, window), dtype=torch.long)
+    mask = torch.ones((rows, 1, window, window), dtype=torch.bool)
+    # a CPU has autocast for bfloat16 only; float16 has its size
+    lower = nullcontext() if compute is torch.float32 else torch.autocast("cpu", torch.bfloat16)
+    with _kept(model) as kept, lower:
+        model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@contextmanager
+def _kept(model: Any) -> Iterator[dict[int, Any]]:
+    """Yield the storages that autograd saves in the block, by identity, without the weights."""
+    weights = {one.untyped_storage()._cdata for one in model.parameters()}
+    storages: dict[int, Any] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in weights:
+            storages[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield storages

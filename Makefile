@@ -8,11 +8,16 @@ STAMP := $(VENV)/.installed
 
 # Options of `make train`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=qwen3-0.6b SERVER=http://...
 # RESUME=runs/...  PROCESSES=2 (training processes, one per GPU or CPU core).
+# WARM_START=300 first fine-tunes MODEL on 300 demonstrations, and trains the result.
 # Options of `make serve`: HOST=0.0.0.0 PORT=9000 DATA=/some/import
-TRAIN_OPTIONS := $(if $(PRESET),--preset $(PRESET)) \
-	$(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(if $(DATA),--data "$(DATA)") \
-	$(if $(MODEL),--model "$(MODEL)") $(if $(SERVER),--server "$(SERVER)") $(if $(RESUME),--resume "$(RESUME)") \
-	$(if $(PROCESSES),--processes $(PROCESSES))
+# a resumed run has had its warm start
+WARM_UP := $(if $(RESUME),,$(if $(WARM_START),--rows $(WARM_START)))
+SHARED_OPTIONS := $(if $(PRESET),--preset $(PRESET)) $(if $(SEED),--seed $(SEED)) $(if $(DATA),--data "$(DATA)") \
+	$(if $(SERVER),--server "$(SERVER)")
+CHOSEN_MODEL := $(if $(MODEL),--model "$(MODEL)")
+TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
+	$(if $(WARM_UP),--model "$$(cd runs/latest && pwd -P)/model",$(CHOSEN_MODEL)) \
+	$(if $(RESUME),--resume "$(RESUME)") $(if $(PROCESSES),--processes $(PROCESSES))
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
@@ -33,6 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
+	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
 
 notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs in it

@@ -33,6 +33,7 @@ from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.presets import OFFLINE_MODEL, PRESETS
 from trainer.report.command import report
+from trainer.sft.command import sft
 
 app = typer.Typer(
     help="Train small language models to explore SQL databases by reinforcement learning.",
@@ -218,7 +219,7 @@ def train(
         run_job(config, options, resume=run, console=console)
 
 
-for command in (evaluate, report, play):
+for command in (sft, evaluate, report, play):
     app.command()(command)
 
 

@@ -68,6 +68,7 @@ def run_here(
     resume: Run | None = None,
     digest: str = "server-digest",
     error: BaseException | None = None,
+    kind: type[Job] = Job,
 ) -> str:
     """Run `run_job` over the fake server to its end or to `Interrupted`, and return its output.
 
@@ -86,7 +87,7 @@ def run_here(
     monkeypatch.setattr("trainer.grpo.job.check_servers", lambda *_: None)
     console = Console(file=io.StringIO(), width=200)
     with console.capture() as shown, suppress(Interrupted):
-        run_job(config, options, resume=resume, console=console)
+        run_job(config, options, resume=resume, console=console, kind=kind)
     return shown.get()
 
 

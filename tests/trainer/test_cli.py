@@ -35,7 +35,7 @@ def data_dir(tmp_path: Path) -> Path:
     return make_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("command", ["pretrain", "train", "evaluate", "report", "doctor"])
+@pytest.mark.parametrize("command", ["pretrain", "sft", "train", "evaluate", "report", "doctor"])
 def test_every_command_has_help(command: str) -> None:
     code, shown = run(command, "--help")
     assert code == 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from shared.dataset import check_databases, data_digest, load_questions
 from shared.errors import QuestionLoadError, SQLEnvError
@@ -33,6 +33,7 @@ MACHINE_SPECIFIC = (
 class JobOptions:
     """The options of a job besides the training's own settings."""
 
+    command: ClassVar[str] = "train"  # of the command line
     preset: str = "offline"
     out: Path = Path("runs")
     servers: tuple[str, ...] = ()  # empty: the job starts one
@@ -40,6 +41,12 @@ class JobOptions:
     # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_every: int | None = None
     eval_points: int = 32  # questions per point
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """Return the options, by name, that a resumed job keeps."""
+        given = ("preset", "out", "servers")
+        return {name: value for name, value in asdict(self).items() if name not in given}
 
 
 def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None) -> dict[str, Any]:
@@ -119,13 +126,13 @@ def save_settings(
     if run.config.exists():
         first = read_json(run.config)
         digests = {name: first[name] for name in digests if name in first}
-    saved = ("eval_limit", "eval_every", "eval_points")
     write_json(
         run.config,
         {
+            "command": options.command,
             "preset": options.preset,
             "config": asdict(config),
-            "options": {name: getattr(options, name) for name in saved},
+            "options": options.saved,
             "reward_version": metadata.reward_version,
             **digests,
         },
@@ -133,17 +140,25 @@ def save_settings(
 
 
 def resumed_settings(
-    run: Run, servers: tuple[str, ...], overrides: Mapping[str, Any]
+    run: Run,
+    servers: tuple[str, ...],
+    overrides: Mapping[str, Any],
+    kind: type[JobOptions] = JobOptions,
 ) -> tuple[GRPOConfig, JobOptions]:
-    """Return the settings of a run to resume.
+    """Return the settings of a run to resume, whose options are of a `kind`.
 
-    `overrides` may hold `max_steps` and `FOR_MEMORY`, with the same number of rollouts per step.
+    `RunError` if another command wrote the run. `overrides` may hold `max_steps` and `FOR_MEMORY`,
+    with the same number of rollouts per step.
     """
     saved = read_json(run.config)
+    if isinstance(saved, dict) and (command := saved.get("command", "train")) != kind.command:
+        raise RunError(
+            f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
+        )
     try:
         known = {one.name for one in fields(GRPOConfig)}
         config = GRPOConfig(**{name: one for name, one in saved["config"].items() if name in known})
-        options = JobOptions(saved["preset"], run.path.parent, servers, **saved["options"])
+        options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
     if changed := sorted(set(overrides) - {"max_steps", *FOR_MEMORY}):

@@ -95,13 +95,19 @@ log = logging.getLogger(__name__)
 
 
 def run_job(
-    config: GRPOConfig, options: JobOptions, *, resume: Run | None = None, console: Console
+    config: GRPOConfig,
+    options: JobOptions,
+    *,
+    resume: Run | None = None,
+    console: Console,
+    kind: "type[Job] | None" = None,
 ) -> RunSummary:
-    """Do the whole job and return the contents of summary.json.
+    """Do the whole job, of a `kind` (`Job`), and return the contents of summary.json.
 
     Raises `Interrupted`, or a `SQLEnvError` with a remedy. If a launcher started several
     processes, each calls this; the first one writes the run's folder and prints.
     """
+    kind = kind or Job
     with Interrupts() as interrupts, joined(config, interrupts) as ranks, ranks.deferred():
         if not ranks.main:
             console = Console(quiet=True)
@@ -116,7 +122,8 @@ def run_job(
                     console, f"{short_path(resume.path)} is finished; a larger --steps resumes it"
                 )
                 return result
-        label = f"{options.preset}-seed{config.seed}"
+        made_by = "" if options.command == JobOptions.command else f"-{options.command}"
+        label = f"{options.preset}{made_by}-seed{config.seed}"
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
             ranks.first(lambda: check_servers(given, inputs.data_digest))
@@ -134,10 +141,10 @@ def run_job(
                 ranks.first(
                     lambda: write_settings(folder, connection, options, inputs, resume is not None)
                 )
-                return Job(folder, connection, options, inputs, console, ranks).run()
+                return kind(folder, connection, options, inputs, console, ranks).run()
         except Interrupted:
             if folder.config.exists():
-                command = resume_command(folder, options.servers, ranks)
+                command = resume_command(folder, options.servers, ranks, options.command)
                 print_line(console, f"stopped. Resume with:  {command}")
             raise
 

@@ -69,7 +69,9 @@ def drop_after(folder: Run, done: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def resume_command(folder: Run, servers: Sequence[str], ranks: Ranks) -> str:
+def resume_command(
+    folder: Run, servers: Sequence[str], ranks: Ranks, command: str = "train"
+) -> str:
     """Return the shell command that resumes a run, on the same servers unless it starts its own."""
     options = ["--resume", short_path(folder.path)]
     for url in servers:
@@ -77,7 +79,7 @@ def resume_command(folder: Run, servers: Sequence[str], ranks: Ranks) -> str:
     if ranks.count == ranks.local_count > 1:
         options += ["--processes", str(ranks.count)]
     launcher = ["accelerate", "launch", "..."] if ranks.count > ranks.local_count else ["python"]
-    return shlex.join([*launcher, "-m", "trainer", "train", *options])
+    return shlex.join([*launcher, "-m", "trainer", command, *options])
 
 
 def short_path(path: Path) -> str:

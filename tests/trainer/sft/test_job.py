@@ -1,0 +1,172 @@
+"""`python -m trainer sft` end to end, on the real environment and a tiny random model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import in_process
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import latest, run_here
+from trainer.config import GRPOConfig
+from trainer.errors import RunError
+from trainer.evaluation.inputs import JobOptions, resumed_settings
+from trainer.rollout.loop import EpisodeClient
+from trainer.run.folder import read_json, read_lines
+from trainer.runtime.models import load_model_and_tokenizer
+from trainer.sft.job import SftJob, SftOptions
+from trainer.sft.settings import LEARNING_RATE, LORA_LEARNING_RATE, warm_start_config
+
+
+@pytest.fixture
+def client(data_dir: Path) -> Iterator[EpisodeClient]:
+    with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as opened:
+        yield opened
+
+
+@pytest.fixture
+def config(small: GRPOConfig) -> GRPOConfig:
+    return small.override(
+        max_steps=-1,
+        num_train_epochs=2,
+        lr_scheduler="linear",
+        warmup_steps=1,
+        max_new_tokens=64,
+        step_budget=5,
+        save_steps=2,
+    )
+
+
+def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
+    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SftOptions(out=tmp_path / "runs", eval_limit=2, rows=6, batch=4)
+    shown = run_here(config, options, client, monkeypatch, kind=SftJob)
+    run = latest(tmp_path)
+    rows = list(read_lines(run.path / "demonstrations.jsonl"))
+    assert len(rows) == 6
+    assert {row["source"] for row in rows} == {"oracle"}
+    assert sorted(row["database"] for row in rows) == ["club"] * 3 + ["shop"] * 3
+    for row in rows:
+        kinds = [action.split(":")[0] for action in row["actions"]]
+        assert kinds == ["DESCRIBE", "QUERY", "ANSWER"]
+        assert len(row["ids"]) == len(row["learn"])
+    _, tokenizer = load_model_and_tokenizer(config)
+    masked = zip(rows[0]["ids"], rows[0]["learn"], strict=True)
+    taught = tokenizer.decode([token for token, learn in masked if learn])
+    assert taught == "".join(f"{action}<|im_end|>" for action in rows[0]["actions"])
+
+    summary = read_json(run.summary)
+    assert summary["train_steps"] == 4
+    assert summary["sft"]["demonstrations"] == {"oracle": 6}
+    assert summary["sft"]["learned_tokens"] == sum(sum(row["learn"]) for row in rows)
+    assert summary["eval_success_before"].keys() == {"greedy"}
+    assert summary["eval_success_after"].keys() == {"greedy"}
+    losses = [row["loss"] for row in read_lines(run.metrics) if "loss" in row]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+    assert "6 demonstrations, 4 steps" in shown
+
+    before, _ = load_model_and_tokenizer(config)
+    after, _ = load_model_and_tokenizer(config.override(model_name=str(run.model)))
+    weights = zip(before.parameters(), after.parameters(), strict=True)
+    assert not all(torch.equal(one, other) for one, other in weights)
+
+    # resumed: nothing is left to do, and only its own command may
+    resumed, saved = resumed_settings(run, (), {}, SftOptions)
+    assert saved.sources == ("oracle",)
+    assert "is finished" in run_here(resumed, saved, client, monkeypatch, resume=run, kind=SftJob)
+    with pytest.raises(RunError, match="made by 'python -m trainer sft'"):
+        resumed_settings(run, (), {})
+
+
+def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
+    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SftOptions(out=tmp_path / "runs", rows=6, batch=2, measured=False)
+    train = "trainer.sft.job.train_from"
+    from trainer.grpo.train import train_from
+
+    def interrupted(trainer: Any, checkpoint: Any, max_steps: int) -> int:
+        guard = next(one for one in trainer.callback_handler.callbacks if hasattr(one, "ranks"))
+        guard.ranks.interrupts.requested = True  # as Ctrl-C in the first step
+        return train_from(trainer, checkpoint, max_steps)
+
+    monkeypatch.setattr(train, interrupted)
+    shown = run_here(config, options, client, monkeypatch, kind=SftJob)
+    run = latest(tmp_path)
+    assert "-m trainer sft --resume" in shown
+    assert not run.summary.exists()
+    assert [path.name for path in run.checkpoints.iterdir()] == ["checkpoint-1"]
+
+    monkeypatch.setattr(train, train_from)
+    resumed, saved = resumed_settings(run, (), {}, SftOptions)
+    # a server that knows no answer: the demonstrations are not played again
+    run_here(resumed, saved, FakeClient(), monkeypatch, resume=run, kind=SftJob)
+    assert read_json(run.summary)["train_steps"] == 6
+    assert [row["step"] for row in read_lines(run.metrics) if "loss" in row] == [1, 2, 3, 4, 5, 6]
+
+
+def test_demonstrations_that_cannot_be_taught_are_counted(
+    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(config.questions_path)
+    questions = json.loads(path.read_text())
+    questions[0]["gold_sql"] = "SELECT 'no such answer' FROM nowhere"
+    questions[1]["tables_involved"] *= 4
+    path.write_text(json.dumps(questions))
+    options = SftOptions(out=tmp_path / "runs", measured=False)
+    shown = run_here(config, options, client, monkeypatch, kind=SftJob)
+    assert "1 over the step budget" in shown
+
+    short = config.override(max_context_tokens=config.max_new_tokens + 1)
+    with pytest.raises(RunError, match=r"no demonstration is left.*longer than the window"):
+        run_here(short, options, client, monkeypatch, kind=SftJob)
+    terse = config.override(max_new_tokens=2)
+    with pytest.raises(RunError, match=r"no demonstration is left.*an action longer than a turn"):
+        run_here(terse, options, client, monkeypatch, kind=SftJob)
+    with pytest.raises(RunError, match=r"no demonstration is left.*not correct"):
+        run_here(config, options, FakeClient(), monkeypatch, kind=SftJob)
+
+
+def test_generated_and_recorded_demonstrations(
+    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = tmp_path / "recorded"
+    recorded.mkdir()
+    actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
+    line = {"question_id": "train-shop-0", "outcome": "correct", "actions": actions}
+    (recorded / "episodes.jsonl").write_text(json.dumps(line) + "\n")
+    options = SftOptions(
+        out=tmp_path / "runs", sources=(f"run:{recorded}", "generated"), rows=8, measured=False
+    )
+    # generated schemas are longer, and this tokenizer knows few words
+    config = config.override(max_context_tokens=1024, max_new_tokens=200, step_budget=15)
+    run_here(config, options, client, monkeypatch, kind=SftJob)
+    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
+    assert counts == {f"run:{recorded}": 1, "generated": 7}
+
+
+def test_the_settings_are_those_of_a_warm_start() -> None:
+    choice, full = warm_start_config(None, {})
+    assert choice.preset == "offline"
+    assert (full.learning_rate, full.lr_scheduler, full.max_steps) == (LEARNING_RATE, "linear", -1)
+    assert full.max_context_tokens == GRPOConfig.preset("offline").max_context_tokens
+    _, lora = warm_start_config(None, {"lora_rank": "8"})
+    assert lora.learning_rate == LORA_LEARNING_RATE
+    assert warm_start_config(None, {"learning_rate": "1e-5"})[1].learning_rate == 1e-5
+
+
+def test_the_options_are_saved_for_resuming() -> None:
+    saved = SftOptions(sources=("generated",), rows=3, batch=2).saved
+    assert SftOptions(**json.loads(json.dumps(saved))) == SftOptions(
+        sources=("generated",), rows=3, batch=2
+    )
+    assert JobOptions(eval_limit=3).saved == {
+        "eval_limit": 3, "eval_every": None, "eval_points": 32,
+    }  # fmt: skip

@@ -1,0 +1,186 @@
+"""Scripts of demonstrations, from gold queries and recorded episodes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.sources.spider import import_spider
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import in_process
+from shared.dataset import Question, load_questions
+from shared.models import Outcome
+from tests.trainer.small_data import make_data
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError
+from trainer.rollout.loop import play_scripted
+from trainer.sft.scripts import (
+    Script,
+    balanced,
+    compared_tables,
+    one_line,
+    oracle_script,
+    parse_source,
+    recorded_scripts,
+    recovering,
+    training_questions,
+)
+
+SPIDER_DIR = os.environ.get("SPIDER_DIR")
+
+
+def question(**changes: Any) -> Question:
+    values = {
+        "question_id": "train-shop-0",
+        "question_text": "Which buyers?",
+        "database_name": "shop",
+        "gold_sql": "SELECT a.name\nFROM orders AS a JOIN buyers b ON a.b = b.id\n"
+        "WHERE b.town = 'New\nYork' ;",
+        "gold_answer": ["Ann", "Bo"],
+        "answer_type": "list",
+        "difficulty": "easy",
+        "tables_involved": ["orders", "buyers"],
+    }
+    return Question(**{**values, **changes})
+
+
+def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() -> None:
+    assert oracle_script(question()) == (
+        "DESCRIBE: orders",
+        "DESCRIBE: buyers",
+        "SAMPLE: buyers",
+        "QUERY: SELECT a.name FROM orders AS a JOIN buyers b ON a.b = b.id "
+        "WHERE b.town = 'New\nYork'",
+        'ANSWER: ["Ann", "Bo"]',
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"),
+    [
+        (7, "7"),
+        (2.5, "2.5"),
+        ("Ann", "Ann"),
+        (["Zoë", 2], '["Zoë", 2]'),
+        ([["Ann", 3], ["Bo", None]], '[["Ann", 3], ["Bo", null]]'),
+    ],
+)
+def test_answers_have_the_form_that_the_prompt_asks_for(gold: Any, text: str) -> None:
+    assert oracle_script(question(gold_answer=gold))[-1] == f"ANSWER: {text}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("SELECT COUNT(*) FROM t WHERE age > 3", []),
+        ('SELECT COUNT(*) FROM t WHERE name = "x"', ["t"]),
+        ("SELECT a FROM t WHERE name LIKE '%x%'", ["t"]),
+        ("SELECT a FROM t WHERE name IN ('x', 'y')", ["t"]),
+        ("SELECT T2.a FROM t AS T1 JOIN u AS T2 ON T1.i = T2.i WHERE T2.name = 'x'", ["u"]),
+        ("SELECT a FROM t WHERE i IN (SELECT i FROM u WHERE name = 'x')", ["u"]),
+        ("SELECT a FROM T WHERE name = 'x' EXCEPT SELECT a FROM u WHERE name = 'y'", ["t", "u"]),
+        ("SELECT 'x' FROM t", []),
+    ],
+)
+def test_tables_whose_text_is_compared(sql: str, tables: list[str]) -> None:
+    assert compared_tables(sql, ["t", "u"]) == tables
+
+
+def test_a_query_is_put_on_one_line_outside_its_quoted_text() -> None:
+    assert one_line("SELECT  a\n FROM t WHERE b = 'x  ''\n y' ;\n") == (
+        "SELECT a FROM t WHERE b = 'x  ''\n y'"
+    )
+
+
+def test_generated_demonstrations_without_the_gold_query_are_left_out() -> None:
+    gold = question(gold_sql="SELECT 1 FROM t", gold_answer=1)
+    kept = ["QUERY: SELECT nam FROM t", "DESCRIBE: t", "QUERY: SELECT 1 FROM t", "ANSWER: 1"]
+    assert recovering(gold, kept) == tuple(kept)
+    assert recovering(gold, ["DESCRIBE: t", "ANSWER: 1"]) == ()
+
+
+def test_any_first_part_is_balanced_over_databases() -> None:
+    scripts = [
+        Script("oracle", f"{database}-{number}", database, ("ANSWER: 1",))
+        for database, count in (("a", 50), ("b", 5), ("c", 20))
+        for number in range(count)
+    ]
+    order = balanced(scripts, seed=0)
+    assert sorted(map(str, order)) == sorted(map(str, scripts))
+    assert sorted(one.database for one in order[:9]) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    assert order == balanced(scripts[::-1], seed=0) != balanced(scripts, seed=1)
+
+
+def recorded(folder: Path, *lines: dict[str, Any]) -> None:
+    folder.mkdir()
+    (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -> None:
+    right = ["QUERY: SELECT 1\nFROM t", "ANSWER: 1"]
+    episode = {"question_id": "train-shop-0", "outcome": "correct", "actions": right}
+    recorded(
+        tmp_path / "run",
+        episode,
+        episode,
+        {**episode, "actions": ["ANSWER: 1"]},
+        {**episode, "outcome": "wrong", "actions": ["ANSWER: 2"]},
+        {**episode, "question_id": "eval-shop-0", "actions": ["ANSWER: 3"]},
+    )
+    scripts = recorded_scripts("run:x", tmp_path / "run", [question()])
+    assert [script.actions for script in scripts] == [
+        ("QUERY: SELECT 1 FROM t", "ANSWER: 1"),
+        ("ANSWER: 1",),
+    ]
+    with pytest.raises(RunError, match="none of its 4 correct episodes is of a training question"):
+        recorded_scripts("run:x", tmp_path / "run", [question(question_id="other")])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gold", "no source of demonstrations 'gold': use oracle, oracle:DIR"),
+        ("oracle:", "no source of demonstrations 'oracle:'"),
+        ("generated:x", "takes no folder"),
+        ("run", "has no episodes.jsonl"),
+        ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
+    ],
+)
+def test_bad_sources_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_source(text)
+
+
+def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None:
+    data_dir = make_data(tmp_path / "data")
+    path = data_dir / "questions" / "questions_train.json"
+    path.write_text(path.read_text().replace("train-shop-0", "spider-dev-0"))
+    with pytest.raises(ConfigError, match="published development split"):
+        training_questions(data_dir, GRPOConfig())
+
+
+def correct_share(data_dir: Path, questions: list[Question]) -> float:
+    """Play the oracle's scripts on the real environment."""
+    config = GRPOConfig.preset("offline", data_dir=data_dir)
+    scripts = {one.question_id: oracle_script(one) for one in questions}
+    app = create_app(Settings(data_dir=data_dir, sql_workers=1))
+    with in_process(app).sync() as client:
+        rows = play_scripted(scripts, None, config, client)
+    return sum(row.outcome == Outcome.CORRECT for row in rows) / len(rows)
+
+
+def test_the_oracle_answers_the_shipped_questions() -> None:
+    data_dir = Path("data")
+    questions = load_questions(data_dir / "questions" / "questions_train.json")[::8]
+    assert correct_share(data_dir, questions) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
+def test_the_oracle_answers_spiders_questions(tmp_path: Path) -> None:
+    import_spider(Path(str(SPIDER_DIR)), tmp_path / "spider")
+    questions = load_questions(tmp_path / "spider" / "questions" / "questions_train.json")
+    assert correct_share(tmp_path / "spider", questions[::5]) >= 0.95

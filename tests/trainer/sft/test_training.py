@@ -1,0 +1,217 @@
+"""The loss, the order of rows and the checkpoints of supervised fine-tuning."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from trainer.config import GRPOConfig
+from trainer.grpo.train import save_trained, train_from
+from trainer.runtime.interrupt import Interrupted
+from trainer.runtime.optional_packages import lora_config
+from trainer.runtime.ranks import Ranks
+from trainer.sft.demonstrations import Demonstration
+from trainer.sft.training import IGNORED, LengthBuckets, build_trainer, collate, masked_loss
+
+CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+VOCABULARY = 211
+
+
+@pytest.fixture(params=CONFIGS)
+def any_model(request: pytest.FixtureRequest) -> PreTrainedModel:
+    return tiny(request.param)
+
+
+def tiny(name: str = "qwen2") -> PreTrainedModel:
+    torch.manual_seed(0)
+    options = {"head_dim": 8} if name == "qwen3" else {}
+    config = CONFIGS[name](
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        tie_word_embeddings=name == "qwen2",
+        initializer_range=0.1,
+        **options,
+    )
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return model
+
+
+def demonstrations(count: int = 6) -> list[Demonstration]:
+    torch.manual_seed(1)
+    rows = []
+    for index in range(count):
+        length = 12 + 5 * index
+        ids = torch.randint(3, VOCABULARY, (length,)).tolist()
+        learn = [int(place % 11 >= 8 and place > 4) for place in range(length)]
+        learn[-1] = 1
+        rows.append(Demonstration("oracle", str(index), "shop", [], ids, learn))
+    return rows
+
+
+def full_loss(model: Any, rows: list[Demonstration]) -> torch.Tensor:
+    """Return the same sum from all logits, one row at a time."""
+    total = torch.zeros(())
+    for row in rows:
+        ids = torch.tensor([row.ids])
+        logits = model(input_ids=ids).logits[0, :-1]
+        each = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
+        total = total + (each * torch.tensor(row.learn[1:])).sum()
+    return total
+
+
+def loss_of(model: Any, rows: list[Demonstration]) -> torch.Tensor:
+    batch = collate(rows, pad_id=0)
+    return masked_loss(model, batch["input_ids"], batch["attention_mask"], batch["shift_labels"])
+
+
+def gradients(model: Any) -> dict[str, torch.Tensor]:
+    found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(
+    any_model: PreTrainedModel, lora_rank: int
+) -> None:
+    model: Any = any_model
+    if lora_rank:
+        from peft import get_peft_model
+
+        model = get_peft_model(any_model, lora_config(GRPOConfig(lora_rank=lora_rank)))
+        for name, one in model.named_parameters():
+            if "lora_B" in name:  # zeros, which would leave lora_A without a gradient
+                torch.nn.init.normal_(one, std=0.1)
+    rows = demonstrations()
+    whole, masked = full_loss(model, rows), loss_of(model, rows)
+    assert masked.item() == pytest.approx(whole.item(), rel=1e-5)
+    whole.backward()
+    expected = gradients(model)
+    masked.backward()
+    found = gradients(model)
+    assert found.keys() == expected.keys() != set()
+    for name, gradient in found.items():
+        assert torch.allclose(gradient, expected[name], atol=1e-4), name
+    # the head is as it was: a later call returns the logits of all positions
+    assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, VOCABULARY)
+
+
+def test_labels_are_the_next_ids_that_the_demonstrator_wrote() -> None:
+    rows = [
+        Demonstration("oracle", "a", "shop", [], [5, 6, 7, 8], [0, 0, 1, 1]),
+        Demonstration("oracle", "b", "shop", [], [5, 9], [0, 1]),
+    ]
+    batch = collate(rows, pad_id=1)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [5, 9, 1, 1]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
+    assert batch["shift_labels"].tolist() == [
+        [IGNORED, 7, 8, IGNORED],
+        [9, IGNORED, IGNORED, IGNORED],
+    ]
+
+
+def test_batches_hold_rows_of_similar_length_in_an_order_of_each_epoch() -> None:
+    lengths = [(37 * index) % 101 for index in range(67)]
+    order = LengthBuckets(lengths, batch=4, seed=0)
+    epochs = []
+    for epoch in range(2):
+        order.set_epoch(epoch)
+        epochs.append(list(order))
+        assert sorted(epochs[-1]) == list(range(67))
+        batches = [epochs[-1][first : first + 4] for first in range(0, 64, 4)]
+        spreads = [max(rows) - min(rows) for rows in ([lengths[i] for i in b] for b in batches)]
+        assert sum(spreads) / len(spreads) < 15  # a random batch's is about 60
+    assert epochs[0] != epochs[1]
+    order.set_epoch(0)
+    assert list(order) == epochs[0]
+
+
+def settings(tmp_path: Path, **options: Any) -> GRPOConfig:
+    values = {
+        "device": "cpu",
+        "dtype": "float32",
+        "output_dir": tmp_path,
+        "learning_rate": 5e-3,
+        "num_train_epochs": 2,
+        "lr_scheduler": "linear",
+        "warmup_steps": 1,
+        "logging_steps": 1,
+        "per_device_train_batch_size": 2,
+        "save_steps": 2,
+    }
+    return GRPOConfig(**{**values, **options})
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
+    tokenizer: Any, tmp_path: Path, lora_rank: int
+) -> None:
+    rows = demonstrations(10)
+
+    def trainer(folder: Path, ranks: Ranks | None = None) -> Any:
+        config = settings(folder, lora_rank=lora_rank)
+        return build_trainer(tiny(), tokenizer, config, rows, batch=4, ranks=ranks)
+
+    whole = trainer(tmp_path / "whole")
+    assert train_from(whole, None, -1) == 6
+    losses = [row["loss"] for row in whole.state.log_history if "loss" in row]
+    assert losses[-1] < losses[0]
+
+    ranks = Ranks()
+    stopped = trainer(tmp_path / "stopped", ranks)
+
+    from transformers import TrainerCallback
+
+    class StopAfterStep4(TrainerCallback):  # type: ignore[misc]  # in the second epoch
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            ranks.interrupts.requested = state.global_step == 3
+
+    stopped.add_callback(StopAfterStep4())
+    with pytest.raises(Interrupted):
+        train_from(stopped, None, -1)
+    checkpoint = tmp_path / "stopped" / "checkpoint-4"
+    assert checkpoint.is_dir()
+    resumed = trainer(tmp_path / "stopped")
+    assert train_from(resumed, checkpoint, -1) == 6
+
+    first = save_trained(whole, tmp_path / "model").state_dict()
+    second = save_trained(resumed, tmp_path / "other").state_dict()
+    assert first.keys() == second.keys() == tiny().state_dict().keys()  # adapters are merged in
+    for name, weight in first.items():
+        assert torch.equal(weight, second[name]), name
+
+
+def test_an_update_takes_the_mean_over_all_tokens_of_its_rows(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    """A short row's tokens weigh as much as a long one's, however the rows are split."""
+    rows = demonstrations(4)
+
+    def trained(micro: int) -> Any:
+        config = settings(
+            tmp_path, per_device_train_batch_size=micro, max_steps=1, num_generations=2,
+            gradient_accumulation_steps=4, save_steps=0, warmup_steps=0,
+        )  # fmt: skip
+        trainer = build_trainer(tiny(), tokenizer, config, rows, batch=4)
+        train_from(trainer, None, 1)
+        return trainer
+
+    whole, split = trained(4), trained(1)
+    loss = full_loss(tiny(), rows).item() / sum(sum(row.learn[1:]) for row in rows)
+    for trainer in (whole, split):
+        assert trainer.state.log_history[0]["loss"] == pytest.approx(loss, rel=1e-4)
+    found = zip(whole.model.parameters(), split.model.parameters(), strict=True)
+    assert all(torch.allclose(one, other, atol=2e-4) for one, other in found)

@@ -1,0 +1,1 @@
+"""Supervised warm start: imitate demonstrations before reinforcement learning."""

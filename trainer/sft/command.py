@@ -1,0 +1,130 @@
+"""`python -m trainer sft`. Imports torch late, so that help works without it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from shared.console import print_line
+from shared.seeds import MAX_SEED
+from trainer.cli import (
+    DATA,
+    PresetOption,
+    ServerOption,
+    SetOption,
+    StandardOption,
+    check_given_once,
+    console,
+    guarded,
+    out_and_servers,
+    settings_of,
+)
+from trainer.config import GRPOConfig
+from trainer.presets import PRESETS
+from trainer.sft.settings import warm_start_config
+
+
+def sft(
+    context: typer.Context,
+    model: Annotated[
+        str | None,
+        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        Option(
+            help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
+            "(those of other data), generated (fresh databases), or run:DIR (correct episodes of a "
+            "run or an evaluation); repeatable.",
+            show_default="oracle",
+        ),
+    ] = None,
+    rows: Annotated[
+        int, Option(min=0, help="Demonstrations, evenly from the sources and databases; 0: all.")
+    ] = 0,
+    epochs: Annotated[
+        int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
+    ] = None,
+    batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
+    preset: PresetOption = None,
+    seed: Annotated[
+        int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the preset's")
+    ] = None,
+    data: Annotated[Path | None, DATA] = None,
+    standard: StandardOption = None,
+    server: ServerOption = None,
+    out: Annotated[
+        Path | None,
+        Option(help="Folder for the run's folder; OUT/latest links to it.", show_default="runs"),
+    ] = None,
+    resume: Annotated[
+        Path | None, Option(help="Resume an interrupted warm start, with its settings.")
+    ] = None,
+    set_: SetOption = None,
+    eval_limit: Annotated[
+        int, Option(min=0, help="Number of eval questions to measure on; 0: all.")
+    ] = 0,
+    measure: Annotated[
+        bool, Option(help="Measure greedy success before and after, on the eval questions.")
+    ] = True,
+) -> None:
+    """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
+
+    The settings are those of train, except a learning rate of 5e-4 with LoRA (lora_rank), else
+    1e-4, and a linear decay. Writes summary.json, metrics.jsonl, demonstrations.jsonl and model/,
+    which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
+    continues from it.
+    """
+    overrides = settings_of(set_)
+    check_given_once(overrides, out, server)
+    named = {"num_train_epochs": epochs, "model_name": model, "data_dir": data}
+    named |= {"standard": standard, "seed": seed}
+    overrides |= {name: value for name, value in named.items() if value is not None}
+
+    with guarded():
+        from trainer.errors import ConfigError
+        from trainer.run.folder import open_run
+        from trainer.runtime.ranks import launched
+
+        if launched():
+            raise ConfigError("sft runs in one process: start it without a launcher")
+        run = None if resume is None else open_run(resume)
+        if run is None:
+            choice, config = warm_start_config(preset, overrides)
+
+        from trainer.evaluation.inputs import resumed_settings
+        from trainer.grpo.job import run_job
+        from trainer.sft.job import SftJob, SftOptions, check_sources
+
+        if run is not None:
+            refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
+            given = {name for name in refused if is_given(context, name)}
+            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
+            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, None, server)
+            overrides |= {name: context.params[name] for name in given}
+            config, options = resumed_settings(run, servers, overrides, SftOptions)
+        else:
+            named_settings = {*PRESETS[choice.preset], *overrides}
+            out, servers = out_and_servers(config, named_settings, out, server)
+            out = out or Path("runs")
+            config = config.override(output_dir=out)
+            options = SftOptions(
+                preset=choice.preset,
+                out=out,
+                servers=servers,
+                eval_limit=eval_limit,
+                sources=tuple(source or ["oracle"]),
+                rows=rows,
+                batch=batch,
+                measured=measure,
+            )
+            check_sources(options)
+            print_line(console, str(choice))
+        run_job(config, options, resume=run, console=console, kind=SftJob)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether an option stands on the command line."""
+    found = context.get_parameter_source(name)
+    return found is not None and found.name == "COMMANDLINE"

@@ -1,0 +1,110 @@
+"""Demonstrations: scripts played against a server, as token rows with a mask of what to learn."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from shared.models import Outcome
+from trainer.config import GRPOConfig
+from trainer.rollout.loop import EpisodeClient, play_scripted
+from trainer.rollout.row import RolloutRow
+from trainer.run.folder import append_lines, read_lines
+from trainer.sft.scripts import Script, balanced
+
+CHUNK = 512  # scripts played at once
+# why a script is not taught
+OVER_BUDGET, NOT_CORRECT, LONG_ROW, LONG_TURN = (
+    *("over the step budget", "not correct", "longer than the window"),
+    "with an action longer than a turn",
+)
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One correct episode. `learn` is 1 at the demonstrator's ids, which the loss counts."""
+
+    source: str
+    question_id: str
+    database: str
+    actions: list[str]
+    ids: list[int] = field(repr=False)
+    learn: list[int] = field(repr=False)
+
+
+def longest_turn(learn: Sequence[int]) -> int:
+    """Return the length of the longest run of ones."""
+    return max((len(list(run)) for one, run in groupby(learn) if one), default=0)
+
+
+def problem_of(row: RolloutRow, config: GRPOConfig, window: int) -> str | None:
+    """Return why a played script must not be taught; None if it may be."""
+    if row.outcome != Outcome.CORRECT:
+        return NOT_CORRECT
+    if len(row.ids) > window:
+        return LONG_ROW
+    return LONG_TURN if longest_turn(row.learn_mask) > config.max_new_tokens else None
+
+
+def demonstrate(
+    scripts: Iterable[Script],
+    wanted: int,
+    tokenizer: Any,
+    config: GRPOConfig,
+    window: int,
+    client: EpisodeClient,
+) -> tuple[list[Demonstration], Counter[str]]:
+    """Play scripts, balanced over databases, until `wanted` may be taught; 0: all of them.
+
+    Returns the demonstrations and the counts of dropped scripts by reason. `window` is the length
+    of the longest row.
+    """
+    kept: list[Demonstration] = []
+    dropped: Counter[str] = Counter()
+    pending = []
+    for script in balanced(scripts, config.seed):
+        if len(script.actions) > config.step_budget:
+            dropped[OVER_BUDGET] += 1
+        else:
+            pending.append(script)
+    while pending and not (wanted and len(kept) >= wanted):
+        size = min(CHUNK, wanted - len(kept)) if wanted else CHUNK
+        chunk: dict[str, Script] = {}  # a question's other scripts wait for the next chunk
+        later = []
+        for script in pending:
+            if len(chunk) < size and script.question_id not in chunk:
+                chunk[script.question_id] = script
+            else:
+                later.append(script)
+        pending = later
+        played = play_scripted(
+            {question_id: script.actions for question_id, script in chunk.items()},
+            tokenizer,
+            config,
+            client,
+        )
+        for row in played:
+            script = chunk[row.question_id]
+            if (problem := problem_of(row, config, window)) is not None:
+                dropped[problem] += 1
+                continue
+            about = (script.source, script.question_id, script.database, list(script.actions))
+            kept.append(Demonstration(*about, row.ids, row.learn_mask))
+    return kept, dropped
+
+
+def write_demonstrations(path: Path, rows: Iterable[Demonstration]) -> None:
+    """Write the rows, which a resumed run reads back."""
+    path.unlink(missing_ok=True)
+    append_lines(path, map(asdict, rows))
+
+
+def read_demonstrations(path: Path) -> list[Demonstration]:
+    return [Demonstration(**row) for row in read_lines(path)]
+
+
+def counts_of(rows: Iterable[Demonstration]) -> Mapping[str, int]:
+    """Return the number of rows by source."""
+    return dict(Counter(row.source for row in rows))

@@ -1,0 +1,219 @@
+"""The job of `python -m trainer sft`: measure, play demonstrations, imitate them, measure again.
+
+Its folder is like a training run's (`trainer.run.folder`), with demonstrations.jsonl in addition.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from shared.console import print_line
+from shared.run_files import RunSummary
+from trainer.errors import ConfigError, RunError
+from trainer.evaluation.inputs import JobOptions
+from trainer.grpo.job import Job
+from trainer.grpo.metrics_log import MetricsCallback
+from trainer.grpo.resume import drop_after, short_path
+from trainer.grpo.train import save_trained, train_from
+from trainer.rollout.loop import RolloutStats, open_client
+from trainer.run.console import bar, behaviour_table, number, success_table
+from trainer.run.folder import metrics_rows, read_json, write_json
+from trainer.run.summary import build_summary, model_digest, versions
+from trainer.runtime.server import SupervisedServer
+from trainer.sft.demonstrations import (
+    Demonstration,
+    counts_of,
+    demonstrate,
+    read_demonstrations,
+    write_demonstrations,
+)
+from trainer.sft.scripts import ORACLE, Script, parse_source, scripts_of
+from trainer.sft.training import build_trainer
+
+DEMONSTRATIONS = "demonstrations.jsonl"
+DROPPED = "demonstrations_dropped.json"  # reason -> number of scripts
+
+
+@dataclass(frozen=True)
+class SftOptions(JobOptions):
+    """The options of a warm start besides `GRPOConfig`."""
+
+    command: ClassVar[str] = "sft"
+    sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.scripts
+    rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
+    batch: int = 8  # demonstrations per update
+    measured: bool = True  # greedy success, before and after
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", tuple(self.sources))  # a list, if read from JSON
+
+
+@dataclass
+class SftJob(Job):
+    """One warm start over an open client."""
+
+    options: SftOptions
+
+    def run(self) -> RunSummary:
+        """Do every phase and return the contents of summary.json."""
+        base = self.inputs.model
+        with self._elapsed if self.ranks.main else nullcontext():
+            drop_after(self.folder, self._done)
+            if self.options.measured:
+                self._measure("before", "greedy", self._play(base, "greedy"))
+            rows = self._demonstrations()
+            trained, steps = self._imitate(base, rows)
+            digest = model_digest(trained)
+            if self.options.measured:
+                self._measure("after", "greedy", self._play(trained, "greedy"), steps)
+            return self._write_summary(rows, steps, digest)
+
+    def _demonstrations(self) -> list[Demonstration]:
+        """Play the demonstrations of every source, or read those of an earlier session."""
+        path = self.folder.path / DEMONSTRATIONS
+        if path.exists():
+            return read_demonstrations(path)
+        kept: list[Demonstration] = []
+        dropped: Counter[str] = Counter()
+        for index, text in enumerate(self.options.sources):
+            # what a source lacks, the next ones make up
+            left = len(self.options.sources) - index
+            wanted = -(-(self.options.rows - len(kept)) // left) if self.options.rows else 0
+            rows, lost = self._play_source(text, wanted)
+            print_line(
+                self.console,
+                f"{text}: {len(rows)} demonstrations, {sum(map(len, (r.ids for r in rows))):,} "
+                "tokens" + "".join(f"; {count} {reason}" for reason, count in lost.items()),
+            )
+            kept, dropped = kept + rows, dropped + lost
+        if not kept:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+            raise RunError(
+                f"no demonstration is left to learn from ({reasons or 'the sources have none'}): "
+                "use other --source, or raise max_context_tokens, max_new_tokens or step_budget"
+            )
+        write_json(self.folder.path / DROPPED, dropped)
+        write_demonstrations(path, kept)
+        return kept
+
+    def _play_source(self, text: str, wanted: int) -> tuple[list[Demonstration], Counter[str]]:
+        """Play one source's scripts, against a server of its own if its data are others."""
+        config, source = self._config, parse_source(text)
+        with ExitStack() as stack:
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-sft-")))
+            data_dir, scripts = scripts_of(source, config, wanted, scratch, self._report)
+            client = self._client
+            if data_dir != config.data_dir:
+                log, options = scratch / "server.log", ("--standard", config.standard)
+                server = stack.enter_context(SupervisedServer(data_dir, log, *options))
+                config = config.override(server_urls=[server.url])
+                client = stack.enter_context(open_client(config))
+            return demonstrate(
+                self._unique(scripts), wanted, self.inputs.tokenizer, config, self._window, client
+            )
+
+    @staticmethod
+    def _unique(scripts: list[Script]) -> list[Script]:
+        return list({(one.question_id, one.actions): one for one in scripts}.values())
+
+    @property
+    def _window(self) -> int:
+        model_window = self.inputs.model.config.get_text_config().max_position_embeddings
+        return min(self._config.max_context_tokens, int(model_window))
+
+    def _report(self, line: str) -> None:
+        print_line(self.console, line)
+
+    def _imitate(self, model: Any, rows: list[Demonstration]) -> tuple[Any, int]:
+        """Train from the last checkpoint or the start; return the saved model and its steps."""
+        with bar(self.console, "SFT") as progress:
+
+            def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
+                if "loss" in row:
+                    self._elapsed.save()
+                    progress.to(step, f"loss {number(row['loss'], '.3f')}", steps)
+
+            metrics = MetricsCallback(
+                self.folder,
+                self.inputs.book,
+                RolloutStats(),
+                on_progress,
+                spent=self._spent,
+                ranks=self.ranks,
+            )
+            trainer = build_trainer(
+                model,
+                self.inputs.tokenizer,
+                self._config,
+                rows,
+                batch=self.options.batch,
+                ranks=self.ranks,
+                callbacks=[metrics],
+                output_dir=str(self.folder.checkpoints),
+                run_name=self.folder.id,
+            )
+            steps = train_from(trainer, self._checkpoint, self._config.max_steps)
+        return save_trained(trainer, self.folder.model), steps
+
+    def _write_summary(
+        self, rows: list[Demonstration], steps: int, trained_digest: str
+    ) -> RunSummary:
+        """Write summary.json and print the result."""
+        folder, phases = self.folder, self._summaries()
+        losses = [row["loss"] for row in metrics_rows(folder.metrics) if "loss" in row]
+        summary = build_summary(
+            folder,
+            evaluations=phases,
+            train_steps=steps,
+            spent=self._spent,
+            wall_s=self._elapsed.total(),
+            seed=self._config.seed,
+            standard=self._config.standard,
+            config=asdict(self._config),
+            git=self._git,
+            versions=versions(self.connection.metadata.sqlite_version),
+            digests={
+                "data": self.inputs.data_digest,
+                "server": self.connection.metadata.digest,
+                "model": self.inputs.model_digest,
+                "trained_model": trained_digest,
+            },
+            sessions=self._elapsed.sessions,
+            server_restarts=self._elapsed.restarts(),
+            processes=self.ranks.count,
+            sft={
+                "demonstrations": counts_of(rows),
+                "dropped": read_json(folder.path / DROPPED),
+                "tokens": sum(len(row.ids) for row in rows),
+                "learned_tokens": sum(sum(row.learn) for row in rows),
+                "batch": self.options.batch,
+                "loss": losses[-1] if losses else None,
+            },
+        )
+        write_json(folder.summary, summary)
+        folder.seal()
+        questions = len(self.inputs.evaluation)
+        if phases:
+            title = f"Success in % on {questions} eval questions, with 95 % intervals"
+            self.console.print(success_table(title, phases))
+            self.console.print(behaviour_table("What changed in behaviour", phases))
+        seconds = number(summary["cost"]["train_s"], ".0f")
+        print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
+        print_line(self.console, f"{'summary':12} {short_path(folder.summary)}")
+        print_line(self.console, f"{'model':12} {short_path(folder.model)}")
+        print_line(
+            self.console, f"train it: python -m trainer train --model {short_path(folder.model)}"
+        )
+        return summary
+
+
+def check_sources(options: SftOptions) -> None:
+    """Raise `ConfigError` for an unknown source, or the same one twice."""
+    for text in options.sources:
+        parse_source(text)
+    if twice := [text for text, count in Counter(options.sources).items() if count > 1]:
+        raise ConfigError(f"--source {twice[0]} is given twice: give it once")

@@ -1,0 +1,197 @@
+"""Scripts to demonstrate: the actions of an expert, from gold queries or from recorded episodes.
+
+The sources:
+
+- `oracle`: the gold queries of the training questions; `oracle:DIR` those of another data directory
+- `generated`: fresh databases and questions, made for this run
+- `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.dataset import Question, check_databases, load_questions, questions_path
+from shared.models import Outcome
+from shared.run_files import RunFiles
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError
+from trainer.pretraining.pretrain import Stage, generate, load_scripts
+from trainer.rollout.dataset import check_training_questions
+from trainer.run.folder import episode_lines
+
+ORACLE, GENERATED, RUN = "oracle", "generated", "run"
+GENERATED_ROWS = 800  # without a limit on rows
+GENERATED_PER_DATABASE = 8
+# of generated demonstrations; about half of them recover from an error, the others are dropped
+GENERATED_NOISE = 0.2
+
+_QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
+# a column compared with text: T1.name = 'x', name LIKE "x%", name IN ('x', ...)
+_COMPARED = re.compile(
+    r"""(?:\b(\w+)\.)?["`\[]?\b\w+["`\]]?\s*(?:=|!=|<>|\bLIKE\b|\bIN\s*\()\s*['"]""", re.I
+)
+_TABLE = re.compile(
+    r"""\b(?:FROM|JOIN)\s+["`\[]?(\w+)["`\]]?(?:\s+(?:AS\s+)?["`\[]?(\w+))?""", re.I
+)
+
+
+@dataclass(frozen=True)
+class Script:
+    """The actions of one episode, of which the last is the answer."""
+
+    source: str
+    question_id: str
+    database: str
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed source: its kind, and the folder that it names, if any."""
+
+    text: str
+    kind: str
+    folder: Path | None
+
+    def data_dir(self, config: GRPOConfig) -> Path:
+        """Return the data that its questions are of; `generated` has none yet."""
+        return self.folder if self.kind == ORACLE and self.folder else config.data_dir
+
+
+def parse_source(text: str) -> Source:
+    """Return the source that `text` names. `ConfigError` for an unknown one."""
+    kind, colon, name = text.partition(":")
+    folder = Path(name) if name else None
+    if kind not in (ORACLE, GENERATED, RUN) or bool(colon) != bool(name):
+        raise ConfigError(
+            f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {GENERATED} or "
+            f"{RUN}:DIR"
+        )
+    if kind == RUN and (folder is None or not RunFiles(folder).episodes.is_file()):
+        raise ConfigError(
+            f"{text} has no episodes.jsonl: name the folder of a run or of an evaluation, such as "
+            f"{RUN}:runs/latest"
+        )
+    if kind == GENERATED and folder is not None:
+        raise ConfigError(f"{GENERATED} takes no folder, as its databases are made for the run")
+    return Source(text, kind, folder)
+
+
+def scripts_of(
+    source: Source, config: GRPOConfig, rows: int, workspace: Path, report: Callable[[str], None]
+) -> tuple[Path, list[Script]]:
+    """Return the data directory that the scripts are for, and the scripts.
+
+    `generated` data are written below `workspace`, enough for `rows`; 0: for `GENERATED_ROWS`.
+    """
+    if source.kind == GENERATED:
+        count = -(-(rows or GENERATED_ROWS) // GENERATED_PER_DATABASE) + 1
+        stage = Stage(source.kind, count, GENERATED_PER_DATABASE, GENERATED_NOISE)
+        data_dir = generate(workspace, stage, config.seed, report)
+        questions = training_questions(data_dir, config)
+        played = load_scripts(data_dir)
+        scripts = [(one, recovering(one, played[one.question_id])) for one in questions]
+        made = [Script(source.text, *_place(one), actions) for one, actions in scripts if actions]
+        return data_dir, made
+    data_dir = source.data_dir(config)
+    questions = training_questions(data_dir, config)
+    if source.kind == ORACLE:
+        return data_dir, [
+            Script(source.text, *_place(one), oracle_script(one)) for one in questions
+        ]
+    assert source.folder is not None
+    return data_dir, recorded_scripts(source.text, source.folder, questions)
+
+
+def training_questions(data_dir: Path, config: GRPOConfig) -> list[Question]:
+    """Return the training questions of `config.difficulty_filter` in a data directory."""
+    same = data_dir == config.data_dir
+    path = Path(config.questions_path) if same else questions_path(data_dir, "train")
+    kept = [one for one in load_questions(path) if one.difficulty in config.difficulty_filter]
+    check_training_questions((one.question_id for one in kept), config)
+    check_databases(data_dir, kept)
+    return kept
+
+
+def oracle_script(question: Question) -> tuple[str, ...]:
+    """Describe every table of the gold query, sample those whose text it compares, run it and give
+    the gold answer: text as it is, a list as a JSON array, a table as JSON rows."""
+    sql, tables = one_line(question.gold_sql), question.tables_involved
+    describes = [f"DESCRIBE: {table}" for table in tables]
+    samples = [f"SAMPLE: {table}" for table in compared_tables(sql, tables)]
+    return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
+
+
+def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:
+    """Return a generated demonstration that runs the gold query, with the answer as the oracle
+    writes it; nothing for one that answers without it."""
+    query = f"QUERY: {question.gold_sql}"
+    return (*actions[:-1], answer_of(question)) if query in actions else ()
+
+
+def answer_of(question: Question) -> str:
+    return f"ANSWER: {question.answer_text}"
+
+
+def recorded_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
+    """Return the correct episodes of `questions` in a folder's episodes.jsonl, each script once.
+
+    Episodes of other questions, such as those that a run measures on, are never taught.
+    """
+    places = {one.question_id: _place(one) for one in questions}
+    lines = [
+        line
+        for line in episode_lines(RunFiles(folder).episodes)
+        if line.outcome == Outcome.CORRECT and getattr(line, "actions", None)
+    ]
+    found = [
+        Script(source, *places[line.question_id], tuple(map(one_line, line.actions)))
+        for line in lines
+        if line.question_id in places
+    ]
+    if not found:
+        raise RunError(
+            f"{source}: none of its {len(lines)} correct episodes is of a training question of "
+            "these data and difficulties: name a training run, or evaluate with --split train"
+        )
+    return list(dict.fromkeys(found))
+
+
+def one_line(sql: str) -> str:
+    """Return a query on one line, as a turn is one line; quoted text stays as it is."""
+    return _QUOTED_OR_SPACE.sub(lambda match: match[1] or " ", sql).strip().rstrip("; ")
+
+
+def compared_tables(sql: str, tables: Collection[str]) -> list[str]:
+    """Return those of `tables` whose columns `sql` compares with text, in the order of `tables`.
+
+    A column without a table's name is taken for one of the nearest FROM before it.
+    """
+    mentions = list(_TABLE.finditer(sql))
+    names = {name.lower(): found[1] for found in mentions for name in found.groups() if name}
+    compared = set()
+    for match in _COMPARED.finditer(sql):
+        before = [found[1] for found in mentions if found.start() < match.start()]
+        table = names.get(match[1].lower()) if match[1] else (before or [None])[-1]
+        compared.add((table or "").lower())
+    return [table for table in tables if table.lower() in compared]
+
+
+def balanced(scripts: Iterable[Script], seed: int) -> list[Script]:
+    """Shuffle the scripts so that any first part takes about as many from each database."""
+    order = sorted(scripts, key=lambda one: (one.question_id, one.actions))
+    random.Random(f"sft:{seed}").shuffle(order)
+    seen: Counter[str] = Counter()
+    ranked = []
+    for script in order:
+        ranked.append((seen[script.database], script))
+        seen[script.database] += 1
+    return [script for _, script in sorted(ranked, key=lambda item: item[0])]
+
+
+def _place(question: Question) -> tuple[str, str]:
+    return question.question_id, question.database_name

@@ -1,0 +1,180 @@
+"""Supervised fine-tuning with `transformers.Trainer`: only the demonstrator's tokens count."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+from trainer.config import GRPOConfig
+from trainer.grpo.checkpoint import Guard
+from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS
+from trainer.runtime.optional_packages import lora_config
+from trainer.runtime.precision import precision
+from trainer.runtime.ranks import Ranks
+from trainer.sft.demonstrations import Demonstration
+
+IGNORED = -100  # label of a position that the loss leaves out
+BUCKET_BATCHES = 16  # batches whose rows are sorted by length together
+
+Tensor = torch.Tensor
+
+
+class LengthBuckets(Sampler[int]):
+    """Order rows so that a batch holds rows of similar length; each epoch has its own order."""
+
+    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
+        self._lengths, self._batch, self._seed, self._epoch = lengths, batch, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        stream, batch = random.Random(f"sft:{self._seed}:{self._epoch}"), self._batch
+        order = list(range(len(self._lengths)))
+        stream.shuffle(order)
+        whole = len(order) // batch * batch
+        batches = []
+        for start in range(0, whole, BUCKET_BATCHES * batch):
+            end = min(whole, start + BUCKET_BATCHES * batch)
+            bucket = sorted(order[start:end], key=lambda row: self._lengths[row])
+            batches += [bucket[first : first + batch] for first in range(0, len(bucket), batch)]
+        stream.shuffle(batches)
+        return iter([*(row for rows in batches for row in rows), *order[whole:]])
+
+
+def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
+    """Return input_ids, attention_mask and shift_labels of shape [rows, longest], padded on the
+    right. A position's label is the next id, if the demonstrator wrote it."""
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
+    labels, mask = torch.full_like(ids, IGNORED), torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        length, own = len(row.ids), torch.tensor(row.ids)
+        ids[index, :length], mask[index, :length] = own, 1
+        learn = torch.tensor(row.learn[1:], dtype=torch.bool)
+        labels[index, : length - 1] = torch.where(learn, own[1:], IGNORED)
+    # labels makes transformers count the tokens of a whole step, from shift_labels
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}
+
+
+@contextmanager
+def logits_only_at(head: torch.nn.Module, wanted: Tensor) -> Iterator[None]:
+    """Let a model's head compute logits only where `wanted` [rows, length] is True.
+
+    The model then returns logits [positions, vocabulary]: of a real vocabulary, those of all
+    positions would take more memory than everything else.
+    """
+
+    def select(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (inputs[0][wanted], *inputs[1:])
+
+    hook = head.register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def masked_loss(model: Any, ids: Tensor, attention_mask: Tensor, shift_labels: Tensor) -> Tensor:
+    """Return the sum of the cross-entropy, in nats, over the positions that have a label."""
+    wanted = shift_labels != IGNORED
+    head = getattr(model, "module", model).get_output_embeddings()
+    with logits_only_at(head, wanted):
+        logits = model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.float(), shift_labels[wanted], reduction="sum")
+
+
+class DemonstrationTrainer(Trainer):  # type: ignore[misc]
+    """`transformers.Trainer` with `masked_loss`, its mean over all tokens of an optimizer step."""
+
+    def __init__(self, *arguments: Any, batch: int, seed: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._order = LengthBuckets([len(row.ids) for row in self.train_dataset], batch, seed)
+        self.model_accepts_loss_kwargs = True  # so that it counts the tokens of a step
+
+    def _get_train_sampler(self, dataset: Any = None) -> LengthBuckets:
+        return self._order
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Tensor:
+        total = masked_loss(
+            model, inputs["input_ids"], inputs["attention_mask"], inputs["shift_labels"]
+        )
+        mean: Tensor = total / num_items_in_batch
+        return mean
+
+
+def build_trainer(
+    model: Any,
+    tokenizer: Any,
+    config: GRPOConfig,
+    rows: Sequence[Demonstration],
+    *,
+    batch: int,
+    ranks: Ranks | None = None,
+    callbacks: Sequence[Any] = (),
+    **options: Any,
+) -> DemonstrationTrainer:
+    """Return a trainer over `rows`, `batch` per update, for `trainer.grpo.train.train_from`.
+
+    `options` are fields of `transformers.TrainingArguments` that override `config`. A forward pass
+    takes `config.per_device_train_batch_size` rows.
+    """
+    device, plan = precision(config.device, config.dtype)
+    micro = min(config.per_device_train_batch_size, batch)
+    known = {one.name for one in fields(TrainingArguments)}
+    # transformers renamed the switch, and warns about the old name
+    checkpointing = "activation_checkpointing"
+    if checkpointing not in known:
+        checkpointing = "gradient_checkpointing"
+    same = ("num_train_epochs", "max_steps", "learning_rate", "warmup_steps", "weight_decay")
+    values: dict[str, Any] = {
+        **{name: getattr(config, name) for name in (*same, "max_grad_norm", "seed")},
+        "output_dir": config.output_dir,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": -(-batch // micro),
+        "lr_scheduler_type": config.lr_scheduler,
+        "logging_steps": config.logging_steps,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_steps": config.save_steps or NO_SAVE_STEPS,
+        "save_total_limit": CHECKPOINTS_KEPT,
+        "bf16": plan.trl_bf16,
+        "fp16": plan.trl_fp16,
+        "use_cpu": device == "cpu",
+        "dataloader_pin_memory": device != "cpu",
+        "remove_unused_columns": False,
+        "disable_tqdm": True,
+        "report_to": config.report_to or "none",
+        checkpointing: config.gradient_checkpointing,
+    }
+    if (adapters := lora_config(config)) is not None:
+        from peft import get_peft_model
+
+        torch.manual_seed(config.seed)
+        model = get_peft_model(model, adapters)
+    trainer = DemonstrationTrainer(
+        model,
+        TrainingArguments(**{**values, **options}),
+        lambda part: collate(part, tokenizer.pad_token_id),
+        list(rows),
+        processing_class=tokenizer,
+        callbacks=[Guard(ranks or Ranks(), config), *callbacks],
+        batch=micro * -(-batch // micro),
+        seed=config.seed,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer

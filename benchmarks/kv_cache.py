@@ -17,6 +17,7 @@ from benchmarks.measuring import JsonPath, print_table
 from env_server.app import create_app
 from shared.client import in_process
 from shared.console import write_json
+from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import Generator, Sample
@@ -37,13 +38,14 @@ class Rebuilding:
         self._inner.start(streams)
         self._histories = [[] for _ in streams]
 
-    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
         for row, ids in appended.items():
             self._histories[row] += ids
             self._inner.restart(row)
         samples = self._inner.sample({row: self._histories[row] for row in appended})
         for row, sample in samples.items():
-            self._histories[row] += sample.ids
+            if isinstance(sample, Sample):
+                self._histories[row] += sample.ids
         return samples
 
     def restart(self, row: int) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from shared.console import errors, failure, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
-from trainer.config import GRPOConfig
+from trainer.config import ApiName, GRPOConfig
 from trainer.presets import PRESETS, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
@@ -54,6 +54,22 @@ PresetOption = Annotated[
         callback=one_of(*PRESETS),
         help=f"Settings to start from: {', '.join(PRESETS)}.",
         show_default="by the model: docs/presets.md",
+    ),
+]
+ApiOption = Annotated[
+    str,
+    typer.Option(
+        callback=one_of(*get_args(ApiName)),
+        help="What to exchange with a model server: chat (texts), or completions (token ids, as a "
+        "model in this process; vLLM and llama.cpp).",
+    ),
+]
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With --api completions: folder or Hugging Face name with the served model's "
+        "tokenizer.",
+        show_default="--model",
     ),
 ]
 SetOption = Annotated[

@@ -29,6 +29,7 @@ T = TypeVar("T")
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
+ApiName = Literal["chat", "completions"]  # of a model server: what is exchanged, texts or ids
 Part = Literal["all", "seen", "unseen"]  # of its questions
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
@@ -106,6 +107,8 @@ class GRPOConfig:
     # of the episodes of a generation batch or an evaluation; above it the run stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
+    # let models think before an action whose chat template knows thinking, such as Qwen3's
+    thinking: _Flag = False
     temperature: _Positive = 1.0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too
     # auto: bfloat16 if the GPU computes it natively, else float32 (float16 autocast on CUDA)

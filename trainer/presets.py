@@ -13,7 +13,7 @@ OFFLINE_MODEL = "data/models/sqlenv-tiny"
 GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a server
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
 # settings that a trained model keeps: it has learned to play by them
-KEPT = ("system_prompt", "max_new_tokens", "max_context_tokens", "step_budget")
+KEPT = ("system_prompt", "thinking", "max_new_tokens", "max_context_tokens", "step_budget")
 
 _GRPO = {
     "num_generations": 8,

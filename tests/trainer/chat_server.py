@@ -1,5 +1,5 @@
-"""A small OpenAI-compatible server on a real socket: its model is a Python function, and it can
-fail on demand."""
+"""Small OpenAI-compatible servers on a real socket: the model is a Python function or a tiny
+transformer, and they can fail on demand."""
 
 import json
 import threading
@@ -10,9 +10,13 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trainer.rollout.generators.base import StopReason
+from trainer.rollout.generators.local import LocalGenerator
+
 Messages = list[dict[str, str]]
 Fault = tuple[int, Any, dict[str, str]]  # status, body, headers; status 0 breaks the connection
 AT_ONCE = {"retry-after-ms": "1"}  # so that tests don't wait
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 def refusal(
@@ -30,8 +34,9 @@ class ChatServer:
     """`answer(messages)` writes each completion, one token per word; `faults` are used up
     first, one a request.
 
-    `requests` are the bodies in the order of arrival, `keys` the Authorization headers with them.
-    `key`, where it is set, is the only one let in. Each completion takes `delay_s`.
+    It has the endpoints `paths`. `requests` are the bodies in the order of arrival, `keys` the
+    Authorization headers with them. `key`, where it is set, is the only one let in. `message` are
+    more fields of every message, `listed` of every model. Each completion takes `delay_s`.
     """
 
     def __init__(
@@ -42,6 +47,9 @@ class ChatServer:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.key: str | None = None
+        self.paths = {CHAT}
+        self.message: dict[str, Any] = {}
+        self.listed: dict[str, Any] = {}
         self.delay_s = 0.0
         self.finish_reason = "stop"
         self.in_flight = self.most_in_flight = 0
@@ -52,14 +60,8 @@ class ChatServer:
         if self.key is not None and key != f"Bearer {self.key}":
             return refusal(401, "Incorrect API key provided")
         if path == "/v1/models":
-            return (
-                200,
-                {
-                    "object": "list",
-                    "data": [{"id": name, "object": "model"} for name in self.models],
-                },
-                {},
-            )
+            listed = [{"id": name, "object": "model", **self.listed} for name in self.models]
+            return 200, {"object": "list", "data": listed}, {}
         with self.lock:
             self.requests.append(body)
             self.keys.append(key)
@@ -68,7 +70,9 @@ class ChatServer:
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             time.sleep(self.delay_s)
-            return fault or self.complete(body)
+            if fault is None and path not in self.paths:
+                return 404, {"detail": "Not Found"}, {}
+            return fault or (self.complete(body) if path == CHAT else self.complete_ids(body))
         finally:
             with self.lock:
                 self.in_flight -= 1
@@ -80,15 +84,78 @@ class ChatServer:
             )
         text = self.answer(body["messages"])
         choice = {
-            "index": 0,
             "finish_reason": self.finish_reason,
-            "message": {"role": "assistant", "content": text},
+            "message": {"role": "assistant", "content": text, **self.message},
         }
         read = sum(len(message["content"].split()) for message in body["messages"])
         wrote = len((text or "").split())
-        usage = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
-        fields = {"id": "c", "object": "chat.completion", "created": 0, "model": body["model"]}
-        return 200, {**fields, "choices": [choice], "usage": usage}, {}
+        return completion(choice, read, wrote)
+
+    def complete_ids(self, body: dict[str, Any]) -> Fault:
+        raise NotImplementedError
+
+
+def completion(choice: dict[str, Any], read: int, wrote: int) -> Fault:
+    usage = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+    fields = {"id": "c", "object": "completion", "created": 0, "model": "fake"}
+    return 200, {**fields, "choices": [{"index": 0, **choice}], "usage": usage}, {}
+
+
+class ModelBehind(ChatServer):
+    """Serves a transformers model by both endpoints, with a context window of `window` tokens.
+
+    Ids come back as vLLM returns them, or as llama.cpp does.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, window: int = 2048, ids: str = "vllm") -> None:
+        super().__init__(lambda messages: None)
+        self.model, self.tokenizer, self.window, self.ids = model, tokenizer, window, ids
+        self.paths = {CHAT, COMPLETIONS}
+        self.prompts: list[list[int]] = []  # what the model read, in the order of the requests
+        self.one = threading.Lock()  # of torch's threads
+
+    def complete(self, body: dict[str, Any]) -> Fault:
+        prompt = self.tokenizer.apply_chat_template(
+            body["messages"],
+            add_generation_prompt=True,
+            return_dict=False,
+            **body.get("chat_template_kwargs", {}),
+        )
+        return self.generate(prompt, body, chat=True)
+
+    def complete_ids(self, body: dict[str, Any]) -> Fault:
+        return self.generate(body["prompt"], body, chat=False)
+
+    def generate(self, prompt: list[int], body: dict[str, Any], chat: bool) -> Fault:
+        if len(prompt) + body["max_tokens"] > self.window:
+            return refusal(400, f"This model's maximum context length is {self.window} tokens")
+        ends = self.model.generation_config.eos_token_id
+        generator = LocalGenerator(
+            self.model,
+            frozenset(ends),
+            max_new_tokens=body["max_tokens"],
+            max_context_tokens=self.window,
+            temperature=body["temperature"] or 1.0,
+            greedy=body["temperature"] == 0,
+        )
+        with self.one:
+            self.prompts.append(prompt)
+            generator.start([(body.get("seed", 0),)])
+            sample = generator.sample({0: prompt})[0]
+        text = self.tokenizer.decode(sample.ids, skip_special_tokens=True)
+        choice: dict[str, Any] = {
+            "finish_reason": "stop" if sample.stop is StopReason.EOS else "length"
+        }
+        if chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        elif self.ids == "vllm":
+            logprobs = {"tokens": [], "token_logprobs": sample.logprobs}
+            choice |= {"text": text, "token_ids": sample.ids, "logprobs": logprobs}
+        else:
+            both = zip(sample.ids, sample.logprobs, strict=True)
+            listed = [{"id": one, "token": "", "logprob": logprob} for one, logprob in both]
+            choice |= {"text": text, "logprobs": {"content": listed}}
+        return completion(choice, len(prompt), len(sample.ids))
 
 
 @contextmanager

@@ -178,7 +178,7 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
         (("--policy", "openai", "--model", "m"), "--base-url http://host:8000/v1"),
         (
             ("--policy", "random", "--base-url", "http://host/v1"),
-            "--base-url is for --policy openai",
+            "--base-url and --api are for --policy openai",
         ),
         (
             ("--policy", "random", "--samples", 4, "--k", "1,8"),

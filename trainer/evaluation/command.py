@@ -10,11 +10,13 @@ from shared.console import print_line
 from shared.models import Difficulty
 from shared.seeds import MAX_SEED
 from trainer.cli import (
+    ApiOption,
     DataOption,
     PresetOption,
     ServerOption,
     SetOption,
     StandardOption,
+    TokenizerOption,
     check_given_once,
     configured,
     console,
@@ -47,6 +49,8 @@ def evaluate(
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
+    api: ApiOption = "chat",
+    tokenizer: TokenizerOption = None,
     data: DataOption = Path("data"),
     split: Annotated[str, Option(help="Use the questions in questions_SPLIT.json.")] = "eval",
     difficulty: Annotated[
@@ -153,6 +157,8 @@ def evaluate(
             config=config,
             policy=policy,  # type: ignore[arg-type]  # checked there
             base_url=base_url,
+            api=api,  # type: ignore[arg-type]  # checked there
+            tokenizer=tokenizer,
             split=split,
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
             part=part,  # type: ignore[arg-type]  # checked there

@@ -17,7 +17,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
 from trainer.evaluation.inputs import Inputs
-from trainer.rollout.generators.base import Policy
+from trainer.rollout.generators.base import Generator, Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
@@ -87,15 +87,22 @@ def last_words(server: SupervisedServer | None) -> Iterator[None]:
 
 
 def policy_play(
-    policy: Policy, config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED
+    policy: Policy | None,
+    config: GRPOConfig,
+    client: EpisodeClient,
+    seed: int = EVAL_SEED,
+    *,
+    generator: Generator | None = None,
+    tokenizer: Any = None,
 ) -> Play:
-    """Play with a policy that acts by text."""
+    """Play with a policy that acts by text, or with a generator and its tokenizer."""
 
     def play(
         prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
     ) -> list[RolloutRow]:
         options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
-        return play_episodes(prompts, None, None, config, client=client, policy=policy, **options)
+        options |= {"client": client, "policy": policy, "generator": generator}
+        return play_episodes(prompts, None, tokenizer, config, **options)
 
     return play
 

@@ -139,21 +139,27 @@ def player(
         )
         yield Playing(play, batch_of(inputs.model, config))
     elif settings.policy == "openai":
-        from trainer.rollout.generators.openai import OpenAIPolicy
+        from trainer.rollout.served import served_model
 
-        with OpenAIPolicy(
-            config.model_name,
+        with served_model(
+            config,
             settings.base_url,
-            system_prompt=config.system_prompt,
+            settings.api,
+            settings.tokenizer,
             temperature=settings.temperature or 0.0,
-            max_tokens=config.max_new_tokens,
             timeout_s=settings.timeout_s,
             concurrency=settings.concurrency,
-        ) as policy:
-            policy.check()
+        ) as served:
+            play = policy_play(
+                served.policy,
+                config,
+                client,
+                seed,
+                generator=served.generator,
+                tokenizer=served.tokenizer,
+            )
             # two rounds of concurrent requests, so that a slow one doesn't hold up all
-            size = 2 * settings.concurrency
-            yield Playing(policy_play(policy, config, client, seed), size, policy.usage.as_dict)
+            yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
     elif settings.policy == "oracle":
         path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
         oracle = oracle_policy(load_questions(path), config.step_budget)

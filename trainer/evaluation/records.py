@@ -29,7 +29,7 @@ ALTERABLE = frozenset({"samples"})  # settings that a resumed evaluation may cha
 API = "api_"  # prefix of a model server's counts in batches.jsonl
 # the settings of an evaluation that a training run's config.json has too
 RUN_SETTINGS = (
-    *("policy", "mode", "step_budget", "standard", "system_prompt"),
+    *("policy", "mode", "step_budget", "standard", "system_prompt", "thinking"),
     *("max_new_tokens", "max_context_tokens", "data_digest", "server_digest", "model_digest"),
 )
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
-from trainer.config import GRPOConfig, Part, PolicyName
+from trainer.config import ApiName, GRPOConfig, Part, PolicyName
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
@@ -20,6 +20,8 @@ class EvaluationSettings:
     config: GRPOConfig
     policy: PolicyName = "model"
     base_url: str = ""  # of the model server, for openai
+    api: ApiName = "chat"
+    tokenizer: str | None = None  # for completions; None: that of the model's name
     split: str = "eval"
     databases: tuple[str, ...] = ()  # empty: all
     part: Part = "all"
@@ -38,6 +40,7 @@ class EvaluationSettings:
         for name, value, known in (
             ("policy", self.policy, get_args(PolicyName)),
             ("part", self.part, get_args(Part)),
+            ("api", self.api, get_args(ApiName)),
         ):
             if value not in known:
                 raise ConfigError(f"no {name} {value!r}: use one of {', '.join(known)}")
@@ -45,8 +48,10 @@ class EvaluationSettings:
             raise ConfigError(
                 "the openai policy needs the model server's address: --base-url http://host:8000/v1"
             )
-        if self.policy != "openai" and self.base_url:
-            raise ConfigError(f"--base-url is for --policy openai, not for {self.policy}")
+        if self.policy != "openai" and (self.base_url or self.api != "chat"):
+            raise ConfigError(f"--base-url and --api are for --policy openai, not {self.policy}")
+        if self.tokenizer is not None and self.api == "chat":
+            raise ConfigError("--tokenizer is for --api completions: a server's chat needs none")
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}: use 1 or more")
         # a model server may be non-deterministic even when greedy
@@ -115,9 +120,9 @@ class EvaluationSettings:
         if self.policy == "model":
             identity["model_digest"] = inputs.model_digest
         if self.policy == "openai":
-            identity["model"] = self.config.model_name
+            identity |= {"model": self.config.model_name, "api": self.api}
         if self.has_model:
             identity["temperature"] = self.temperature
-            for name in ("system_prompt", "max_new_tokens", "max_context_tokens"):
+            for name in ("system_prompt", "thinking", "max_new_tokens", "max_context_tokens"):
                 identity[name] = getattr(self.config, name)
         return identity

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
+from trainer.config import ApiName, GRPOConfig
 from trainer.errors import PlayError
 from trainer.presets import OFFLINE_MODEL, Choice
 from trainer.rollout.generators.base import Generator, Policy
@@ -70,12 +70,13 @@ def choose_model(model: str | None) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose besides the model. Without `preset` and `steps`, the model's own."""
+    """What the user chose besides the model. What is None is the model's own."""
 
     sampling: Sampling
     server_wait_s: float
     preset: str | None = None
     steps: int | None = None
+    thinking: bool | None = None
 
 
 def local_agent(model: str | None, options: Options) -> Agent:
@@ -91,7 +92,7 @@ def local_agent(model: str | None, options: Options) -> Agent:
     config = _config(choice, options)
     loaded, tokenizer = load_model_and_tokenizer(config)
     loaded.eval()
-    codec = codec_of(tokenizer)
+    codec = codec_of(tokenizer, config.thinking)
     return Agent(
         name,
         f"{why}; {choice}",
@@ -107,22 +108,26 @@ def local_agent(model: str | None, options: Options) -> Agent:
 
 
 @contextmanager
-def api_agent(base_url: str, model: str, options: Options) -> Iterator[Agent]:
+def api_agent(
+    base_url: str, model: str, options: Options, api: ApiName, tokenizer: str | None
+) -> Iterator[Agent]:
     """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
-    from trainer.rollout.generators.openai import OpenAIPolicy
+    from trainer.rollout.served import served_model
 
     choice = preset_of(model, options.preset, served=True)
     config = _config(choice, options)
-    with OpenAIPolicy(
-        model,
-        base_url,
-        system_prompt=config.system_prompt,
-        temperature=options.sampling.temperature,
-        max_tokens=config.max_new_tokens,
-    ) as policy:
-        policy.check()
-        why = f"served by {policy.base_url}; {choice}"
-        yield Agent(model, why, config, options.sampling, policy=policy)
+    temperature = options.sampling.temperature
+    with served_model(config, base_url, api, tokenizer, temperature=temperature) as served:
+        yield Agent(
+            model,
+            f"served by {served.server.base_url}; {choice}",
+            config,
+            options.sampling,
+            codec=served.codec,
+            tokenizer=served.tokenizer,
+            make_generator=served.make_generator if served.codec else None,
+            policy=served.policy,
+        )
 
 
 def _config(choice: Choice, options: Options) -> GRPOConfig:
@@ -132,8 +137,9 @@ def _config(choice: Choice, options: Options) -> GRPOConfig:
         "seed": options.sampling.seed,
         "server_wait_s": options.server_wait_s,
     }
-    if options.steps is not None:
-        settings["step_budget"] = options.steps
+    for name, value in (("step_budget", options.steps), ("thinking", options.thinking)):
+        if value is not None:
+            settings[name] = value
     try:
         return GRPOConfig.preset(choice.preset, **settings)
     except SQLEnvError as error:

@@ -3,14 +3,15 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.cli import PresetOption, console, guarded
+from trainer.cli import ApiOption, PresetOption, TokenizerOption, console, guarded
+from trainer.config import ApiName
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -38,7 +39,16 @@ def play(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
+    api: ApiOption = "chat",
+    tokenizer: TokenizerOption = None,
     preset: PresetOption = None,
+    thinking: Annotated[
+        bool | None,
+        typer.Option(
+            help="Let a model think before each action whose chat template knows thinking.",
+            show_default="as in the model's training, or not",
+        ),
+    ] = None,
     step_budget: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +92,8 @@ def play(
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if base_url is not None and model is None:
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
+    if tokenizer is not None and api == "chat":
+        raise typer.BadParameter("is for --api completions", param_hint="--tokenizer")
     if not question and (server or keep):
         raise typer.BadParameter("needs --question", param_hint="--server, --keep")
     if not question and not sys.stdin.isatty():
@@ -104,7 +116,8 @@ def play(
 
         database = examine(db)
         questions = [check_question(text) for text in question or ()]
-        options = Options(Sampling(temperature or 0.0, seed), SERVER_WAIT_S, preset, step_budget)
+        sampling = Sampling(temperature or 0.0, seed)
+        options = Options(sampling, SERVER_WAIT_S, preset, step_budget, thinking)
         with ExitStack() as stack:
             display: Display = Screen(console)
             if json_path == Path("-"):
@@ -117,7 +130,9 @@ def play(
                     raise PlayError(f"{reason}; choose another --json") from error
                 display = JsonLines(file, errors)
             if base_url is not None and model is not None:
-                agent = stack.enter_context(api_agent(base_url, model, options))
+                agent = stack.enter_context(
+                    api_agent(base_url, model, options, cast(ApiName, api), tokenizer)
+                )
             else:
                 with display.busy("loading the model"):
                     agent = local_agent(model, options)

@@ -155,8 +155,11 @@ class EpisodeBatch:
                 return [None] * len(live)
             with self._timed("generate_s"):
                 samples = generator.sample(appended)
-            texts = {}
+            texts = dict[int, Text]()
             for index, sample in samples.items():
+                if isinstance(sample, SQLEnvError):
+                    texts[index] = sample
+                    continue
                 episode, texts[index] = self.episodes[index], codec.text(sample.ids)
                 episode.transcript.add_sample(sample)
                 self._stats.sampled_tokens += len(sample.ids)

@@ -70,7 +70,7 @@ def play_episodes(
         return []
     stats = RolloutStats() if stats is None else stats
     seed = config.seed if seed is None else seed
-    codec = None if tokenizer is None else codec_of(tokenizer)
+    codec = None if tokenizer is None else codec_of(tokenizer, config.thinking)
     with open_client(config) if client is None else nullcontext(client) as client:
         batch = EpisodeBatch(prompts, seed, codec, config, client, stats, before, observer)
         start = time.perf_counter()

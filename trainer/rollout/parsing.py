@@ -17,6 +17,10 @@ EMPTY = "(empty)"  # the query of an empty text: a syntax error
 
 _TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
 _THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
+# at the start of a text; where the prompt opens the block, the text only closes it
+_THOUGHTS = re.compile(
+    r"\A(?:\s*<think>)?(?:(?!<think>).)*?</think>\s*|\A\s*<think>.*", re.DOTALL | re.IGNORECASE
+)
 _FENCE = re.compile(r"```(?:sqlite|sql|json|text|markdown)?[ \t]*\n?", re.IGNORECASE)
 _MARKS = r"[\s>*_`#\-•\d.]*"  # bullets, numbers, bold, headings
 _HEAD = re.compile(
@@ -84,7 +88,7 @@ def parse_with_fallback(text: str) -> ParsedAction:
     argument, prose or a <think> block before it. Any other text becomes a QUERY with the raw text,
     with `fallback` set.
     """
-    body = _THINK.sub("", text).strip()
+    body = _THINK.sub("", without_thinking(text)).strip()
     unfenced = _FENCE.sub("", body).strip()
     action = _canonical(body) or _from_json(unfenced) or _from_lines(unfenced)
     if action is not None:
@@ -92,6 +96,11 @@ def parse_with_fallback(text: str) -> ParsedAction:
     query = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
     assert query is not None
     return ParsedAction(query, fallback=True)
+
+
+def without_thinking(text: str) -> str:
+    """Return `text` without the thinking that it begins with, or `text` itself if it has none."""
+    return _THOUGHTS.sub("", text)
 
 
 def _canonical(text: str) -> SQLAction | None:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -101,12 +102,16 @@ class Transcript:
 class ChatCodec:
     """Converts between messages, action texts and the ids of one tokenizer.
 
+    What the template writes around texts is tokenized together with them, as a server does that
+    renders the same messages. With `thinking` a template that knows thinking lets the model think;
+    a row keeps what was sampled, so old thinking stays in the context.
+
     Control tokens that are spelled in text from outside (questions, table names, cells) are encoded
     as plain text, so a cell that holds `<|im_end|>` can't end a turn.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, thinking: bool = False) -> None:
+        self._tokenizer, self._thinking = tokenizer, thinking
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
             name = type(tokenizer).__name__
@@ -117,15 +122,18 @@ class ChatCodec:
         self._backend.no_padding()
         added = tokenizer.get_added_vocab()
         control = [token for token in added if len(token) > 1]  # one character can't be split
+        control.sort(key=len, reverse=True)  # as the tokenizer prefers the longest
         self._control = re.compile("|".join(map(re.escape, control)) or r"(?!)")
         self.eos_id: int = tokenizer.eos_token_id
         pad_id = tokenizer.pad_token_id
         self.pad_id: int = self.eos_id if pad_id is None else pad_id
-        self._layouts: dict[tuple[str, ...], list[list[int]]] = {}
-        *_, self._before, self._after = self._layout(("system", "user", "assistant", "user"))
-        starts_with_control = bool(self._before) and self._before[0] in frozenset(added.values())
-        self.turn_end: int = self._before[0] if starts_with_control else self.eos_id
-        self.plain = lru_cache(maxsize=50_000)(self._plain)
+        self._layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._encoded = lru_cache(maxsize=50_000)(self._encode)
+        # what follows a turn: its end and the head of an observation, and the next prompt
+        self._bridge = self._layout(("system", "user", "assistant", "user"))[-2:]
+        first = self._encoded(self._bridge[:1], ())[:1]
+        self._ends_turns = bool(first) and first[0] in frozenset(added.values())
+        self.turn_end: int = first[0] if self._ends_turns else self.eos_id
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -134,19 +142,19 @@ class ChatCodec:
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of `apply_chat_template(messages, add_generation_prompt=True,
-        enable_thinking=False)`, with control tokens in the messages' texts as plain text."""
+        enable_thinking=thinking)`, with control tokens in the messages' texts as plain text."""
         layout = self._layout(tuple(str(message["role"]) for message in messages))
-        ids = list(layout[0])
-        for message, piece in zip(messages, layout[1:], strict=True):
-            ids += self.plain(str(message["content"]))
-            ids += piece
-        return ids
+        return [*self._encoded(layout, tuple(str(message["content"]) for message in messages))]
 
     def bridge(self, observation: str, last_id: int) -> list[int]:
         """Return what follows a turn that ended with `last_id`: the end of the turn, unless the
         model wrote it, the observation as a user's message, and the next generation prompt."""
-        before = self._before[1:] if self._before and last_id == self._before[0] else self._before
-        return [*before, *self.plain(observation), *self._after]
+        ids = self._encoded(self._bridge, (observation,))
+        return [*(ids[1:] if self._ends_turns and last_id == self.turn_end else ids)]
+
+    def plain(self, text: str) -> tuple[int, ...]:
+        """Return the ids of `text`, with control tokens that it spells as plain text."""
+        return self._encoded(("", ""), (text,))
 
     def action(self, text: str) -> list[int]:
         """Return the ids of a demonstrator's turn: `text` and the end of the turn."""
@@ -156,21 +164,28 @@ class ChatCodec:
         """Return the text of a sampled turn, without control tokens."""
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
-    def _plain(self, text: str) -> tuple[int, ...]:
-        """Encode `text`, split inside every control token that it spells."""
-        ids, start = list[int](), 0
+    def _encode(self, template: tuple[str, ...], contents: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the ids of the template's pieces with the contents between them, as one text.
+
+        It is split inside every control token that does not lie in a piece of the template.
+        """
+        text, pieces = "", []
+        for piece, content in zip_longest(template, contents, fillvalue=""):
+            pieces.append((len(text), len(text) + len(piece)))
+            text += piece + content
+        ids, first, start = list[int](), 0, 0
         while (match := self._control.search(text, start)) is not None:
-            end = match.start() + 1
-            ids += self._encode(text[start:end])
-            start = end
-        return (*ids, *self._encode(text[start:]))
+            if any(begin <= match.start() and match.end() <= end for begin, end in pieces):
+                start = match.end()
+                continue
+            start = match.start() + 1
+            ids += self._backend.encode(text[first:start], add_special_tokens=False).ids
+            first = start
+        return (*ids, *self._backend.encode(text[first:], add_special_tokens=False).ids)
 
-    def _encode(self, text: str) -> list[int]:
-        return self._backend.encode(text, add_special_tokens=False).ids
-
-    def _layout(self, roles: tuple[str, ...]) -> list[list[int]]:
-        """Return the ids around the contents of messages with these roles: one list before each
-        content and one at the end."""
+    def _layout(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the template's text around the contents of messages with these roles: one piece
+        before each content and one at the end."""
         if (known := self._layouts.get(roles)) is not None:
             return known
         contents = [_SENTINEL.format(index) for index in range(len(roles))]
@@ -178,7 +193,7 @@ class ChatCodec:
         messages = [{"role": role, "content": content} for role, content in turns]
         try:
             rendered: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+                messages, tokenize=False, add_generation_prompt=True, enable_thinking=self._thinking
             )
         except Exception as error:  # templates may raise anything
             raise PromptError(f"the chat template can't render {listed}: {error}") from error
@@ -190,16 +205,15 @@ class ChatCodec:
                     f"the chat template leaves out a message of {listed}: use another template"
                 )
             pieces.append(piece)
-        layout = [self._encode(piece) for piece in (*pieces, rendered)]
-        self._layouts[roles] = layout
-        return layout
+        self._layouts[roles] = (*pieces, rendered)
+        return self._layouts[roles]
 
 
 @lru_cache(maxsize=8)
-def _codec(tokenizer: Any, chat_template: Any) -> ChatCodec:
-    return ChatCodec(tokenizer)
+def _codec(tokenizer: Any, chat_template: Any, thinking: bool) -> ChatCodec:
+    return ChatCodec(tokenizer, thinking)
 
 
-def codec_of(tokenizer: Any) -> ChatCodec:
+def codec_of(tokenizer: Any, thinking: bool = False) -> ChatCodec:
     """Return the codec of a tokenizer and its current chat template, made once."""
-    return _codec(tokenizer, str(tokenizer.chat_template))
+    return _codec(tokenizer, str(tokenizer.chat_template), thinking)

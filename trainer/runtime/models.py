@@ -147,6 +147,25 @@ def kept_settings(config: GRPOConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in KEPT}
 
 
+def load_tokenizer(name: str) -> Any:
+    """Load the tokenizer of a model that another process runs; a directory needs no weights.
+
+    Raises `ModelLoadError` as `load_model_and_tokenizer` does.
+    """
+    from transformers import AutoTokenizer
+
+    folder = shipped_path(name)
+    source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelLoadError(
+            f"can't load the tokenizer of {name!r}: {_first_line(error)}; {_remedy(name, error)}"
+        ) from error
+    check_tokenizer(tokenizer, name)
+    return tokenizer
+
+
 def check_tokenizer(tokenizer: Any, name: str) -> None:
     """Raise `ModelLoadError` where the tokenizer can't encode a chat; set a missing pad token."""
     for token, use in (("eos_token", "which ends a turn"), ("chat_template", "")):

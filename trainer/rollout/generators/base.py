@@ -39,10 +39,11 @@ class Generator(Protocol):
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         """Start a batch of `len(streams)` rows; row i draws from the random stream `streams[i]`."""
 
-    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
         """Append ids to rows (first their whole prompts) and sample a turn for each.
 
-        A row that is absent is finished: its context is dropped, and it must not come back.
+        A row that is absent is finished: its context is dropped, and it must not come back. An
+        error in place of a turn means that infrastructure failed, and the episode is lost.
         """
 
     def room(self, row: int) -> int:

@@ -198,9 +198,133 @@ def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
     with OpenAIPolicy("other", chat.url) as policy:
         with pytest.raises(ModelServerError, match=r"has no model 'other'.*/models"):
             policy.act([view_of()])
-        with pytest.raises(ModelServerError, match=r"no model 'other'; it has fake"):
+        with pytest.raises(ModelServerError, match=r"no model 'other'; it has fake: .*--model"):
             policy.check()
     assert len(chat.requests) == 1  # not tried again
+
+
+def test_a_server_without_chat_completions_is_told_what_to_use(chat: ChatServer) -> None:
+    chat.paths = {"/v1/completions"}
+    with (
+        policy_of(chat) as policy,
+        pytest.raises(
+            ModelServerError, match=r"no /chat/completions .*use --api completions, .*/v1"
+        ),
+    ):
+        policy.act([view_of()])
+    assert len(chat.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        # vLLM up to 0.9, vLLM now, FastAPI's own, llama.cpp, SGLang, text
+        (400, {"object": "error", "message": "no such thing", "type": "BadRequest", "code": 400}),
+        (400, {"error": {"message": "no such thing", "type": "BadRequestError", "code": 400}}),
+        (422, {"detail": [{"loc": ["body"], "msg": "no such thing", "type": "value_error"}]}),
+        (501, {"error": {"code": 501, "message": "no such thing", "type": "not_supported_error"}}),
+        (400, {"object": "error", "message": {"reason": "no such thing"}}),
+        (418, "no such thing"),
+    ],
+)
+def test_the_error_bodies_of_servers_and_their_versions_are_shown(
+    chat: ChatServer, status: int, body: object
+) -> None:
+    chat.faults += [(status, body, AT_ONCE)] * 3
+    with policy_of(chat) as policy:
+        try:
+            [error] = policy.act([view_of()])
+        except ModelServerError as fatal:
+            error = fatal
+    assert isinstance(error, ModelServerError)
+    assert "no such thing" in error.message
+    assert chat.url in error.message
+    assert "\n" not in error.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"object": "error", "message": "This model's maximum context length is 9", "code": 400},
+        {"error": {"message": "the request exceeds the available context size", "code": 400}},
+        {"error": {"message": "However, the model's context length is only 9", "code": 400}},
+        {"error": {"message": "Input is longer than the model's context length", "code": None}},
+        {"error": {"message": "too long", "code": "context_length_exceeded"}},
+    ],
+)
+def test_every_servers_words_for_a_full_context_are_known(chat: ChatServer, body: object) -> None:
+    chat.faults.append((400, body, {}))
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == [None]
+    assert policy.usage.overflows == 1
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_the_servers_template_is_told_whether_to_think(chat: ChatServer, thinking: bool) -> None:
+    with policy_of(chat, thinking=thinking) as policy:
+        policy.act([view_of()])
+    assert chat.requests[0]["chat_template_kwargs"] == {"enable_thinking": thinking}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "Unknown parameters: chat_template_kwargs, top_k"}},
+        {"detail": [{"type": "extra_forbidden", "loc": ["body", "chat_template_kwargs"]}]},
+        {"detail": "Unexpected keys in the request: {'chat_template_kwargs', 'top_k'}"},
+    ],
+)
+def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(
+    chat: ChatServer, body: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "chat_template_kwargs"
+    answer, refused = chat.complete, (422 if "detail" in body else 400, body, dict[str, str]())
+    chat.complete = lambda sent: refused if name in sent else answer(sent)  # type: ignore[method-assign]
+    with policy_of(chat, concurrency=2) as policy:
+        assert policy.act([view_of(), view_of()]) == [TURNS[0]] * 2
+        assert policy.act([view_of()]) == [TURNS[0]]
+    assert len(chat.requests) <= 5
+    assert sum(name in body for body in chat.requests) == len(chat.requests) - 3
+    assert sum(f"accepts no {name}" in record.message for record in caplog.records) == 1
+    assert ("top_k" in chat.requests[-1]) == ("top_k" not in str(body))
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thinking_that_the_server_separates_is_in_the_text_and_not_in_the_history(
+    chat: ChatServer, config: GRPOConfig, field: str
+) -> None:
+    chat.message = {field: "I look first."}
+    with policy_of(chat, thinking=True) as policy:
+        [row] = play_episodes(
+            [prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy
+        )
+    assert row.texts == [f"<think>\nI look first.\n</think>\n\n{text}" for text in TURNS]
+    assert row.parse_failures == 0
+    shown = [message["content"] for message in chat.requests[-1]["messages"]]
+    assert [text for text in shown if text in TURNS] == TURNS[:2]
+    assert not any("think" in text for text in shown)
+    assert policy.usage.thoughts == 3
+
+
+def test_a_server_that_thinks_although_it_should_not_is_named_once(
+    chat: ChatServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat.answer = lambda messages: "<think>\nHm.\n</think>\n\nANSWER: 42"
+    with policy_of(chat) as policy:
+        policy.act([view_of(), view_of()])
+    assert policy.usage.thoughts == 2
+    [warning] = [record.message for record in caplog.records]
+    assert "fake thinks although thinking is off" in warning
+    assert "thinking=true" in warning
+
+
+def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer) -> None:
+    """vLLM's parsers do so where no thinking was asked for; a cut thought is no text."""
+    chat.answer, chat.message = lambda messages: None, {"reasoning_content": "ANSWER: 42"}
+    with policy_of(chat) as policy:
+        assert policy.act([view_of()]) == ["ANSWER: 42"]
+        chat.finish_reason = "length"
+        assert policy.act([view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
 
 
 def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(

@@ -1,0 +1,136 @@
+"""Sampling by token ids from a server's /v1/completions: vLLM, llama.cpp.
+
+Ids are sent and ids come back, so nothing is tokenized or rendered by the server: the episodes are
+those of the same model in this process, up to the server's arithmetic and random numbers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shared.errors import SQLEnvError
+from trainer.errors import ModelServerError
+from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
+from trainer.rollout.tokens import ChatCodec
+
+
+@dataclass(slots=True)
+class _Row:
+    """One episode's place in the batch."""
+
+    stream: tuple[int, ...]
+    context: list[int] = field(default_factory=list)
+    turn: int = 0
+
+
+class CompletionsGenerator(ModelServer):
+    """A `Generator` over a model server; `connection` is passed to `ModelServer`.
+
+    `codec` is that of the served model's tokenizer. Turn n of a row has a seed of the stream (row's
+    stream, n). Log-probabilities are the server's: vLLM's are those of the temperature-scaled
+    distribution with `--logprobs-mode processed_logprobs`, llama.cpp's those of temperature 1.
+    """
+
+    endpoint = "completions"
+    alternative = "--api chat"
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        codec: ChatCodec,
+        *,
+        max_context_tokens: int,
+        ends_action: Callable[[Sequence[int]], bool] | None = None,
+        **connection: Any,
+    ) -> None:
+        super().__init__(model, base_url, **connection)
+        self.limit = max_context_tokens
+        self._codec, self._ends_action = codec, ends_action
+        self._same_tokenizer = False  # whether a reply's text has shown it
+        # vLLM's name for the ids; llama.cpp has them in the log-probabilities
+        self._options |= {"return_token_ids": True, "stop_token_ids": sorted(codec.stop_ids)}
+        self._rows: list[_Row] = []
+
+    def _listed(self, model: Any) -> None:
+        # vLLM's name for the window, and llama.cpp's for that of one of its slots
+        known = getattr(model, "max_model_len", None) or getattr(model, "meta", {}).get("n_ctx")
+        self.limit = min(self.limit, known or self.limit)
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self._rows = [_Row(tuple(stream)) for stream in streams]
+
+    def room(self, row: int) -> int:
+        return self.limit - len(self._rows[row].context)
+
+    def restart(self, row: int) -> None:
+        self._rows[row].context = []
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | SQLEnvError]:
+        for index, ids in appended.items():
+            self._rows[index].context += ids
+        turns = self._run_all([partial(self._turn, self._rows[index]) for index in appended])
+        return dict(zip(appended, turns, strict=True))
+
+    async def _turn(self, row: _Row) -> Sample | SQLEnvError:
+        """Sample one turn and add it to the row's context."""
+        most = min(self._max_tokens, self.limit - len(row.context))
+        options: dict[str, Any] = {"max_tokens": most, "logprobs": 1}
+        if self._seeded:
+            options["seed"] = int(np.random.default_rng((*row.stream, row.turn)).integers(2**31))
+        try:
+            reply = await self._ask({"prompt": row.context}, options)
+        except ContextOverflow as error:
+            raise ModelServerError(
+                f"{self.base_url} has a smaller context window than this game ({error}): give it a "
+                f"larger one, or lower --set max_context_tokens={self.limit}"
+            ) from error
+        if isinstance(reply, ModelServerError):
+            return reply
+        sample = self._read(reply.choices[0])
+        if sample.stop is StopReason.LENGTH and len(row.context) + len(sample.ids) >= self.limit:
+            sample.stop = StopReason.CONTEXT
+        row.context += sample.ids
+        row.turn += 1
+        return sample
+
+    def _read(self, choice: Any) -> Sample:
+        """Return a reply's ids, cut where a local model's turn would have ended."""
+        found = getattr(choice, "logprobs", None)
+        listed = getattr(found, "content", None)
+        if listed:
+            ids = [token["id"] for token in listed]
+            logprobs = [token["logprob"] for token in listed]
+        else:
+            ids = list(getattr(choice, "token_ids", None) or [])
+            logprobs = list(getattr(found, "token_logprobs", None) or [])
+        if not ids or len(ids) != len(logprobs):
+            raise ModelServerError(
+                f"{self.base_url} returned no token ids with log-probabilities, which vLLM (0.10.2 "
+                "or later) and llama.cpp's server do: use one of these, or --api chat"
+            )
+        self._check_tokenizer(ids, choice.text)
+        for end in range(1, len(ids) + 1):
+            if ids[end - 1] in self._codec.stop_ids:
+                return Sample(ids[:end], logprobs[:end], StopReason.EOS)
+            if self._ends_action is not None and self._ends_action(ids[:end]):
+                return Sample(ids[:end], logprobs[:end], StopReason.EOS)
+        # the server's own end of the turn, such as a second EOS, or the limit on tokens
+        stop = StopReason.LENGTH if choice.finish_reason == "length" else StopReason.EOS
+        return Sample(ids, logprobs, stop)
+
+    def _check_tokenizer(self, ids: Sequence[int], text: str) -> None:
+        """Raise `ModelServerError` if the ids of the first text mean another text here."""
+        if self._same_tokenizer or not text.strip("\ufffd"):
+            return
+        own = self._codec.text(ids)
+        if not own.startswith(text.rstrip("\ufffd")):
+            raise ModelServerError(
+                f"{self.base_url} has another tokenizer for {self.model}: its {text[:40]!r} is "
+                f"{own[:40]!r} here; name the served model's folder or hub name with --tokenizer"
+            )
+        self._same_tokenizer = True

@@ -1,0 +1,301 @@
+"""A connection to an OpenAI-compatible model server: requests, retries, counts and errors.
+
+`openai.py` plays by chat completions, `completions.py` by token ids. Requests are sent by the
+`openai` library: `pip install 'sqlenv[api]'`.
+"""
+
+import asyncio
+import logging
+import operator
+import os
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from trainer.errors import ConfigError, ModelServerError
+
+try:
+    import openai
+except ModuleNotFoundError as missing:  # only model servers need it
+    raise ConfigError(
+        "an OpenAI-compatible server needs the openai library: pip install 'sqlenv[api]'"
+    ) from missing
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+NO_KEY = "none"  # sent without a key: local servers ignore it
+MAX_ATTEMPTS = 6  # with pauses of about 16 s in total, or what a Retry-After asks for
+TIMEOUT_S = 120.0
+CONNECT_TIMEOUT_S = 10.0
+CONCURRENCY = 32
+LISTED_MODELS = 8  # in an error
+MAX_ERROR_CHARS = 400  # of a server's own words
+# the model's own distribution, as a local model is sampled; servers have other defaults
+NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+# parameters that may be left out, or renamed, if a server refuses them
+OPTIONAL = ("seed", "max_tokens", "chat_template_kwargs", *NEUTRAL)
+
+
+class ContextOverflow(Exception):
+    """A request is longer than the server's context window. The text is the server's."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """Counts over the life of a connection. Tokens are the server's count, 0 if it has none."""
+
+    requests: int = 0  # answered
+    retries: int = 0
+    failed: int = 0  # given up after all attempts: the episode is lost
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cut: int = 0  # texts that ended at max_tokens
+    thoughts: int = 0  # texts with thinking
+    truncations: int = 0  # texts that answer a conversation cut to fit the context window
+    overflows: int = 0  # conversations that did not fit even so: the episode ends
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class ModelServer:
+    """Connection to `model` at `base_url` (ending in /v1), with `concurrency` requests at a time.
+
+    `api_key` defaults to OPENAI_API_KEY. A request may take `timeout_s` and is tried `max_attempts`
+    times, with growing pauses, if the connection breaks or the server replies 408, 409, 429 or 5xx.
+    Requests run on an event loop in a thread: close the connection, or use it as a context manager.
+    """
+
+    endpoint: ClassVar[str]  # of the openai library's client
+    alternative: ClassVar[str]  # what to use if a server lacks the endpoint
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        temperature: float = 1.0,
+        max_tokens: int = 256,
+        timeout_s: float = TIMEOUT_S,
+        max_attempts: int = MAX_ATTEMPTS,
+        concurrency: int = CONCURRENCY,
+    ) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"the model server's address is {base_url!r}: use a whole URL, http://host:8000/v1"
+            )
+        if not model:
+            raise ConfigError("name the model that the server serves, as its /models lists it")
+        if temperature < 0 or min(max_tokens, max_attempts, concurrency) < 1 or timeout_s <= 0:
+            raise ConfigError(
+                "temperature must be 0 or more, timeout_s above 0, and max_tokens, max_attempts "
+                "and concurrency 1 or more"
+            )
+        self.model, self.base_url = model, base_url.rstrip("/")
+        self.usage = Usage()
+        self._seeded, self._max_tokens = temperature > 0, max_tokens
+        self._max_attempts, self._timeout_s = max_attempts, timeout_s
+        self._options: dict[str, Any] = {
+            **{"temperature": temperature, "max_tokens": max_tokens},
+            **NEUTRAL,
+        }
+        self._refused: set[str] = set()  # of OPTIONAL
+        self._api_key = api_key or os.environ.get(API_KEY_VARIABLE) or NO_KEY
+        self._concurrency = concurrency
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread. The next call opens them again."""
+        self._portal = None
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise `ModelServerError` if the server can't be reached or lists other models.
+
+        A server without such a list passes: its first completion will fail instead.
+        """
+        try:
+            models = self._run(self._models)
+        except (openai.AuthenticationError, openai.APIConnectionError) as error:
+            raise self._fatal(error) from error
+        except openai.APIError:
+            return
+        names = [model.id for model in models]
+        if names and self.model not in names:
+            listed = ", ".join(names[:LISTED_MODELS])
+            more = ", ..." if len(names) > LISTED_MODELS else ""
+            raise ModelServerError(
+                f"the server at {self.base_url} has no model {self.model!r}; it has "
+                f"{listed}{more}: name one of these with --model, or serve yours"
+            )
+        self._listed(next((model for model in models if model.id == self.model), None))
+
+    def _listed(self, model: Any) -> None:
+        """Use what the server's list says of the model, None if it has no list."""
+
+    async def _models(self) -> list[Any]:
+        # few retries: some servers without a list reply with 500
+        client = self._client.with_options(max_retries=min(1, self._max_attempts - 1))
+        return [model async for model in client.models.list()]
+
+    async def _open(self) -> openai.AsyncOpenAI:
+        """Return the library's client, made on the loop that uses it."""
+        self._limit = asyncio.Semaphore(self._concurrency)
+        return openai.AsyncOpenAI(
+            api_key=self._api_key,
+            base_url=self.base_url,
+            timeout=openai.Timeout(
+                self._timeout_s, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
+            ),
+            max_retries=self._max_attempts - 1,
+        )
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `call` on the loop; an interruption of this thread cancels it."""
+        if self._portal is None:
+            with ExitStack() as stack:
+                portal = stack.enter_context(start_blocking_portal("asyncio"))
+                self._client = portal.call(self._open)
+                stack.callback(portal.call, self._client.close)
+                self._stack = stack.pop_all()
+            self._portal = portal
+        future = self._portal.start_task_soon(call)
+        try:
+            result: T = future.result()
+            return result
+        finally:
+            future.cancel()
+
+    def _run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+        """Run all of `calls` together; the first that raises cancels the others."""
+
+        async def run() -> list[T]:
+            tasks = [asyncio.create_task(call()) for call in calls]
+            try:
+                return await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        return self._run(run)
+
+    async def _ask(self, given: dict[str, Any], options: dict[str, Any]) -> Any:
+        """Return the server's reply to one request, or the error of one that always failed.
+
+        `options` are added to the connection's own. Raises `ContextOverflow`, and
+        `ModelServerError` for what every request would meet: no connection, a refused key, a model
+        that the server lacks.
+        """
+        while True:
+            sent = {**self._options, **options}
+            for name in self._refused & sent.keys():
+                value = sent.pop(name)
+                if name == "max_tokens":
+                    sent["max_completion_tokens"] = value
+            create = operator.attrgetter(self.endpoint)(self._client).with_raw_response.create
+            try:
+                async with self._limit:
+                    raw = await create(model=self.model, **given, extra_body=sent)
+                reply = raw.parse()
+                if not getattr(reply, "choices", None):
+                    raise ModelServerError(
+                        f"{self.base_url} replied with no completion: {str(reply)[:200]!r}; is it "
+                        "the address that ends in /v1?"
+                    )
+                self.usage.requests += 1
+                self.usage.retries += raw.retries_taken
+                self._count(reply)
+                return reply
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                if _overflows(error):
+                    raise ContextOverflow(_said(error)) from error
+                words = set(re.findall(r"\w+", f"{error.param} {_said(error)}"))
+                refused = words & set(OPTIONAL) & sent.keys()
+                if not refused:
+                    raise self._fatal(error) from error
+                for name in refused - self._refused:
+                    log.warning("%s accepts no %s: %s", self.base_url, name, _said(error))
+                self._refused |= refused
+            except openai.APIError as error:
+                if not _may_pass(error):
+                    raise self._fatal(error) from error
+                self.usage.failed += 1
+                self.usage.retries += self._max_attempts - 1
+                return self._given_up(error)
+
+    def _count(self, reply: Any) -> None:
+        if usage := reply.usage:
+            self.usage.prompt_tokens += usage.prompt_tokens or 0
+            self.usage.completion_tokens += usage.completion_tokens or 0
+        self.usage.cut += reply.choices[0].finish_reason == "length"
+
+    def _given_up(self, error: openai.APIError) -> ModelServerError:
+        late = isinstance(error, openai.APITimeoutError)
+        reason = f"no answer in {self._timeout_s:g} s" if late else _said(error)
+        return ModelServerError(
+            f"{self.base_url} failed {self._max_attempts} times for {self.model!r}: {reason}"
+        )
+
+    def _fatal(self, error: openai.APIError) -> ModelServerError:
+        """Return the error, with its remedy, of what every other request would meet too."""
+        url, model, reason = self.base_url, repr(self.model), _said(error)
+        status = getattr(error, "status_code", None)
+        if isinstance(error, openai.AuthenticationError):
+            text = f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}"
+        elif isinstance(error, openai.PermissionDeniedError):
+            text = f"{url} does not let this API key use {model}: {reason}"
+        elif status == 404 and self.model in reason:
+            text = f"{url} has no model {model} ({reason}): name one that {url}/models lists"
+        elif status in (404, 405, 501):
+            path = "/" + self.endpoint.replace(".", "/")
+            text = (
+                f"{url} has no {path} ({reason}): use {self.alternative}, or correct the address, "
+                "which ends in /v1 on most servers"
+            )
+        elif isinstance(error, openai.APIStatusError):
+            text = f"{url} refuses the request for {model}, {status}: {reason}"
+        elif isinstance(error, openai.APIConnectionError):
+            text = (
+                f"no connection to the model server at {url}, tried {self._max_attempts} times: "
+                f"{error.__cause__ or reason}; start it, or correct the address"
+            )
+        else:
+            text = f"can't read the reply of {url}: {reason}; is it the address that ends in /v1?"
+        return ModelServerError(text)
+
+
+def _may_pass(error: openai.APIError) -> bool:
+    """Return whether another request may succeed: the library's retries, except no connection."""
+    if isinstance(error, openai.APIStatusError):
+        code = error.status_code
+        return code in (408, 409, 429) or (code >= 500 and code != 501)
+    return isinstance(error, openai.APITimeoutError)
+
+
+def _overflows(error: openai.APIStatusError) -> bool:
+    """Return whether the request was too long, by the words of OpenAI, vLLM, llama.cpp, SGLang."""
+    words = re.compile(r"context[_ ](length|size|window)", re.IGNORECASE)
+    return words.search(f"{error.code} {_said(error)}") is not None
+
+
+def _said(error: openai.APIError) -> str:
+    """Return the server's words on one line, from whatever body its version sends."""
+    text = error.message
+    if error.body and re.fullmatch(r"Error code: \d+", text):
+        text += f" - {error.body}"
+    return " ".join(text.split())[:MAX_ERROR_CHARS]

@@ -1,0 +1,67 @@
+"""A model behind an OpenAI-compatible server, ready to play the game of a `GRPOConfig`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config import ApiName, GRPOConfig
+from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.generators.model_server import ModelServer
+from trainer.rollout.tokens import ChatCodec, codec_of
+
+
+@dataclass(frozen=True)
+class Served:
+    """What `play_episodes` takes: a policy, or a generator with its tokenizer and codec."""
+
+    server: ModelServer
+    policy: Policy | None = None
+    generator: Generator | None = None
+    tokenizer: Any = None
+    codec: ChatCodec | None = None
+
+    def make_generator(self) -> Generator:
+        assert self.generator is not None
+        return self.generator
+
+
+@contextmanager
+def served_model(
+    config: GRPOConfig,
+    base_url: str,
+    api: ApiName = "chat",
+    tokenizer_name: str | None = None,
+    **connection: Any,
+) -> Iterator[Served]:
+    """Connect to `config.model_name` at `base_url` for the block; `connection`: see `ModelServer`.
+
+    `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
+    by default that of the model's name. Raises `ModelServerError` if the server does not serve the
+    model, `ModelLoadError` if the tokenizer can't be loaded.
+    """
+    name = config.model_name
+    connection["max_tokens"] = config.max_new_tokens
+    if api == "chat":
+        from trainer.rollout.generators.openai import OpenAIPolicy
+
+        with OpenAIPolicy(
+            name,
+            base_url,
+            system_prompt=config.system_prompt,
+            thinking=config.thinking,
+            **connection,
+        ) as policy:
+            policy.check()
+            yield Served(policy, policy)
+        return
+    from trainer.rollout.generators.completions import CompletionsGenerator
+    from trainer.runtime.models import load_tokenizer
+
+    tokenizer = load_tokenizer(tokenizer_name or name)
+    codec = codec_of(tokenizer, config.thinking)
+    with CompletionsGenerator(
+        name, base_url, codec, max_context_tokens=config.max_context_tokens, **connection
+    ) as generator:
+        generator.check()
+        yield Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)

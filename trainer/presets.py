@@ -99,6 +99,14 @@ SIZES = {
     "qwen3-0.6b": 596_049_920,
     "qwen3-1.7b": 1_720_574_976,
 }
+# memory of the smallest machine (offline, SmolLM2, Qwen2.5) or GPU (Qwen3) for each, in GB
+MEMORY_GB = {
+    "offline": 4,
+    "smollm2-135m": 16,
+    "qwen2.5-coder-0.5b": 16,
+    "qwen3-0.6b": 16,
+    "qwen3-1.7b": 24,
+}
 
 
 @dataclass(frozen=True)

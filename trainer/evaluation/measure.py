@@ -24,6 +24,7 @@ from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
 from trainer.run.console import bar
 from trainer.run.records import Book, EpisodeRecord
+from trainer.runtime.memory import cache_token_bytes
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
@@ -154,15 +155,9 @@ def shared_play(play: Play, ranks: Ranks) -> Play:
 
 
 def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
-    """Return how many episodes to play at once: 1 to `BATCH`, full contexts in half of the memory.
-
-    A token takes a key and a value per layer and head in the KV cache.
-    """
-    shape = model.config.get_text_config()
-    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    """Return how many episodes to play at once: 1 to `BATCH`, full contexts in half the memory."""
     _, plan = precision(config.device, config.dtype)
-    token_bytes: int = 2 * shape.num_hidden_layers * heads * head_dim * plan.compute.itemsize
+    token_bytes = cache_token_bytes(model.config.get_text_config(), plan.compute)
     return max(1, min(BATCH, memory_bytes // 2 // (token_bytes * config.max_context_tokens)))
 
 

@@ -17,7 +17,7 @@ from trainer.config import GRPOConfig
 from trainer.presets import SAVED_AS
 
 GIB = 2**30
-PROCESS = GIB  # torch and the libraries, on a GPU its context; measured, 0.5 to 0.9 GiB
+PROCESS = GIB  # torch and the libraries (0.4 GiB), a GPU's context, what allocators hold unused
 # trl's LM head works in tiles of these numbers of tokens and vocabulary entries
 TILE_TOKENS, TILE_ENTRIES = 4096, 32768
 # bytes per tile entry: eight temporary tensors of float32 and one of booleans; a GPU's kernel has
@@ -30,8 +30,9 @@ DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
 class Memory:
     """Bytes at the peak of a step, by what holds them.
 
-    `cache` is the rollouts' KV cache, full; `activations` and `logits` are those of the update's
-    micro-batch with the longest rows.
+    `cache` is the rollouts' KV cache, full. `activations` are what a micro-batch of rows as long as
+    the context keeps for the backward pass; `workspace` is for the logits of a tile or the backward
+    pass of a layer, whichever takes more.
     """
 
     weights: int
@@ -39,7 +40,7 @@ class Memory:
     optimizer: int
     cache: int
     activations: int
-    logits: int
+    workspace: int
 
     @property
     def rollout(self) -> int:
@@ -48,16 +49,11 @@ class Memory:
     @property
     def update(self) -> int:
         kept = self.weights + self.optimizer + self.gradients
-        return PROCESS + kept + self.activations + self.logits
+        return PROCESS + kept + self.activations + self.workspace
 
     @property
     def peak(self) -> int:
         return max(self.rollout, self.update)
-
-    @property
-    def playing(self) -> int:
-        """Without training: `evaluate`, and `play` with one row of the cache."""
-        return PROCESS + self.weights + self.cache
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in vars(self).items())
@@ -89,28 +85,37 @@ def training_memory(
         once = _kept_bytes(model_config, 1, base, config.lora_rank, rows, window, compute)
         twice = _kept_bytes(model_config, 2, base, config.lora_rank, rows, window, compute)
     layer = twice - once
-    trained = adapters or parameters
-    if config.gradient_checkpointing:
-        # each layer keeps its input; autocast keeps its copies of trained weights
-        boundary = rows * window * shape.hidden_size * (base if adapters else compute).itemsize
-        copies = 0 if adapters or not lower else (parameters - head) * size
-        activations = once + (layers - 1) * boundary + copies
+    activations, backward = once - layer, layer // 2  # gradients are freed one after another
+    if config.gradient_checkpointing:  # keeps each layer's input, and computes the layer again
+        activations += layers * rows * window * shape.hidden_size * base.itemsize
+        backward += layer
+        if lower and not adapters:  # autocast's copies of trained weights
+            activations += (parameters - head) * size
     else:
-        activations = once + (layers - 1) * layer
-    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    kv_heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    token = 2 * layers * kv_heads * head_dim * size
-    tile = min(rows * window, TILE_TOKENS) * min(shape.vocab_size, TILE_ENTRIES)
+        activations += layers * layer
+    trained = adapters or parameters
+    token = cache_token_bytes(shape, compute)
+    tile = min(rows * window, TILE_TOKENS)
+    temporary = 0 if gpu else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
     return Memory(
         weights=parameters * base.itemsize + adapters * 4,
-        gradients=trained * 4,
+        # that of the LM head is added to earlier micro-batches' only at the end
+        gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
-        # half a layer's: the gradients of its activations
-        activations=activations + layer // 2,
-        # the gradient of the LM head is added to that of earlier micro-batches only at the end
-        logits=tile * (size + (0 if gpu else TILE_BYTES)) + (0 if adapters else head * 4),
+        activations=activations,
+        workspace=max(tile * (TILE_ENTRIES * size + temporary), backward),
     )
+
+
+def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:
+    """Return the bytes of one token in the KV cache: a key and a value per layer and head.
+
+    `shape` is the transformers configuration of the text model.
+    """
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    return int(2 * shape.num_hidden_layers * heads * head_dim * compute.itemsize)
 
 
 def _architecture(model_config: Mapping[str, Any], **changes: Any) -> Any:
@@ -167,20 +172,25 @@ def _kept_bytes(
     mask = torch.ones((rows, 1, window, window), dtype=torch.bool)
     # a CPU has autocast for bfloat16 only; float16 has its size
     lower = nullcontext() if compute is torch.float32 else torch.autocast("cpu", torch.bfloat16)
-    with _kept(model) as kept, lower:
+    with _kept(model, window) as kept, lower:
         model.base_model(input_ids=ids, attention_mask=mask, use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 @contextmanager
-def _kept(model: Any) -> Iterator[dict[int, Any]]:
-    """Yield the storages that autograd saves in the block, by identity, without the weights."""
+def _kept(model: Any, window: int) -> Iterator[dict[int, Any]]:
+    """Yield the storages that autograd saves in the block, by identity, but weights and masks.
+
+    An update's rows are padded on the right, where causal attention needs no mask; transformers
+    would make one of fake tensors.
+    """
     weights = {one.untyped_storage()._cdata for one in model.parameters()}
     storages: dict[int, Any] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in weights:
+        mask = tensor.dim() == 4 and tensor.shape[-2:] == (window, window)
+        if storage._cdata not in weights and not mask:
             storages[storage._cdata] = storage
         return tensor
 

@@ -1,0 +1,172 @@
+"""The memory of training, calculated without weights, against models that exist."""
+
+import itertools
+import re
+import weakref
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
+
+from tests.trainer.architectures import CONFIGS
+from trainer.config import GRPOConfig
+from trainer.presets import MEMORY_GB, PRESETS, SIZES
+from trainer.runtime import memory
+from trainer.runtime.memory import GIB, PROCESS, training_memory
+
+SMALL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 160,
+    "vocab_size": 500,
+    "max_position_embeddings": 256,
+    "layer_types": ["full_attention"] * 4,
+}
+FAMILIES = ("smollm2-135m", "qwen2.5-coder-0.5b", "qwen3-0.6b")
+
+
+class Tracker(TorchDispatchMode):
+    """Counts the bytes of the tensors that are alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[int] = set()
+        self.now = self.peak = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.known:
+            self.known.add(storage._cdata)
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self.forget, storage._cdata, storage.nbytes())
+
+    def forget(self, storage: int, size: int) -> None:
+        self.known.remove(storage)
+        self.now -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, torch.Tensor):
+                self.add(leaf)
+        return output
+
+
+def small(name: str) -> dict[str, Any]:
+    return {**CONFIGS[name], **SMALL, "head_dim": 16}
+
+
+def build(model_config: dict[str, Any]) -> Any:
+    config = AutoConfig.for_model(**model_config)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+
+
+def settings(**overrides: Any) -> GRPOConfig:
+    shape = {"max_context_tokens": 200, "max_new_tokens": 20, "per_device_train_batch_size": 4}
+    return GRPOConfig(**{**shape, **overrides})
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_parameters_are_those_of_the_model(preset: str) -> None:
+    with torch.device("meta"):
+        model = build({k: v for k, v in CONFIGS[preset].items() if k != "sqlenv"})
+        parameters = sum(one.numel() for one in model.parameters())
+        full = training_memory(CONFIGS[preset], settings(), torch.float32)
+        lora = training_memory(CONFIGS[preset], settings(lora_rank=16), torch.float32)
+        adapted = get_peft_model(
+            model, LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
+        )
+    assert parameters == SIZES[preset]
+    head = model.config.vocab_size * model.config.hidden_size  # whose gradient is there twice
+    assert (full.weights, full.gradients, full.optimizer) == (
+        *(4 * parameters, 4 * (parameters + head), 8 * parameters),
+    )
+    trained = adapted.num_parameters(only_trainable=True)
+    assert (lora.weights, lora.gradients, lora.optimizer) == (
+        *(4 * (parameters + trained), 4 * trained, 8 * trained),
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("rank", [0, 8])
+@pytest.mark.parametrize("compute", [torch.float32, torch.bfloat16])
+def test_fake_tensors_keep_the_bytes_that_real_ones_do(
+    name: str, rank: int, compute: torch.dtype
+) -> None:
+    arguments = (small(name), 2, torch.float32, rank, 3, 50, compute)
+    with FakeTensorMode():
+        calculated = memory._kept_bytes(*arguments)
+    assert calculated == memory._kept_bytes(*arguments) > 0
+
+
+# of transformers' own use
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "rank", "checkpointing", "compute"),
+    [
+        *itertools.product(["qwen3-0.6b"], [0, 8], [False, True], [torch.float32, torch.bfloat16]),
+        ("smollm2-135m", 0, False, torch.float32),
+        ("qwen2.5-coder-0.5b", 8, False, torch.float32),
+    ],
+)
+def test_an_update_takes_what_was_calculated(
+    name: str, rank: int, checkpointing: bool, compute: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two updates of two micro-batches, with trl's LM head and AdamW."""
+    # tiles that don't hide the rest
+    monkeypatch.setattr("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 128)
+    monkeypatch.setattr(memory, "TILE_ENTRIES", 128)
+    config = settings(lora_rank=rank, gradient_checkpointing=checkpointing)
+    model = build(small(name)).train()
+    add_fused_lm_head(model)
+    if checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    if rank:
+        if compute is torch.bfloat16:
+            model.to(torch.bfloat16)
+        model.enable_input_require_grads()
+        lora = LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(model, lora)
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(trained)
+    tracker = Tracker()
+    for weight in model.parameters():
+        tracker.add(weight)
+    ids = torch.zeros((config.per_device_train_batch_size, 200), dtype=torch.long)
+    lower = nullcontext if compute is torch.float32 else lambda: torch.autocast("cpu", compute)
+    with tracker:
+        for _ in range(2):
+            for _ in range(2):
+                with lower():
+                    loss = -model(input_ids=ids, labels=ids, fused_lm_head=True).log_probs.sum()
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    peak = tracker.peak
+    calculated = training_memory(small(name), config, compute).update - PROCESS
+    assert 0.95 * peak < calculated < 1.25 * peak, (peak, calculated)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
+    config, gpu = GRPOConfig.preset(preset), preset.startswith("qwen3")
+    # what needs most: a CPU without bfloat16, a GPU without it (a T4)
+    compute = torch.float16 if gpu else torch.float32
+    found = training_memory(CONFIGS[preset], config, compute, gpu=gpu)
+    assert found.peak < 0.92 * MEMORY_GB[preset] * 10**9
+    text = (Path(__file__).parents[3] / "docs" / "presets.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{preset}` \| (.*) \|$", text, re.MULTILINE)
+    needs = row.split("|")[-1].strip()
+    kind = "GPU" if gpu else "CPU"
+    assert needs == f"{kind}, {MEMORY_GB[preset]} GB ({found.peak / GIB:.1f} GiB)"

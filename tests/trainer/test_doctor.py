@@ -1,15 +1,19 @@
 import importlib.metadata
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.trainer.architectures import CONFIGS
 from tests.trainer.small_data import make_data
 from trainer import doctor
 from trainer.doctor import (
     Status,
     can_run,
     check_data,
+    check_memory,
     check_model,
     check_packages,
     check_server,
@@ -130,6 +134,22 @@ def test_the_model_is_checked(tmp_path: Path, model: Any, tokenizer: Any) -> Non
     (found,) = check_model(str(tmp_path / "base"))
     assert found.status is Status.OK
     assert "MiB" in found.detail
+
+
+def test_the_memory_of_training_is_compared_with_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen2.5-coder-0.5b"]))
+    preset, fits = check_memory(str(tmp_path))
+    assert preset.detail.startswith("qwen2.5-coder-0.5b: its model is nearest in size")
+    assert "GiB to train: rollouts take" in fits.detail
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**30))
+    _, lacks = check_memory(str(tmp_path))
+    assert lacks.status is Status.NOTE
+    assert "this machine has 1.0 GiB" in lacks.detail
+    assert "gradient_checkpointing=true" in lacks.remedy
+    _, unknown = check_memory("Qwen/Qwen3-0.6B")
+    assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 import json
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
 from trainer.runtime.out_of_memory import reporting_out_of_memory
+
+T = TypeVar("T")
 
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -55,20 +59,29 @@ def _ask_hub(name: str) -> Exception | None:
     """Ask the hub for a model's config.json once; return the error, None if it has the file."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
-    answers: list[Exception | None] = []
+    url = hf_hub_url(name, "config.json")
+    try:
+        _soon(lambda: get_hf_file_metadata(url, timeout=HUB_WAIT_S))
+    except Exception as error:
+        return error
+    return None
 
-    def ask() -> None:
+
+def _soon(ask: Callable[[], T]) -> T:
+    """Return the hub's answer or raise its error; `TimeoutError` after `HUB_WAIT_S`."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
         try:
-            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=HUB_WAIT_S)
-            answers.append(None)
+            answer.set_result(ask())
         except Exception as error:
-            answers.append(error)
+            answer.set_exception(error)
 
     # in a thread, because looking up a host's name has no timeout
-    thread = threading.Thread(target=ask, name="ask-hub", daemon=True)
-    thread.start()
-    thread.join(HUB_WAIT_S)
-    return answers[0] if answers else TimeoutError(f"no answer within {HUB_WAIT_S:g} s")
+    threading.Thread(target=run, name="ask-hub", daemon=True).start()
+    if not wait([answer], HUB_WAIT_S).done:
+        raise TimeoutError(f"no answer within {HUB_WAIT_S:g} s")
+    return answer.result()
 
 
 def preset_of(
@@ -76,8 +89,7 @@ def preset_of(
 ) -> Choice:
     """Return what `choose_preset` says of a model's folder or name on the hub.
 
-    Its config.json is read where the name alone does not decide; the hub is not asked for it if the
-    model is `served` elsewhere.
+    The hub is not asked for the config.json of a model that is `served` elsewhere.
     """
     config = None if model is None or preset else read_config(model, download=not served)
     return choose_preset(model, preset, config)
@@ -95,7 +107,7 @@ def read_config(model: str, *, download: bool) -> dict[str, Any] | None:
 
             path = try_to_load_from_cache(model, "config.json")
             if not isinstance(path, str) and download and not looks_local(model):
-                path = hf_hub_download(model, "config.json", etag_timeout=HUB_WAIT_S)
+                path = _soon(lambda: hf_hub_download(model, "config.json"))
         config = json.loads(Path(path).read_bytes())
     except Exception:  # of the hub's many; finding or loading the model says what is wrong
         return None

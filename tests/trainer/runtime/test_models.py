@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
-from trainer.runtime.models import find_model, load_model_and_tokenizer
+from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import precision
 
 
@@ -203,6 +203,7 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
         hub_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(ModelLoadError, match=UNREACHABLE):
             find_model(GATED)
+        assert preset_of(GATED).why == f"the size of {GATED} is unknown"
 
 
 def test_a_cached_model_is_loaded_without_the_hub(
@@ -216,6 +217,7 @@ def test_a_cached_model_is_loaded_without_the_hub(
     (repository / "refs" / "main").write_text("0" * 40)
     snapshot = shutil.copytree(saved, repository / "snapshots" / ("0" * 40))
     assert find_model(GATED) == str(snapshot)
+    assert preset_of(GATED).preset == "offline"  # by its size
     loaded, tokenizer = load_model_and_tokenizer(config_of(GATED))
     assert loaded.num_parameters() > 0
     assert tokenizer.chat_template

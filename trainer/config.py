@@ -111,7 +111,7 @@ class GRPOConfig:
     thinking: _Flag = False
     temperature: _Positive = 1.0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too
-    # auto: bfloat16 if the GPU computes it natively, else float32 (float16 autocast on CUDA)
+    # auto: bfloat16 if the GPU or CPU computes it natively, else float16 (CUDA) or float32 (CPU)
     dtype: DType = "auto"
     # auto: cuda if available, else cpu
     device: Annotated[str, _DEVICE] = "auto"
@@ -124,6 +124,9 @@ class GRPOConfig:
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     gradient_checkpointing: _Flag = False  # updates take less memory and more time
+    # updates compute logits only of the tokens that the loss counts, and once what all rows of a
+    # micro-batch begin with: the same gradient to rounding
+    masked_logits: _Flag = True
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
     lora_alpha: _Positive = 32.0  # adapters are scaled by lora_alpha / lora_rank

@@ -1,9 +1,12 @@
-"""`trl.GRPOTrainer` with less padding: micro-batches of rows of similar length.
+"""`trl.GRPOTrainer` with less work in an update, for the same gradient.
 
-Episodes differ in length by a factor of five, and trl pads all rows of a generation batch to the
-longest. Forward and backward with the offline model over 64 episodes (22,800 tokens, padded 43,200)
-on one core took 19.4 s as trl does it, with 32 rows per micro-batch; here 6.7 s with 16 rows and
-5.7 s with 8.
+Less padding: micro-batches of rows of similar length. Episodes differ in length by a factor of
+five, and trl pads all rows of a generation batch to the longest. Forward and backward with the
+offline model over 64 episodes (22,800 tokens, padded 43,200) on one core took 19.4 s as trl does
+it, with 32 rows per micro-batch; here 6.7 s with 16 rows and 5.7 s with 8.
+
+Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.masked_logits`), which
+benchmarks/update_cost.py measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +15,8 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
+
+from trainer.runtime.masked_logits import score_tokens, select_hidden_states
 
 Tensor = torch.Tensor
 # Losses whose gradient over an accumulation window does not depend on how rows are grouped.
@@ -87,6 +92,46 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     _buffered_inputs: Any
+    _masking = False
+    _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
+
+    def mask_logits(self) -> None:
+        """Compute logits of the tokens that the loss counts only, and a shared prompt once."""
+        lora = hasattr(self.model, "get_base_model")
+        select_hidden_states(self.model.get_base_model() if lora else self.model)
+        self._masking = True
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        if not self._masking or self.aux_loss_enabled:  # that loss is of all tokens
+            return super()._compute_loss(model, inputs)
+        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        # 0 where nothing is scored, as in the log-probabilities that they are compared with
+        former = {
+            name: value * counted
+            for name in ("old_per_token_logps", "ref_per_token_logps")
+            if (value := inputs.get(name)) is not None
+        }
+        self._scored = torch.cat([torch.zeros_like(inputs["prompt_mask"]), counted], dim=1).bool()
+        try:
+            return super()._compute_loss(model, {**inputs, **former})
+        finally:
+            self._scored = None
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if self._scored is None:
+            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+                model, input_ids, attention_mask, kept, **options
+            )
+        with self.accelerator.autocast():
+            found = score_tokens(model, input_ids, attention_mask, self._scored)
+        scored = self._scored[:, -kept:]
+        # scattered, so that a loss without a single token has a gradient too, of 0
+        logps, entropies = (
+            one.new_zeros(scored.shape).masked_scatter(scored, one) for one in found
+        )
+        return logps, entropies, None
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

@@ -56,6 +56,7 @@ def build_trainer(
 
     from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
     from trainer.grpo.trl_config import trl_config
+    from trainer.runtime.precision import precision
 
     check_extras(config)
     if not launched():
@@ -78,13 +79,16 @@ def build_trainer(
         **trl_options,
     }
     ranks = ranks or Ranks()
+    if config.lora_rank and precision(config.device, config.dtype)[1].trl_bf16:
+        # frozen weights need no more digits than autocast computes with, and no cast at every use
+        model.to(torch.bfloat16)
     guard = Guard(ranks, config)
     rollout = functools.partial(
         rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks
     )
-    # transformers itself uses a name that it renamed
+    # transformers and trl use names that transformers renamed
     warnings.filterwarnings(
-        "ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning
+        "ignore", message=r".*gradient_checkpointing\w*` is deprecated.*", category=FutureWarning
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
@@ -98,6 +102,8 @@ def build_trainer(
             peft_config=lora_config(config),
             callbacks=[guard, *callbacks],
         )
+    if config.masked_logits:
+        trainer.mask_logits()
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
@@ -107,6 +113,7 @@ def save_trained(trainer: Any, path: Path) -> Any:
     """Save the model, LoRA merged in, and the tokenizer to `path`; return the model."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
+        model.float()  # bfloat16 would round small changes away
         model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
     trainer.save_model(str(path))
     return model

@@ -16,8 +16,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 class Precision:
     """The number format of computations.
 
-    Weights are always float32: at the learning rates of reinforcement learning a 16-bit weight
-    rounds most updates away.
+    Weights that are trained are always float32: at the learning rates of reinforcement learning a
+    16-bit weight rounds most updates away. `build_trainer` casts those that LoRA freezes.
     """
 
     compute: torch.dtype
@@ -34,8 +34,8 @@ class Precision:
 def precision(device: str, dtype: str) -> tuple[str, Precision]:
     """Return the device and the number format for the settings `device` and `dtype`.
 
-    `device` "auto" is CUDA where available. `dtype` "auto" is float32 on a CPU; on CUDA it is
-    bfloat16 where the GPU computes that natively, else float16 (a T4). Raises `ConfigError` for a
+    `device` "auto" is CUDA where available. `dtype` "auto" is bfloat16 where the device computes
+    that natively, else float16 on CUDA (a T4) and float32 on a CPU. Raises `ConfigError` for a
     device that doesn't exist and for float16 on a CPU.
     """
     cuda = torch.cuda.is_available()
@@ -54,7 +54,10 @@ def precision(device: str, dtype: str) -> tuple[str, Precision]:
     if dtype != "auto":
         compute = _DTYPES[dtype]
     elif device == "cpu":
-        compute = torch.float32
+        # on x86 and on ARM; old versions of torch cannot tell
+        able = getattr(torch.cpu, "get_capabilities", dict)()
+        native = able.get("avx512_bf16") or able.get("bf16")
+        compute = torch.bfloat16 if native else torch.float32
     else:
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         compute = torch.bfloat16 if native else torch.float16

@@ -283,10 +283,12 @@ def test_a_missing_pad_token_becomes_the_eos(saved: Path) -> None:
     ("cuda", "native", "device", "dtype", "expected"),
     [
         (False, False, "auto", "auto", ("cpu", torch.float32)),
+        (False, True, "auto", "auto", ("cpu", torch.bfloat16)),
         (False, False, "cpu", "bfloat16", ("cpu", torch.bfloat16)),
         (True, True, "auto", "auto", ("cuda", torch.bfloat16)),
         (True, False, "auto", "auto", ("cuda", torch.float16)),  # a T4
-        (True, True, "cpu", "auto", ("cpu", torch.float32)),
+        (True, True, "cpu", "auto", ("cpu", torch.bfloat16)),
+        (True, True, "cpu", "float32", ("cpu", torch.float32)),
         (True, True, "cuda:1", "float32", ("cuda:1", torch.float32)),
     ],
 )
@@ -304,6 +306,9 @@ def test_precision(
         torch.cuda,
         "is_bf16_supported",
         lambda including_emulation=True: native or including_emulation,
+    )
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"avx512_bf16": native}, raising=False
     )
     chosen, plan = precision(device, dtype)
     assert (chosen, plan.compute) == expected

@@ -1,0 +1,148 @@
+"""Scores of some tokens: those of the whole model, with its gradients and with less work."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from trainer.runtime.masked_logits import prepare, score_tokens, shared_prefix
+
+VOCABULARY = 97
+FAMILIES = {
+    "llama": (LlamaForCausalLM, LlamaConfig, {"tie_word_embeddings": True}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 8, "tie_word_embeddings": False}),
+}
+Tensor = torch.Tensor
+
+
+def tiny(family: str) -> Any:
+    """Return a random model whose distributions are far from uniform."""
+    model, config, options = FAMILIES[family]
+    torch.manual_seed(3)
+    return model(
+        config(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            initializer_range=0.2,
+            **options,
+        )
+    ).train()
+
+
+def batch(left: int = 3, right: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention mask and scored ids of three rows that begin with the same eight ids.
+
+    The first row has no padding, the second `left` more ids of it before, the third `right` after.
+    """
+    torch.manual_seed(4)
+    ids = torch.randint(VOCABULARY, (3, 21))
+    attention, scored = torch.ones_like(ids), torch.zeros_like(ids)
+    for row, first in enumerate((0, left, 0)):
+        ids[row, first : first + 8] = torch.arange(8)
+        attention[row, :first] = 0
+        scored[row, first + 9 : first + 12] = 1
+        scored[row, first + 15 : 21] = 1
+    attention[2, 21 - right :] = 0
+    return ids, attention, scored * attention
+
+
+def plain_scores(
+    model: Any, ids: Tensor, attention: Tensor, scored: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return the same from every row alone, by the model's own logits."""
+    logps, entropies = [], []
+    for row, mask, wanted in zip(ids, attention.bool(), scored.bool(), strict=True):
+        row, wanted = row[mask], wanted[mask]
+        logits = model(input_ids=row[None]).logits[0, :-1].float() / temperature
+        logp = logits.log_softmax(-1)[wanted[1:]]
+        logps.append(logp.gather(1, row[wanted][:, None])[:, 0])
+        entropies.append(-(logp.exp() * logp).sum(-1))
+    return torch.cat(logps), torch.cat(entropies)
+
+
+def gradients(model: Any, logps: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    (logps * torch.linspace(-1, 2, len(logps))).sum().backward()
+    return {name: one.grad.clone() for name, one in model.named_parameters()}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_scores_and_gradients_are_those_of_the_model(family: str, checkpointing: bool) -> None:
+    model = tiny(family)
+    prepare(model, temperature=0.7)
+    expected, entropies = plain_scores(model, *batch(), 0.7)
+    wanted = gradients(model, expected)
+    if checkpointing:
+        model.activation_checkpointing_enable()
+    found, found_entropies = score_tokens(model, *batch())
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found_entropies, entropies)
+    for name, one in gradients(model, found).items():
+        torch.testing.assert_close(one, wanted[name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, passed, projected = tiny("qwen3"), [], []
+    prepare(model)
+    model.model.layers[0].register_forward_pre_hook(
+        lambda _, inputs: passed.append(inputs[0].shape[:2])
+    )
+    import trl.trainer.utils as theirs
+
+    apply = theirs._ChunkedLogProbFunction.apply
+
+    def counted(hidden: Tensor, *others: Any) -> Any:
+        projected.append(len(hidden))
+        return apply(hidden, *others)
+
+    monkeypatch.setattr(theirs._ChunkedLogProbFunction, "apply", counted)
+    ids, attention, scored = batch()
+    score_tokens(model, ids, attention, scored)
+    # a row's last id predicts none
+    assert passed == [(1, 8), (3, 21 - 8 - 1)]
+    assert projected == [int(scored.sum())]
+
+
+def test_ids_are_shared_until_a_row_differs_or_is_scored() -> None:
+    ids = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]])
+    nothing = torch.zeros_like(ids).bool()
+    assert shared_prefix(ids, nothing) == 3
+    scored = nothing.clone()
+    scored[1, 2] = True  # needs the hidden state of column 1
+    assert shared_prefix(ids, scored) == 1
+    assert shared_prefix(torch.tensor([[1, 2], [3, 2]]), nothing[:, :2]) == 0
+    assert shared_prefix(ids[:, :4], nothing[:, :4]) == 2
+
+
+def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
+    model = tiny("llama")
+    prepare(model)
+    ids, attention, scored = batch()
+    found, _ = score_tokens(model, ids, attention, torch.zeros_like(scored))
+    assert found.shape == (0,)
+    total = torch.zeros(3).masked_scatter(torch.zeros(3).bool(), found).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    assert all(not one.grad.any() for one in model.parameters() if one.grad is not None)
+
+
+def test_other_calls_are_unchanged() -> None:
+    model, (ids, attention, _) = tiny("qwen2"), batch()
+    before = model(input_ids=ids, attention_mask=attention).logits
+    prepare(model)
+    assert torch.equal(model(input_ids=ids, attention_mask=attention).logits, before)

@@ -97,7 +97,9 @@ def play(config: GRPOConfig) -> list[RolloutRow]:
         return play_episodes(prompts, None, tokenizer, config, client=client, policy=RandomPolicy())
 
 
-def compare_logprobs(trainer: Any, rows: list[RolloutRow], config: GRPOConfig) -> tuple[float, ...]:
+def compare_logprobs(
+    trainer: Any, rows: list[RolloutRow], config: GRPOConfig
+) -> tuple[float, float]:
     """Sample a turn behind a row of each question; return the mean and the largest difference
     between the log-probabilities that were recorded and those that an update computes."""
     codec = codec_of(trainer.processing_class)
@@ -136,7 +138,7 @@ def update(name: str, config: GRPOConfig, rows: list[RolloutRow], threads: int) 
         masked_logits.shared_prefix = lambda ids, scored: 0
     model, tokenizer = load_model_and_tokenizer(config)
     trainer = build_trainer(model, tokenizer, config, load_question_prompts(config))
-    difference = (float("nan"),) * 2
+    difference = float("nan"), float("nan")
     if config.masked_logits:
         difference = compare_logprobs(trainer, rows, config)
     started = cpu_s = 0.0

@@ -1,5 +1,6 @@
 """The device to train on and the number format to compute in."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ def precision(device: str, dtype: str) -> tuple[str, Precision]:
         compute = _DTYPES[dtype]
     elif device == "cpu":
         # on x86 and on ARM; old versions of torch cannot tell
-        able = getattr(torch.cpu, "get_capabilities", dict)()
+        able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         native = able.get("avx512_bf16") or able.get("bf16")
         compute = torch.bfloat16 if native else torch.float32
     else:

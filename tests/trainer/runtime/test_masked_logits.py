@@ -92,7 +92,7 @@ def test_scores_and_gradients_are_those_of_the_model(family: str, checkpointing:
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found_entropies, entropies)
     for name, one in gradients(model, found).items():
-        torch.testing.assert_close(one, wanted[name], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(one, wanted[name], atol=1e-4, rtol=1e-3)
 
 
 def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(

@@ -47,6 +47,9 @@ def sft(
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
     batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
+    steps: Annotated[
+        int | None, Option(min=1, help="Updates, instead of whole passes.", show_default="all")
+    ] = None,
     preset: PresetOption = None,
     seed: Annotated[
         int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the preset's")
@@ -79,7 +82,7 @@ def sft(
     overrides = settings_of(set_)
     check_given_once(overrides, out, server)
     named = {"num_train_epochs": epochs, "model_name": model, "data_dir": data}
-    named |= {"standard": standard, "seed": seed}
+    named |= {"standard": standard, "seed": seed, "max_steps": steps}
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():

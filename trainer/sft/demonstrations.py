@@ -12,9 +12,11 @@ from trainer.config import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import append_lines, read_lines
+from trainer.run.records import turns_of
 from trainer.sft.scripts import Script, balanced
 
 CHUNK = 512  # scripts played at once
+ERROR = "Error: "  # how `format_observation` begins the text of an error
 # why a script is not taught
 OVER_BUDGET, NOT_CORRECT, LONG_ROW, LONG_TURN = (
     *("over the step budget", "not correct", "longer than the window"),
@@ -24,7 +26,7 @@ OVER_BUDGET, NOT_CORRECT, LONG_ROW, LONG_TURN = (
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One correct episode. `learn` is 1 at the demonstrator's ids, which the loss counts."""
+    """One correct episode. `learn` is 1 at the ids that the loss counts: see `taught`."""
 
     source: str
     question_id: str
@@ -37,6 +39,19 @@ class Demonstration:
 def longest_turn(learn: Sequence[int]) -> int:
     """Return the length of the longest run of ones."""
     return max((len(list(run)) for one, run in groupby(learn) if one), default=0)
+
+
+def taught(row: RolloutRow) -> list[int]:
+    """Return 1 for every id of the demonstrator, [P + C], but 0 in actions that the environment
+    answered with an error: what is learned is to recover from it."""
+    observations = [turn.observation for turn in turns_of(row.transcript)]
+    mask: list[int] = []
+    turn = -1
+    for own, run in groupby(row.learn_mask):
+        turn += own
+        refused = own and observations[turn].startswith(ERROR)
+        mask += [0 if refused else own] * len(list(run))
+    return mask
 
 
 def problem_of(row: RolloutRow, config: GRPOConfig, window: int) -> str | None:
@@ -91,7 +106,7 @@ def demonstrate(
                 dropped[problem] += 1
                 continue
             about = (script.source, script.question_id, script.database, list(script.actions))
-            kept.append(Demonstration(*about, row.ids, row.learn_mask))
+            kept.append(Demonstration(*about, row.ids, taught(row)))
     return kept, dropped
 
 

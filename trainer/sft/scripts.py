@@ -26,8 +26,8 @@ from trainer.run.folder import episode_lines
 ORACLE, GENERATED, RUN = "oracle", "generated", "run"
 GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
-# of generated demonstrations; about half of them recover from an error, the others are dropped
-GENERATED_NOISE = 0.2
+# of generated demonstrations; a third of these recover from an error, half are left out
+GENERATED_NOISE = 0.3
 
 _QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
 # a column compared with text: T1.name = 'x', name LIKE "x%", name IN ('x', ...)
@@ -89,7 +89,8 @@ def scripts_of(
     `generated` data are written below `workspace`, enough for `rows`; 0: for `GENERATED_ROWS`.
     """
     if source.kind == GENERATED:
-        count = -(-(rows or GENERATED_ROWS) // GENERATED_PER_DATABASE) + 1
+        # a database may yield fewer questions, and some demonstrations are left out
+        count = 1 + round(1.3 * (rows or GENERATED_ROWS) / GENERATED_PER_DATABASE)
         stage = Stage(source.kind, count, GENERATED_PER_DATABASE, GENERATED_NOISE)
         data_dir = generate(workspace, stage, config.seed, report)
         questions = training_questions(data_dir, config)
@@ -127,10 +128,10 @@ def oracle_script(question: Question) -> tuple[str, ...]:
 
 
 def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:
-    """Return a generated demonstration that runs the gold query, with the answer as the oracle
-    writes it; nothing for one that answers without it."""
-    query = f"QUERY: {question.gold_sql}"
-    return (*actions[:-1], answer_of(question)) if query in actions else ()
+    """Return a generated demonstration with the answer as the oracle writes it; nothing for one
+    that answers without the gold query or repeats an action."""
+    taught = f"QUERY: {question.gold_sql}" in actions and len(set(actions)) == len(actions)
+    return (*actions[:-1], answer_of(question)) if taught else ()
 
 
 def answer_of(question: Question) -> str:

@@ -19,7 +19,9 @@ from trainer.evaluation.inputs import JobOptions, resumed_settings
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
+from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import SftJob, SftOptions
+from trainer.sft.scripts import Script
 from trainer.sft.settings import LEARNING_RATE, LORA_LEARNING_RATE, warm_start_config
 
 
@@ -150,6 +152,24 @@ def test_generated_and_recorded_demonstrations(
     run_here(config, options, client, monkeypatch, kind=SftJob)
     counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
     assert counts == {f"run:{recorded}": 1, "generated": 7}
+
+
+def test_actions_that_failed_are_not_learnt(
+    config: GRPOConfig, tokenizer: Any, client: EpisodeClient
+) -> None:
+    actions = (
+        "QUERY: SELECT cost FROM orders",
+        "DESCRIBE: order",
+        "DESCRIBE: orders",
+        "QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0",
+        "ANSWER: 40",
+    )
+    script = Script("run:x", "train-shop-0", "shop", actions)
+    (row,), dropped = demonstrate([script], 0, tokenizer, config, 1024, client)
+    assert not dropped
+    taught = [token for token, learn in zip(row.ids, row.learn, strict=True) if learn]
+    assert tokenizer.decode(taught) == "".join(f"{action}<|im_end|>" for action in actions[2:])
+    assert len(row.ids) == len(row.learn)
 
 
 def test_the_settings_are_those_of_a_warm_start() -> None:

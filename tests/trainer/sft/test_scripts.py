@@ -95,11 +95,12 @@ def test_a_query_is_put_on_one_line_outside_its_quoted_text() -> None:
     )
 
 
-def test_generated_demonstrations_without_the_gold_query_are_left_out() -> None:
+def test_generated_demonstrations_without_the_gold_query_or_with_repeats_are_left_out() -> None:
     gold = question(gold_sql="SELECT 1 FROM t", gold_answer=1)
     kept = ["QUERY: SELECT nam FROM t", "DESCRIBE: t", "QUERY: SELECT 1 FROM t", "ANSWER: 1"]
     assert recovering(gold, kept) == tuple(kept)
     assert recovering(gold, ["DESCRIBE: t", "ANSWER: 1"]) == ()
+    assert recovering(gold, ["DESCRIBE: t", *kept[1:]]) == ()
 
 
 def test_any_first_part_is_balanced_over_databases() -> None:

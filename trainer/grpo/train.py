@@ -86,10 +86,7 @@ def build_trainer(
     rollout = functools.partial(
         rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks
     )
-    # transformers and trl use names that transformers renamed
-    warnings.filterwarnings(
-        "ignore", message=r".*gradient_checkpointing\w*` is deprecated.*", category=FutureWarning
-    )
+    ignore_renamed()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
         trainer = LengthSortedGRPOTrainer(
@@ -107,6 +104,13 @@ def build_trainer(
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
+
+
+def ignore_renamed() -> None:
+    """Ignore warnings about names that transformers renamed, and that it and trl still use."""
+    warnings.filterwarnings(
+        "ignore", message=r".*gradient_checkpointing\w*` is deprecated.*", category=FutureWarning
+    )
 
 
 def save_trained(trainer: Any, path: Path) -> Any:

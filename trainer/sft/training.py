@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +11,8 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard
-from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS
+from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS, ignore_renamed
+from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
@@ -51,49 +51,25 @@ class LengthBuckets(Sampler[int]):
 
 
 def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
-    """Return input_ids, attention_mask and shift_labels of shape [rows, longest], padded on the
-    right. A position's label is the next id, if the demonstrator wrote it."""
+    """Return input_ids, attention_mask and labels of shape [rows, longest], padded on the right.
+
+    Labels are the ids to learn, else `IGNORED`.
+    """
     longest = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
     labels, mask = torch.full_like(ids, IGNORED), torch.zeros_like(ids)
     for index, row in enumerate(rows):
         length, own = len(row.ids), torch.tensor(row.ids)
         ids[index, :length], mask[index, :length] = own, 1
-        learn = torch.tensor(row.learn[1:], dtype=torch.bool)
-        labels[index, : length - 1] = torch.where(learn, own[1:], IGNORED)
-    # labels makes transformers count the tokens of a whole step, from shift_labels
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "shift_labels": labels}
-
-
-@contextmanager
-def logits_only_at(head: torch.nn.Module, wanted: Tensor) -> Iterator[None]:
-    """Let a model's head compute logits only where `wanted` [rows, length] is True.
-
-    The model then returns logits [positions, vocabulary]: of a real vocabulary, those of all
-    positions would take more memory than everything else.
-    """
-
-    def select(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (inputs[0][wanted], *inputs[1:])
-
-    hook = head.register_forward_pre_hook(select)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def masked_loss(model: Any, ids: Tensor, attention_mask: Tensor, shift_labels: Tensor) -> Tensor:
-    """Return the sum of the cross-entropy, in nats, over the positions that have a label."""
-    wanted = shift_labels != IGNORED
-    head = getattr(model, "module", model).get_output_embeddings()
-    with logits_only_at(head, wanted):
-        logits = model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.float(), shift_labels[wanted], reduction="sum")
+        labels[index, :length] = torch.where(torch.tensor(row.learn) == 1, own, IGNORED)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 class DemonstrationTrainer(Trainer):  # type: ignore[misc]
-    """`transformers.Trainer` with `masked_loss`, its mean over all tokens of an optimizer step."""
+    """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an update.
+
+    The model comes from `masked_logits.prepare`.
+    """
 
     def __init__(self, *arguments: Any, batch: int, seed: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -110,11 +86,11 @@ class DemonstrationTrainer(Trainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Tensor:
-        total = masked_loss(
-            model, inputs["input_ids"], inputs["attention_mask"], inputs["shift_labels"]
-        )
-        mean: Tensor = total / num_items_in_batch
-        return mean
+        learnt = inputs["labels"] != IGNORED
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        log_probs, _ = score_tokens(model, ids, mask, learnt)
+        loss: Tensor = -log_probs.sum() / num_items_in_batch
+        return loss
 
 
 def build_trainer(
@@ -161,9 +137,13 @@ def build_trainer(
         "report_to": config.report_to or "none",
         checkpointing: config.gradient_checkpointing,
     }
+    ignore_renamed()
+    prepare(model)
     if (adapters := lora_config(config)) is not None:
         from peft import get_peft_model
 
+        if plan.trl_bf16:  # as trainer.grpo.train does
+            model.to(torch.bfloat16)
         torch.manual_seed(config.seed)
         model = get_peft_model(model, adapters)
     trainer = DemonstrationTrainer(

@@ -95,7 +95,8 @@ def training_memory(
         activations += layers * layer
     trained = adapters or parameters
     token = cache_token_bytes(shape, compute)
-    tile = min(rows * window, TILE_TOKENS)
+    turns = config.step_budget * config.max_new_tokens if config.masked_logits else window
+    tile = min(rows * min(turns, window), TILE_TOKENS)
     temporary = 0 if gpu else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
     return Memory(
         weights=parameters * base.itemsize + adapters * 4,

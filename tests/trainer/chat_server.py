@@ -132,7 +132,7 @@ class ModelBehind(ChatServer):
         ends = self.model.generation_config.eos_token_id
         generator = LocalGenerator(
             self.model,
-            frozenset(ends),
+            frozenset([ends] if isinstance(ends, int) else ends),
             max_new_tokens=body["max_tokens"],
             max_context_tokens=self.window,
             temperature=body["temperature"] or 1.0,

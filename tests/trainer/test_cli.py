@@ -184,6 +184,11 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
             ("--policy", "random", "--samples", 4, "--k", "1,8"),
             "pass@8 can't be estimated from 4 samples",
         ),
+        (("--policy", "model", "--api", "completions"), "--api are for --policy openai"),
+        (
+            (*("--policy", "openai", "--model", "m", "--base-url", "http://h"), "--tokenizer", "t"),
+            "--tokenizer is for --api completions",
+        ),
         (("--policy", "oracle", "--samples", 4), "leave out --samples"),
         (("--samples", 4, "--greedy"), "leave out --samples or --greedy"),
         (("--samples", 4, "--temperature", "0"), "leave out --samples or --greedy"),

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shared.models import Outcome, ServerMetadata
 from shared.run_stats import wilson_interval
-from tests.trainer.chat_server import ChatServer, Fault, served
+from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
@@ -294,6 +294,26 @@ def test_one_sample_plays_what_a_training_job_measures(
         tokens = [one["sampled_tokens"] for one in played.values()]
         assert (min(tokens) > 0) == (name != "random")
     assert EvaluationSettings(config=small).seed == EVAL_SEED
+
+
+def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_process(
+    bench: Bench, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    base = bench.config.model_name
+    bench.run(tmp_path / "local", policy="model", temperature=None)
+    bench.config = bench.config.override(model_name="fake")
+    with served(ModelBehind(model, tokenizer)) as behind:
+        there = api(behind, api="completions", tokenizer=base, temperature=None)
+        result = bench.run(tmp_path / "there", **there)
+        assert result["model_server"]["requests"] == len(behind.prompts) > 12
+        with pytest.raises(RunError, match="api was 'completions' and is 'chat'"):
+            bench.run(tmp_path / "there", **{**there, "api": "chat", "tokenizer": None})
+    local, other = (
+        {one["question_id"]: (one["actions"], one["sampled_tokens"]) for one in lines(folder)}
+        for folder in (tmp_path / "local", tmp_path / "there")
+    )
+    assert len(local) == 12
+    assert other == local
 
 
 def test_questions_are_chosen_by_database_part_and_difficulty(bench: Bench) -> None:

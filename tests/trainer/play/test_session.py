@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner, Result
 
 from env_server.app import create_app
@@ -26,7 +28,7 @@ from shared.client import in_process
 from shared.errors import DatabaseLoadError
 from shared.models import Outcome
 from shared.server_process import running_server
-from tests.trainer.chat_server import ChatServer, Messages, refusal, served
+from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served
 from tests.trainer.play.test_database import killed_writer, still
 from trainer import __main__ as cli
 from trainer.config import GRPOConfig
@@ -186,6 +188,26 @@ def test_the_shipped_model_answers_two_questions_as_json(
     assert still(shop.parent) == before
 
 
+def test_a_model_plays_the_same_in_this_process_and_behind_a_server(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    common = ("--db", shop, "-q", "How many orders are there?", "--preset", "offline")
+    common = (*common, "--json", "-", "--step-budget", 4)
+    model = AutoModelForCausalLM.from_pretrained(OFFLINE_MODEL, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(OFFLINE_MODEL)
+    with served(ModelBehind(model.eval(), tokenizer)) as behind:
+        there = ("--model", "fake", "--base-url", behind.url)
+        ids = ("--api", "completions", "--tokenizer", OFFLINE_MODEL)
+        ways = ("--model", OFFLINE_MODEL), there, (*there, *ids)
+        played = [json.loads(play(*common, *way).stdout) for way in ways]
+    local, *others = ([step["text"] for step in one["steps"]] for one in played)
+    assert len(local) > 1
+    assert others == [local, local]
+    half = len(behind.prompts) // 2
+    assert behind.prompts[:half] == behind.prompts[half:]
+
+
 def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     with served(ChatServer(scripted("ANSWER: 3"))) as chat:
@@ -339,6 +361,7 @@ def test_it_has_help() -> None:
         ),
         (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
         (("--db", "x", "--keep", "z"), "needs --question"),
+        (("--db", "x", "-q", "y", "--tokenizer", "z"), "is for --api completions"),
     ],
 )
 def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:

@@ -228,8 +228,8 @@ class ModelServer:
                 refused = words & set(OPTIONAL) & sent.keys()
                 if not refused:
                     raise self._fatal(error) from error
-                for name in refused - self._refused:
-                    log.warning("%s accepts no %s: %s", self.base_url, name, _said(error))
+                if new := sorted(refused - self._refused):
+                    log.warning("%s accepts no %s: %s", self.base_url, ", ".join(new), _said(error))
                 self._refused |= refused
             except openai.APIError as error:
                 if not _may_pass(error):

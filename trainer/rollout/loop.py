@@ -10,7 +10,7 @@ actions.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
@@ -23,6 +23,9 @@ from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.out_of_memory import reporting_out_of_memory
+
+if TYPE_CHECKING:
+    from trainer.rollout.generators.local import LocalGenerator
 
 __all__ = [
     "EpisodeClient",
@@ -164,7 +167,7 @@ def sampling(
 
 def local_generator(
     model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy: bool = False
-) -> Generator:
+) -> "LocalGenerator":
     """Return a generator over a Hugging Face model in this process."""
     # imports torch and transformers, which policies don't need
     from trainer.rollout.generators.local import LocalGenerator

@@ -11,17 +11,15 @@ from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.row import RolloutRow
-from trainer.run.folder import append_lines, read_lines
+from trainer.run.folder import read_lines, to_json, write_text
 from trainer.run.records import turns_of
 from trainer.sft.scripts import Script, balanced
 
 CHUNK = 512  # scripts played at once
 ERROR = "Error: "  # how `format_observation` begins the text of an error
 # why a script is not taught
-OVER_BUDGET, NOT_CORRECT, LONG_ROW, LONG_TURN = (
-    *("over the step budget", "not correct", "longer than the window"),
-    "with an action longer than a turn",
-)
+OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
+LONG_ROW, LONG_TURN = "longer than the window", "with an action longer than a turn"
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ def demonstrate(
 
 def write_demonstrations(path: Path, rows: Iterable[Demonstration]) -> None:
     """Write the rows, which a resumed run reads back."""
-    path.unlink(missing_ok=True)
-    append_lines(path, map(asdict, rows))
+    write_text(path, "".join(to_json(asdict(row)) + "\n" for row in rows))
 
 
 def read_demonstrations(path: Path) -> list[Demonstration]:

@@ -4,7 +4,7 @@ Its folder is like a training run's (`trainer.run.folder`), with demonstrations.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from trainer.sft.demonstrations import (
     read_demonstrations,
     write_demonstrations,
 )
-from trainer.sft.scripts import ORACLE, Script, parse_source, scripts_of
+from trainer.sft.scripts import ORACLE, parse_source, scripts_of
 from trainer.sft.training import build_trainer
 
 DEMONSTRATIONS = "demonstrations.jsonl"
@@ -63,9 +63,9 @@ class SftJob(Job):
         base = self.inputs.model
         with self._elapsed if self.ranks.main else nullcontext():
             drop_after(self.folder, self._done)
+            rows = self._demonstrations()  # first, as they may all be unusable
             if self.options.measured:
                 self._measure("before", "greedy", self._play(base, "greedy"))
-            rows = self._demonstrations()
             trained, steps = self._imitate(base, rows)
             digest = model_digest(trained)
             if self.options.measured:
@@ -83,7 +83,11 @@ class SftJob(Job):
             # what a source lacks, the next ones make up
             left = len(self.options.sources) - index
             wanted = -(-(self.options.rows - len(kept)) // left) if self.options.rows else 0
-            rows, lost = self._play_source(text, wanted)
+            if self.options.rows and not wanted:
+                continue
+            rows, lost = self._play_source(
+                text, wanted, {(r.question_id, *r.actions) for r in kept}
+            )
             print_line(
                 self.console,
                 f"{text}: {len(rows)} demonstrations, {sum(map(len, (r.ids for r in rows))):,} "
@@ -100,8 +104,13 @@ class SftJob(Job):
         write_demonstrations(path, kept)
         return kept
 
-    def _play_source(self, text: str, wanted: int) -> tuple[list[Demonstration], Counter[str]]:
-        """Play one source's scripts, against a server of its own if its data are others."""
+    def _play_source(
+        self, text: str, wanted: int, known: Collection[tuple[str, ...]]
+    ) -> tuple[list[Demonstration], Counter[str]]:
+        """Play one source's scripts, against a server of its own if its data are others.
+
+        Those whose question and actions are `known` are left out.
+        """
         config, source = self._config, parse_source(text)
         with ExitStack() as stack:
             scratch = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-sft-")))
@@ -112,18 +121,15 @@ class SftJob(Job):
                 server = stack.enter_context(SupervisedServer(data_dir, log, *options))
                 config = config.override(server_urls=[server.url])
                 client = stack.enter_context(open_client(config))
+            window = self.inputs.model.config.get_text_config().max_position_embeddings
             return demonstrate(
-                self._unique(scripts), wanted, self.inputs.tokenizer, config, self._window, client
+                [one for one in scripts if (one.question_id, *one.actions) not in known],
+                wanted,
+                self.inputs.tokenizer,
+                config,
+                min(config.max_context_tokens, int(window)),
+                client,
             )
-
-    @staticmethod
-    def _unique(scripts: list[Script]) -> list[Script]:
-        return list({(one.question_id, one.actions): one for one in scripts}.values())
-
-    @property
-    def _window(self) -> int:
-        model_window = self.inputs.model.config.get_text_config().max_position_embeddings
-        return min(self._config.max_context_tokens, int(model_window))
 
     def _report(self, line: str) -> None:
         print_line(self.console, line)

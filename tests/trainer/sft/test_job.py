@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +143,35 @@ def test_generated_and_recorded_demonstrations(
     recorded = tmp_path / "recorded"
     recorded.mkdir()
     actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
-    line = {"question_id": "train-shop-0", "outcome": "correct", "actions": actions}
-    (recorded / "episodes.jsonl").write_text(json.dumps(line) + "\n")
+    oracles = ["DESCRIBE: orders", "QUERY: SELECT COUNT(*) FROM orders WHERE price > 1.5"]
+    lines = [
+        {"question_id": "train-shop-0", "outcome": "correct", "actions": actions},
+        {
+            "question_id": "train-shop-1",
+            "outcome": "correct",
+            "actions": [*oracles, "ANSWER: 39"],  # as the oracle does it
+        },
+    ]
+    (recorded / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = SftOptions(
         out=tmp_path / "runs", sources=(f"run:{recorded}", "generated"), rows=8, measured=False
     )
     # generated schemas are longer, and this tokenizer knows few words
-    config = config.override(max_context_tokens=1024, max_new_tokens=200, step_budget=15)
+    config = config.override(
+        max_context_tokens=1024, max_new_tokens=200, step_budget=15, max_steps=1
+    )
     run_here(config, options, client, monkeypatch, kind=SftJob)
     counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
-    assert counts == {f"run:{recorded}": 1, "generated": 7}
+    assert counts == {f"run:{recorded}": 2, "generated": 6}
+
+    # each episode once, and no more than the rows
+    both = replace(options, sources=(f"run:{recorded}", "oracle"), rows=0)
+    run_here(config, both, client, monkeypatch, kind=SftJob)
+    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
+    assert counts == {f"run:{recorded}": 2, "oracle": 7}
+    run_here(config, replace(both, rows=1), client, monkeypatch, kind=SftJob)
+    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
+    assert counts == {f"run:{recorded}": 1}
 
 
 def test_actions_that_failed_are_not_learnt(

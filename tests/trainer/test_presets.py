@@ -1,6 +1,7 @@
 """Which preset a model gets, and that a trained model keeps the settings of its training."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import asdict
@@ -72,6 +73,17 @@ def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
     count = parameter_count(CONFIGS[name])
     assert count is not None
     assert abs(count / SIZES[name] - 1) < 0.002
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b"])
+def test_real_models_get_their_presets_by_name_and_by_size(name: str, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("MODELS_HOME", "nowhere")) / name
+    if not folder.is_dir():
+        pytest.skip(f"needs MODELS_HOME with {name}")
+    shutil.copy(folder / "config.json", tmp_path)
+    assert preset_of(str(folder)).preset == preset_of(str(tmp_path)).preset == name
+    ours, real = CONFIGS[name], json.loads((folder / "config.json").read_bytes())
+    assert {key: real[key] for key in ours if key in real} == ours
 
 
 @pytest.mark.parametrize(

@@ -164,14 +164,13 @@ def test_the_command_runs_over_http_to_the_end(
     assert "is finished" in asked.output
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
-    # the model that was saved is the model that was measured
+    # the model that was saved is the model that was measured, and keeps its lengths and step budget
     options = ["--model", str(run.model), "--data", str(data_dir), "--against", str(run.path)]
-    settings = ["--standard", "spider", "--set", "max_new_tokens=6", "--set", "step_budget=3"]
     for mode in ("greedy", "sampled"):
         out = tmp_path / mode
         greedy = ["--greedy"] if mode == "greedy" else []
         found = CliRunner().invoke(
-            app, ["evaluate", *options, *settings, *greedy, "--out", str(out)]
+            app, ["evaluate", *options, "--standard", "spider", *greedy, "--out", str(out)]
         )
         assert found.exit_code == 0, found.output
         again = read_json(out / "evaluation.json")

@@ -74,10 +74,9 @@ def sft(
 ) -> None:
     """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
 
-    The settings are those of train, except a learning rate of 5e-4 with LoRA (lora_rank), else
-    1e-4, and a linear decay. Writes summary.json, metrics.jsonl, demonstrations.jsonl and model/,
-    which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
-    continues from it.
+    The settings are those of train, except the learning rate (docs/sft.md) and its linear decay.
+    Writes summary.json, metrics.jsonl, demonstrations.jsonl and model/, which train, evaluate and
+    play take as --model. Ctrl-C stops with a checkpoint; --resume continues from it.
     """
     overrides = settings_of(set_)
     check_given_once(overrides, out, server)

@@ -7,8 +7,9 @@ from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.presets import Choice
 
-LEARNING_RATE = 1e-4  # of all weights
-LORA_LEARNING_RATE = 5e-4
+LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
+LARGE_LEARNING_RATE = 1e-4  # all weights of a larger model
+SMALL = ("offline", "smollm2-135m")  # presets
 DEFAULTS: dict[str, Any] = {
     "num_train_epochs": 2,
     "max_steps": -1,
@@ -25,5 +26,6 @@ def warm_start_config(
     choice, config = configured(preset, {**DEFAULTS, **overrides})
     if "learning_rate" in overrides:
         return choice, config
-    rate = LORA_LEARNING_RATE if config.lora_rank else LEARNING_RATE
+    small = config.lora_rank or choice.preset in SMALL
+    rate = LEARNING_RATE if small else LARGE_LEARNING_RATE
     return choice, config.override(learning_rate=rate)

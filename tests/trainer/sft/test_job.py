@@ -17,13 +17,14 @@ from tests.trainer.small_job import latest, run_here
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions, resumed_settings
+from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.scripts import Script
-from trainer.sft.settings import LEARNING_RATE, LORA_LEARNING_RATE, warm_start_config
+from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
 
 @pytest.fixture
@@ -197,8 +198,10 @@ def test_the_settings_are_those_of_a_warm_start() -> None:
     assert choice.preset == "offline"
     assert (full.learning_rate, full.lr_scheduler, full.max_steps) == (LEARNING_RATE, "linear", -1)
     assert full.max_context_tokens == GRPOConfig.preset("offline").max_context_tokens
-    _, lora = warm_start_config(None, {"lora_rank": "8"})
-    assert lora.learning_rate == LORA_LEARNING_RATE
+    large, here = "qwen2.5-coder-0.5b", {"model_name": OFFLINE_MODEL}
+    assert warm_start_config(large, here)[1].learning_rate == LEARNING_RATE
+    _, whole = warm_start_config(large, {**here, "lora_rank": "0"})
+    assert whole.learning_rate == LARGE_LEARNING_RATE
     assert warm_start_config(None, {"learning_rate": "1e-5"})[1].learning_rate == 1e-5
 
 

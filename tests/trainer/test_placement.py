@@ -46,7 +46,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_two_commands_take_settings() -> None:
+def test_three_commands_take_settings() -> None:
     """A command added to these belongs into the tables below."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     taking = {
@@ -54,7 +54,7 @@ def test_two_commands_take_settings() -> None:
         for name, command in commands.items()
         if any("--set" in one.opts for one in command.params)
     }
-    assert taking == {"train", "evaluate"}
+    assert taking == {"train", "sft", "evaluate"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,9 @@ def test_two_commands_take_settings() -> None:
         (["train", *SET_OUT], Job(Path("here"), (), "here")),
         (["train", *SET_URLS], Job(Path("runs"), URLS, "runs")),
         (["train", "--server", "http://c:3", *SET_OUT], Job(Path("here"), ("http://c:3",), "here")),
+        (["sft"], Job(Path("runs"), (), "runs")),
+        (["sft", *SET_OUT, *SET_URLS], Job(Path("here"), URLS, "here")),
+        (["sft", "--out", "there"], Job(Path("there"), (), "there")),
         (["evaluate"], Job(None, ())),
         (["evaluate", *SET_OUT], Job(Path("here"), ())),
         (["evaluate", *SET_URLS, "--out", "there"], Job(Path("there"), URLS)),
@@ -77,7 +80,7 @@ def test_they_are_obeyed(started: list[Job], arguments: list[str], job: Job) -> 
     assert started == [job]
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
 def test_a_presets_are_obeyed(
     started: list[Job], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -89,7 +92,7 @@ def test_a_presets_are_obeyed(
     assert places == [(Path("shelf"), URLS), (Path("there"), ("http://c:3",))]
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

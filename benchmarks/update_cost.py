@@ -12,6 +12,7 @@ import multiprocessing
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from trainer.rollout.tokens import codec_of
 from trainer.runtime import masked_logits
 from trainer.runtime.models import load_model_and_tokenizer
 
-GROUP = 8  # episodes per question, and rows per micro-batch
+GROUP = 8  # episodes per question
 SAMPLED = 24  # tokens of a turn whose log-probabilities are compared
 
 
@@ -71,7 +72,7 @@ class Cost:
     logprob_max: float
 
 
-def settings(model: str, episodes: int, folder: str) -> GRPOConfig:
+def settings(model: str, episodes: int, rows: int, folder: str) -> GRPOConfig:
     """Return the settings that all ways share."""
     return GRPOConfig(
         model_name=model,
@@ -80,8 +81,8 @@ def settings(model: str, episodes: int, folder: str) -> GRPOConfig:
         max_context_tokens=2048,
         step_budget=6,
         num_generations=GROUP,
-        per_device_train_batch_size=GROUP,
-        gradient_accumulation_steps=episodes // GROUP,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=episodes // rows,
         max_steps=1,
         logging_steps=1,
         output_dir=folder,
@@ -164,6 +165,7 @@ def update(name: str, config: GRPOConfig, rows: list[RolloutRow], threads: int) 
 def main(
     model: Annotated[str, typer.Option(help="Model directory.")] = OFFLINE_MODEL,
     episodes: Annotated[int, typer.Option(help=f"Episodes, a multiple of {GROUP}.")] = 32,
+    micro_batch: Annotated[int, typer.Option(help="Rows per micro-batch.")] = 4,
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
     only: Annotated[list[str] | None, typer.Option(help="Ways, by name.")] = None,
     json_path: JsonPath = None,
@@ -174,12 +176,12 @@ def main(
         raise failure(f"no way {', '.join(unknown)}; the ways are {', '.join(WAYS)}")
     costs = []
     with tempfile.TemporaryDirectory() as folder:
-        config = settings(model, episodes, folder)
+        config = settings(model, episodes, micro_batch, folder)
         rows = play(config)
         for name in names:
             # a process of its own, whose peak memory is this way's
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                costs.append(pool.apply(update, (name, config, rows, threads)))
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                costs.append(pool.submit(update, name, config, rows, threads).result())
     first, lines = costs[0], []
     for cost in costs:
         lines.append(

@@ -16,7 +16,7 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
-from trainer.runtime.masked_logits import score_tokens, select_hidden_states
+from trainer.runtime.masked_logits import prepare, score_tokens
 
 Tensor = torch.Tensor
 # Losses whose gradient over an accumulation window does not depend on how rows are grouped.
@@ -98,7 +98,7 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def mask_logits(self) -> None:
         """Compute logits of the tokens that the loss counts only, and a shared prompt once."""
         lora = hasattr(self.model, "get_base_model")
-        select_hidden_states(self.model.get_base_model() if lora else self.model)
+        prepare(self.model.get_base_model() if lora else self.model, self.temperature)
         self._masking = True
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:

@@ -56,7 +56,7 @@ def build_trainer(
 
     from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
     from trainer.grpo.trl_config import trl_config
-    from trainer.runtime.precision import precision
+    from trainer.runtime.precision import shrink_frozen_weights
 
     check_extras(config)
     if not launched():
@@ -79,9 +79,7 @@ def build_trainer(
         **trl_options,
     }
     ranks = ranks or Ranks()
-    if config.lora_rank and precision(config.device, config.dtype)[1].trl_bf16:
-        # frozen weights need no more digits than autocast computes with, and no cast at every use
-        model.to(torch.bfloat16)
+    shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
     rollout = functools.partial(
         rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks

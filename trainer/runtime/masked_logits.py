@@ -20,9 +20,15 @@ Tensor = torch.Tensor
 def prepare(model: Any, temperature: float = 1.0) -> None:
     """Prepare a causal language model for `score_tokens`, before peft or accelerate wraps it.
 
-    `temperature` divides the logits. Other calls of the model compute what they did before.
+    `temperature` divides the logits, which are float32 also under autocast. Other calls of the
+    model compute what they did before.
     """
-    add_fused_lm_head(model, temperature=temperature, outputs=("log_probs", "entropy"))
+    add_fused_lm_head(
+        model,
+        temperature=temperature,
+        cast_lm_head_to_fp32=True,
+        outputs=("log_probs", "entropy"),
+    )
     select_hidden_states(model)
 
 

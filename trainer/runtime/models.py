@@ -126,7 +126,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.runtime.precision import precision
+    from trainer.runtime.precision import compute_logits_in_float32, precision
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
@@ -139,6 +139,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
                 source, dtype=torch.float32, attn_implementation="sdpa"
             )
             model.to(device)
+            compute_logits_in_float32(model, config)
     # RuntimeError: weights whose shapes differ from config.json's
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
         raise ModelLoadError(

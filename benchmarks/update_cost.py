@@ -79,7 +79,7 @@ def settings(model: str, episodes: int, rows: int, folder: str) -> GRPOConfig:
         device="cpu",
         max_new_tokens=64,
         max_context_tokens=2048,
-        step_budget=6,
+        step_budget=4,
         num_generations=GROUP,
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=episodes // rows,

@@ -24,10 +24,7 @@ def prepare(model: Any, temperature: float = 1.0) -> None:
     model compute what they did before.
     """
     add_fused_lm_head(
-        model,
-        temperature=temperature,
-        cast_lm_head_to_fp32=True,
-        outputs=("log_probs", "entropy"),
+        model, temperature=temperature, cast_lm_head_to_fp32=True, outputs=("log_probs", "entropy")
     )
     select_hidden_states(model)
 

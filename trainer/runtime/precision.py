@@ -79,7 +79,7 @@ def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
 
 
 def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
-    """Compute the logits of `model` in float32, also under autocast.
+    """Compute the logits of `model` in float32 under autocast, while the LM head is float32.
 
     bfloat16 keeps three digits of them. With SmolLM2, recorded and recomputed log-probabilities of
     a token then differ by 0.033 nats on average, and by 0.015 with logits in float32.
@@ -87,20 +87,18 @@ def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
     if precision(config.device, config.dtype)[1].compute is torch.float32:
         return
     head = model.get_output_embeddings()
+    original = head.forward
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
+        if head.weight.dtype is not torch.float32:  # a cast for every token would take too long
+            return original(hidden)  # type: ignore[no-any-return]
         with torch.autocast(hidden.device.type, enabled=False):
-            return nn.functional.linear(hidden.float(), head.weight.float(), head.bias)
+            return nn.functional.linear(hidden.float(), head.weight, head.bias)
 
     head.forward = forward
 
 
 def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
-    """Store the linear layers of `model`, which LoRA freezes, in bfloat16 if autocast uses it.
-
-    That halves their memory and saves a cast at every use. Results are the same.
-    """
+    """Store a model that LoRA freezes in bfloat16, half the memory, if autocast uses that."""
     if config.lora_rank and precision(config.device, config.dtype)[1].trl_bf16:
-        for layer in model.base_model.modules():
-            if isinstance(layer, nn.Linear):
-                layer.to(torch.bfloat16)
+        model.to(torch.bfloat16)

@@ -14,7 +14,7 @@ from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS, ignore_renamed
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.optional_packages import lora_config
-from trainer.runtime.precision import precision
+from trainer.runtime.precision import precision, shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
 from trainer.sft.demonstrations import Demonstration
 
@@ -142,8 +142,7 @@ def build_trainer(
     if (adapters := lora_config(config)) is not None:
         from peft import get_peft_model
 
-        if plan.trl_bf16:  # as trainer.grpo.train does
-            model.to(torch.bfloat16)
+        shrink_frozen_weights(model, config)
         torch.manual_seed(config.seed)
         model = get_peft_model(model, adapters)
     trainer = DemonstrationTrainer(

@@ -19,6 +19,7 @@ from tests.trainer.grpo.test_train import prompts
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.presets import PRESETS
+from trainer.runtime.precision import compute_logits_in_float32
 
 FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
@@ -120,3 +121,32 @@ def test_loss_and_gradients_are_trls(
 def test_only_the_offline_preset_keeps_trls_order_of_sums() -> None:
     kept = [name for name in PRESETS if not GRPOConfig.preset(name).masked_logits]
     assert kept == ["offline"]
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.05)])
+def test_recorded_log_probabilities_are_those_of_the_update(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, dtype: Any, bound: float
+) -> None:
+    settings = config.override(dtype=dtype, max_steps=1, step_budget=4, output_dir=tmp_path)
+    compute_logits_in_float32(model, settings)
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    compute, score = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
+    batches: list[dict[str, torch.Tensor]] = []
+    differences: list[torch.Tensor] = []
+
+    def watched_loss(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        batches.append(inputs)
+        return compute(model, inputs)
+
+    def watched_scores(*arguments: Any, **options: Any) -> Any:
+        found = score(*arguments, **options)
+        inputs = batches[-1]
+        trained = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        differences.append((found[0] - inputs["sampling_per_token_logps"])[trained].detach())
+        return found
+
+    trainer._compute_loss, trainer._get_per_token_logps_and_entropies = watched_loss, watched_scores
+    run_training_with_metrics(trainer)
+    found = torch.cat(differences).abs()
+    assert len(found) > 50
+    assert found.max() < bound

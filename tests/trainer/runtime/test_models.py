@@ -21,7 +21,7 @@ from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
-from trainer.runtime.precision import precision
+from trainer.runtime.precision import autocast, precision
 
 
 @pytest.fixture
@@ -343,3 +343,17 @@ def test_a_missing_cuda_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"cuda:2.*2 CUDA devices"):
         precision("cuda:2", "float32")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_logits_are_float32_in_every_number_format(saved: Path, dtype: Any) -> None:
+    config = config_of(saved).override(dtype=dtype)
+    model, _ = load_model_and_tokenizer(config)
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad(), autocast(config):
+        logits = model(input_ids=ids).logits
+        hidden = model.model(input_ids=ids).last_hidden_state
+    assert logits.dtype is torch.float32
+    # more digits than bfloat16 has
+    assert torch.equal(logits, hidden.float() @ model.lm_head.weight.T)
+    assert not torch.equal(logits, logits.bfloat16().float())

@@ -1,5 +1,6 @@
 """LoRA, gradient checkpointing and experiment trackers, and errors for missing packages."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.trainer.small_job import StoppingClient, begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
 from trainer.grpo.trl_config import trl_config
 from trainer.run.folder import read_json
 from trainer.run.summary import model_digest
@@ -63,6 +64,28 @@ def test_only_adapters_are_trained(settings: GRPOConfig, model: Any, tokenizer: 
     assert state == 2 * sum(after[name].numel() for name in trained)
 
 
+def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
+    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft")
+    before = {name: one.to(torch.bfloat16).float() for name, one in model.state_dict().items()}
+    # a bfloat16 weight, of 3 digits, would not change
+    config = settings.override(**LORA, dtype="bfloat16", learning_rate=1e-5)
+    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    assert {(one.requires_grad, one.dtype) for one in trainer.model.parameters()} == {
+        (False, torch.bfloat16),
+        (True, torch.float32),
+    }
+    run_training_with_metrics(trainer)
+    changed = save_trained(trainer, tmp_path / "saved").state_dict()
+    assert {one.dtype for one in changed.values()} == {torch.float32}
+    projections = [name for name in changed if name.endswith("_proj.weight")]
+    assert len(projections) == 2 * 7
+    for name in projections:
+        change = (changed[name] - before[name]).abs()
+        assert 0 < change.max() < 1e-3
+
+
 @pytest.mark.slow
 def test_a_run_with_lora_resumes_and_saves_a_merged_model(
     small: GRPOConfig, tmp_path: Path
@@ -101,7 +124,9 @@ def test_gradient_checkpointing_does_not_change_the_results(
             return compute(model, inputs)
 
         trainer._compute_loss = watched
-        _, rows = run_training_with_metrics(trainer)
+        with warnings.catch_warnings(record=True) as warned:
+            _, rows = run_training_with_metrics(trainer)
+        assert not [one for one in warned if "deprecated" in str(one.message)]
         assert set(seen) == {checkpointing}
         found.append(
             [(row["loss"], row["grad_norm"], row["reward"]) for row in rows if "loss" in row]

@@ -95,6 +95,7 @@ def training_memory(
         activations += layers * layer
     trained = adapters or parameters
     token = cache_token_bytes(shape, compute)
+    logit = 4 if config.masked_logits else size
     turns = config.step_budget * config.max_new_tokens if config.masked_logits else window
     tile = min(rows * min(turns, window), TILE_TOKENS)
     temporary = 0 if gpu else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
@@ -105,7 +106,7 @@ def training_memory(
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
         activations=activations,
-        workspace=max(tile * (TILE_ENTRIES * size + temporary), backward),
+        workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
     )
 
 

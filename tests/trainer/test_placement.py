@@ -67,7 +67,7 @@ def test_three_commands_take_settings() -> None:
         (["train", "--server", "http://c:3", *SET_OUT], Job(Path("here"), ("http://c:3",), "here")),
         (["sft"], Job(Path("runs"), (), "runs")),
         (["sft", *SET_OUT, *SET_URLS], Job(Path("here"), URLS, "here")),
-        (["sft", "--out", "there"], Job(Path("there"), (), "there")),
+        (["sft", "--server", "http://c:3", "--out", "x"], Job(Path("x"), ("http://c:3",), "x")),
         (["evaluate"], Job(None, ())),
         (["evaluate", *SET_OUT], Job(Path("here"), ())),
         (["evaluate", *SET_URLS, "--out", "there"], Job(Path("there"), URLS)),
@@ -109,17 +109,18 @@ def test_both_at_once_are_refused(
     assert started == []
 
 
+@pytest.mark.parametrize("command", ["train", "sft"])
 def test_a_resumed_run_keeps_its_folder_and_takes_other_servers(
-    started: list[Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    started: list[Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     seen = {}
 
-    def resumed_settings(_run: Any, servers: tuple[str, ...], overrides: Any) -> Any:
+    def resumed_settings(_run: Any, servers: tuple[str, ...], overrides: Any, *_: Any) -> Any:
         seen.update(servers=servers, overrides=dict(overrides))
         raise typer.Exit(3)
 
     monkeypatch.setattr("trainer.run.folder.open_run", lambda path: path)
     monkeypatch.setattr("trainer.evaluation.inputs.resumed_settings", resumed_settings)
-    assert run("train", "--resume", str(tmp_path), *SET_URLS, *SET_OUT)[0] == 3
+    assert run(command, "--resume", str(tmp_path), *SET_URLS, *SET_OUT)[0] == 3
     # resumed_settings refuses every override that it does not know
     assert seen == {"servers": URLS, "overrides": {"output_dir": "here"}}

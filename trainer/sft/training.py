@@ -1,7 +1,8 @@
 """Supervised fine-tuning with `transformers.Trainer`: only the demonstrator's tokens count."""
 
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,20 +26,24 @@ Tensor = torch.Tensor
 
 
 class LengthBuckets(Sampler[int]):
-    """Order rows so that a batch holds rows of similar length; each epoch has its own order."""
+    """Order rows so that a batch holds rows of similar length; each epoch has its own order.
 
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
-        self._lengths, self._batch, self._seed, self._epoch = lengths, batch, seed, 0
+    The epoch is that of the updates done so far, so it is right also where training resumes.
+    """
 
-    def set_epoch(self, epoch: int) -> None:
-        self._epoch = epoch
+    def __init__(
+        self, lengths: Sequence[int], batch: int, seed: int, updates_done: Callable[[], int]
+    ) -> None:
+        self._lengths, self._batch, self._seed = lengths, batch, seed
+        self._updates_done = updates_done
 
     def __len__(self) -> int:
         return len(self._lengths)
 
     def __iter__(self) -> Iterator[int]:
-        stream, batch = random.Random(f"sft:{self._seed}:{self._epoch}"), self._batch
-        order = list(range(len(self._lengths)))
+        batch, order = self._batch, list(range(len(self._lengths)))
+        epoch = self._updates_done() // math.ceil(len(order) / batch)
+        stream = random.Random(f"sft:{self._seed}:{epoch}")
         stream.shuffle(order)
         whole = len(order) // batch * batch
         batches = []
@@ -73,7 +78,8 @@ class DemonstrationTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, batch: int, seed: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._order = LengthBuckets([len(row.ids) for row in self.train_dataset], batch, seed)
+        lengths = [len(row.ids) for row in self.train_dataset]
+        self._order = LengthBuckets(lengths, batch, seed, lambda: self.state.global_step)
         self.model_accepts_loss_kwargs = True  # so that it counts the tokens of a step
 
     def _get_train_sampler(self, dataset: Any = None) -> LengthBuckets:

@@ -23,7 +23,6 @@ PUBLIC = {
     "sample_random_baseline": "the specification's",
     "open_episodes": "docs/scaling-client.md",
     "judge_answer": "docs/trust-answers.md",
-    "set_epoch": "accelerate's, of samplers",
 }
 # decorators that register what they decorate; others, such as property or lru_cache, do not
 REGISTER = ("callback", "get", "post", "model_validator", "field_validator")

@@ -13,6 +13,7 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from tests.trainer.conftest import FakeClient
+from tests.trainer.model_families import FAMILIES, real_tokenizer, tiny_tokenizer
 from tests.trainer.small_job import latest, run_here
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
@@ -175,9 +176,12 @@ def test_generated_and_recorded_demonstrations(
     assert counts == {f"run:{recorded}": 1}
 
 
+@pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_actions_that_failed_are_not_learnt(
-    config: GRPOConfig, tokenizer: Any, client: EpisodeClient
+    config: GRPOConfig, family: str, tokenizer_of: Any, client: EpisodeClient
 ) -> None:
+    tokenizer = tokenizer_of(family)
     actions = (
         "QUERY: SELECT cost FROM orders",
         "DESCRIBE: order",

@@ -5,14 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen3Config,
-)
 
+from tests.trainer.model_families import FAMILIES, tiny_model
 from trainer.config import GRPOConfig
 from trainer.grpo.train import save_trained, train_from
 from trainer.runtime.interrupt import Interrupted
@@ -22,32 +16,11 @@ from trainer.runtime.ranks import Ranks
 from trainer.sft.demonstrations import Demonstration
 from trainer.sft.training import IGNORED, LengthBuckets, build_trainer, collate
 
-CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
-VOCABULARY = 211
+VOCABULARY = 400  # of all families
 
 
-@pytest.fixture(params=CONFIGS)
-def any_model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    return tiny(request.param)
-
-
-def tiny(name: str = "qwen2") -> PreTrainedModel:
-    torch.manual_seed(0)
-    options = {"head_dim": 8} if name == "qwen3" else {}
-    config = CONFIGS[name](
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        tie_word_embeddings=name == "qwen2",
-        initializer_range=0.1,
-        **options,
-    )
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-    return model
+def tiny() -> Any:
+    return tiny_model("qwen2.5")
 
 
 def demonstrations(count: int = 6) -> list[Demonstration]:
@@ -85,16 +58,17 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(
-    any_model: PreTrainedModel, lora_rank: int
+    family: str, lora_rank: int
 ) -> None:
-    model: Any = any_model
+    model = tiny_model(family)
     prepare(model)
     if lora_rank:
         from peft import get_peft_model
 
-        model = get_peft_model(any_model, lora_config(GRPOConfig(lora_rank=lora_rank)))
+        model = get_peft_model(model, lora_config(GRPOConfig(lora_rank=lora_rank)))
         for name, one in model.named_parameters():
             if "lora_B" in name:  # zeros, which would leave lora_A without a gradient
                 torch.nn.init.normal_(one, std=0.1)

@@ -101,10 +101,10 @@ def play(config: GRPOConfig) -> list[RolloutRow]:
 def compare_logprobs(
     trainer: Any, rows: list[RolloutRow], config: GRPOConfig
 ) -> tuple[float, float]:
-    """Sample a turn behind a row of each question; return the mean and the largest difference
+    """Sample a turn behind four prompts; return the mean and the largest difference
     between the log-probabilities that were recorded and those that an update computes."""
     codec = codec_of(trainer.processing_class)
-    contexts = [row.prompt_ids for row in rows[::GROUP]]
+    contexts = [row.prompt_ids for row in rows[:: max(1, len(rows) // 4)]]
     with sampling(trainer.model, config, "sampling", trainer.accelerator.autocast()):
         generator = local_generator(
             trainer.model, codec, config.override(max_new_tokens=SAMPLED, max_context_tokens=4096)

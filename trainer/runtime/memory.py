@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainer.config import GRPOConfig
 from trainer.presets import SAVED_AS
+from trainer.runtime.precision import cast_linear_layers
 
 GIB = 2**30
 PROCESS = GIB  # torch and the libraries (0.4 GiB), a GPU's context, what allocators hold unused
@@ -81,13 +82,14 @@ def training_memory(
         model = _model(model_config, layers, base)
         adapters = _add_adapters(model, config.lora_rank)
         parameters = sum(one.numel() for one in model.parameters())
+        weights = sum(one.nbytes for one in model.parameters())
         head = shape.vocab_size * shape.hidden_size
         once = _kept_bytes(model_config, 1, base, config.lora_rank, rows, window, compute)
         twice = _kept_bytes(model_config, 2, base, config.lora_rank, rows, window, compute)
     layer = twice - once
     activations, backward = once - layer, layer // 2  # gradients are freed one after another
     if config.gradient_checkpointing:  # keeps each layer's input, and computes the layer again
-        activations += layers * rows * window * shape.hidden_size * base.itemsize
+        activations += layers * rows * window * shape.hidden_size * 4
         backward += layer
         if lower and not adapters:  # autocast's copies of trained weights
             activations += (parameters - head) * size
@@ -100,7 +102,7 @@ def training_memory(
     tile = min(rows * min(turns, window), TILE_TOKENS)
     temporary = 0 if gpu else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
     return Memory(
-        weights=parameters * base.itemsize + adapters * 4,
+        weights=weights + adapters * 4,
         # that of the LM head is added to earlier micro-batches' only at the end
         gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
@@ -134,7 +136,10 @@ def _model(model_config: Mapping[str, Any], layers: int, dtype: torch.dtype) -> 
     if "layer_types" in model_config:
         changes["layer_types"] = model_config["layer_types"][:layers]
     architecture = _architecture(model_config, **changes)
-    return AutoModelForCausalLM.from_config(architecture, dtype=dtype, attn_implementation="sdpa")
+    options = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    model = AutoModelForCausalLM.from_config(architecture, **options)
+    cast_linear_layers(model, dtype)
+    return model
 
 
 def _add_adapters(model: Any, rank: int) -> int:

@@ -21,6 +21,7 @@ from trainer.presets import MEMORY_GB, PRESETS, SAVED_AS, SIZES
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.memory import GIB, PROCESS, training_memory
+from trainer.runtime.precision import cast_linear_layers
 
 # transformers and peft use a name that transformers renamed
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
@@ -100,11 +101,12 @@ def test_the_parameters_are_those_of_the_model(preset: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_adapters_are_those_of_peft(name: str) -> None:
     model = build(small(name))
+    cast_linear_layers(model, torch.bfloat16)
     lora = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
     trained = get_peft_model(model, lora).num_parameters(only_trainable=True)
     found = training_memory(small(name), settings(lora_rank=16), torch.bfloat16)
-    frozen = model.num_parameters() - trained
-    assert (found.weights, found.gradients) == (2 * frozen + 4 * trained, 4 * trained)
+    frozen = sum(one.nbytes for one in model.parameters() if not one.requires_grad)
+    assert (found.weights, found.gradients) == (frozen + 4 * trained, 4 * trained)
     assert found.optimizer == 8 * trained
 
 
@@ -144,7 +146,7 @@ def test_an_update_takes_what_was_calculated(
         model.activation_checkpointing_enable({"use_reentrant": False})
     if rank:
         if compute is torch.bfloat16:
-            model.to(torch.bfloat16)
+            cast_linear_layers(model, torch.bfloat16)
         model.enable_input_require_grads()
         lora = LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, lora)

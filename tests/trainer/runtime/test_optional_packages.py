@@ -68,14 +68,16 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("peft")
-    before = {name: one.to(torch.bfloat16).float() for name, one in model.state_dict().items()}
+    before = {name: one.bfloat16().float() for name, one in model.state_dict().items()}
     # a bfloat16 weight, of 3 digits, would not change
     config = settings.override(**LORA, dtype="bfloat16", learning_rate=1e-5)
     trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
-    assert {(one.requires_grad, one.dtype) for one in trainer.model.parameters()} == {
-        (False, torch.bfloat16),
-        (True, torch.float32),
+    layers = {
+        (one.requires_grad, one.dtype)
+        for name, one in trainer.model.named_parameters()
+        if "_proj" in name
     }
+    assert layers == {(False, torch.bfloat16), (True, torch.float32)}
     run_training_with_metrics(trainer)
     changed = save_trained(trainer, tmp_path / "saved").state_dict()
     assert {one.dtype for one in changed.values()} == {torch.float32}

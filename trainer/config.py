@@ -107,6 +107,10 @@ class GRPOConfig:
     # of the episodes of a generation batch or an evaluation; above it the run stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
+    # worked examples that the conversation begins with
+    few_shot: Annotated[_Natural, Field(le=2)] = 0
+    # end a turn at the newline after its first action; otherwise only at the model's end of turn
+    one_action_per_turn: _Flag = True
     # let models think before an action whose chat template knows thinking, such as Qwen3's
     thinking: _Flag = False
     temperature: _Positive = 1.0

@@ -12,8 +12,12 @@ from typing import Any
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a server
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
-# settings that a trained model keeps: it has learned to play by them
-KEPT = ("system_prompt", "thinking", "max_new_tokens", "max_context_tokens", "step_budget")
+# the settings that decide, beside the weights, what a model reads and writes
+MODEL_SETTINGS = (
+    *("system_prompt", "few_shot", "one_action_per_turn", "thinking"),
+    *("max_new_tokens", "max_context_tokens"),
+)
+KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
 
 _GRPO = {
     "num_generations": 8,
@@ -33,6 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "device": "cpu",
         "dtype": "float32",
         "system_prompt": "short",
+        "one_action_per_turn": False,
         "max_new_tokens": 64,
         "max_context_tokens": 1024,
         # 8 questions x 8 generations in eight micro-batches: see trainer/grpo/length_sorting.py

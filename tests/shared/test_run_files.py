@@ -38,6 +38,7 @@ ROW: dict[str, Any] = {
     "operational": 0.02,
     "reward": 0.02,
     "parse_failures": 0,
+    "inferred_actions": 0,
     "env_errors": 0,
     "context_overflow": False,
     "too_large": False,

@@ -22,6 +22,7 @@ from typing import Any
 from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_seal, numbered_lines
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
+from trainer.presets import MODEL_SETTINGS
 from trainer.run.folder import append_lines, episode_lines, read_json, read_lines, write_json
 
 Key = tuple[str, int]  # question id, number of the sample
@@ -29,8 +30,8 @@ ALTERABLE = frozenset({"samples"})  # settings that a resumed evaluation may cha
 API = "api_"  # prefix of a model server's counts in batches.jsonl
 # the settings of an evaluation that a training run's config.json has too
 RUN_SETTINGS = (
-    *("policy", "mode", "step_budget", "standard", "system_prompt", "thinking"),
-    *("max_new_tokens", "max_context_tokens", "data_digest", "server_digest", "model_digest"),
+    *("policy", "mode", "step_budget", "standard", *MODEL_SETTINGS),
+    *("data_digest", "server_digest", "model_digest"),
 )
 
 

@@ -11,6 +11,7 @@ from trainer.config import ApiName, GRPOConfig, Part, PolicyName
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
+from trainer.presets import MODEL_SETTINGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,6 @@ class EvaluationSettings:
             identity |= {"model": self.config.model_name, "api": self.api}
         if self.has_model:
             identity["temperature"] = self.temperature
-            for name in ("system_prompt", "thinking", "max_new_tokens", "max_context_tokens"):
+            for name in MODEL_SETTINGS:
                 identity[name] = getattr(self.config, name)
         return identity

@@ -18,7 +18,7 @@ from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, play_episodes
 from trainer.rollout.parsing import ParsedAction
-from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.rollout.prompts import format_observation, opening_messages
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ class _Recorder(EpisodeObserver):
             raise DatabaseLoadError("the database holds no table or view to explore")
         codec, window = self._agent.codec, self._agent.window
         if codec is not None and window is not None:
-            length = len(codec.prompt(_messages(self._agent, format_observation(first))))
+            shown = format_observation(first, self._agent.config.system_prompt)
+            length = len(codec.prompt(_messages(self._agent, shown)))
             if length >= window:
                 raise PlayError(
                     f"the question and the names of {len(first.tables):,} tables are {length:,} "
@@ -205,8 +206,8 @@ class _Recorder(EpisodeObserver):
 
 
 def _messages(agent: Agent, user: str) -> list[dict[str, str]]:
-    system = get_system_prompt(agent.config.system_prompt)
-    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    opening = opening_messages(agent.config.system_prompt, agent.config.few_shot)
+    return [*opening, {"role": "user", "content": user}]
 
 
 def _explained(error: SQLEnvError) -> SQLEnvError:

@@ -71,6 +71,7 @@ class Episode:
     digests: list[str] = field(default_factory=list)  # of every observation
     outcome: Outcome | None = None
     parse_failures: int = 0
+    inferred_actions: int = 0
     env_errors: list[str] = field(default_factory=list)
     context_overflow: bool = False
     too_large: bool = False
@@ -116,7 +117,7 @@ class EpisodeBatch:
             episode.episode_id, episode.latest = reply.episode_id, reply
             episode.view.observations.append(reply.observation)
             episode.digests.append(observation_digest(reply.observation))
-            text = format_observation(reply.observation)
+            text = format_observation(reply.observation, self._config.system_prompt)
             episode.messages = [
                 {"role": str(message["role"]), "content": str(message["content"])}
                 for message in episode.prompt[:-1]
@@ -220,6 +221,7 @@ class EpisodeBatch:
         for episode, text in acting:
             parsed = parse_with_fallback(text)
             steps.append((episode, parsed))
+            episode.inferred_actions += parsed.inferred
             if parsed.fallback:
                 episode.parse_failures += 1
                 fallback_warnings.add(text)
@@ -254,7 +256,8 @@ class EpisodeBatch:
         if reply.done:
             episode.outcome = reply.info.outcome or Outcome.BUDGET
         if not reply.done or observation.result or observation.error:
-            episode.messages.append({"role": "user", "content": format_observation(observation)})
+            text = format_observation(observation, self._config.system_prompt)
+            episode.messages.append({"role": "user", "content": text})
 
     def _abandon(self, episode: Episode) -> None:
         """End an episode without an answer; it keeps the rewards that it has."""
@@ -283,6 +286,7 @@ class EpisodeBatch:
         self._stats.episodes += 1
         self._stats.episodes_lost += lost is not None
         self._stats.parse_failures += episode.parse_failures
+        self._stats.inferred_actions += episode.inferred_actions
         self._stats.env_errors += len(episode.env_errors)
         self._stats.episodes_truncated += episode.transcript.truncations > 0
         self._stats.context_overflows += episode.context_overflow
@@ -301,6 +305,7 @@ class EpisodeBatch:
             reward=ledger.total if ledger else None,
             steps=observation.step_count if observation else 0,
             parse_failures=episode.parse_failures,
+            inferred_actions=episode.inferred_actions,
             env_errors=episode.env_errors,
             context_overflow=episode.context_overflow,
             too_large=episode.too_large,

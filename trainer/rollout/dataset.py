@@ -10,7 +10,7 @@ from shared.errors import QuestionLoadError
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, PromptError
-from trainer.rollout.prompts import get_system_prompt
+from trainer.rollout.prompts import opening_messages
 
 Prompt = list[dict[str, Any]]
 
@@ -22,7 +22,7 @@ def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Promp
     replaces the user's text by the server's first observation.
     """
     return [
-        {"role": "system", "content": get_system_prompt(config.system_prompt)},
+        *opening_messages(config.system_prompt, config.few_shot),
         {"role": "user", "content": f"Question: {question_text}", "question_id": question_id},
     ]
 

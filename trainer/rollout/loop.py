@@ -181,6 +181,7 @@ def local_generator(
         max_context_tokens=config.max_context_tokens,
         temperature=config.temperature,
         greedy=greedy,
+        ends_action=codec.ends_action if config.one_action_per_turn else None,
     )
 
 

@@ -1,5 +1,10 @@
-"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text."""
+"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text.
 
+Models that were not trained on the actions write SQL alone or in a code fence, or a tool call as
+their own training has it; these are inferred to be the action that they mean, and counted.
+"""
+
+import contextlib
 import json
 import logging
 import math
@@ -7,6 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from shared.actions import EXPECTED, MAX_ARGUMENT_BYTES, ActionType, SQLAction
 from trainer.errors import ActionParseError
@@ -14,8 +20,10 @@ from trainer.errors import ActionParseError
 logger = logging.getLogger(__name__)
 
 EMPTY = "(empty)"  # the query of an empty text: a syntax error
+MAX_OBJECTS = 100  # of JSON that a text is searched for
 
 _TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
+_THINK_OPEN = re.compile("<think>", re.IGNORECASE)
 _THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 # at the start of a text; where the prompt opens the block, the text only closes it
 _THOUGHTS = re.compile(
@@ -30,16 +38,24 @@ _HEAD = re.compile(
 _ARGUMENT = re.compile(
     r"[*_`]*(?:action input|argument|arg|input)[*_`]*\s?[:=][*_`]*\s*", re.IGNORECASE
 )
-_JSON_KIND = re.compile(rf'"action(?:_type)?"\s*:\s*"(?:{_TYPES})"', re.IGNORECASE)
+# SQL at the start of a line; of a fence: its whole content
+_SQL = r"(?:SELECT\b|WITH\s+(?:RECURSIVE\s+)?\w+\s*(?:\([^)]*\)\s*)?AS\s*\()"
+_FENCED_SQL = re.compile(rf"```\w*\s+({_SQL}.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_BARE_SQL = re.compile(
+    rf"^[ \t>`]*({_SQL}.*?)(?:;|`|\n\s*\n|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
+)
+_KIND_KEYS = ("action_type", "action", "name", "tool", "function")
+_ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
 _ONE_NAME = re.compile(r"""[`"'\[]?[^\s`"'\[\]]+[`"'\]]?[;.]?""")
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """`fallback` is True if the text was no action and became a QUERY."""
+    """`inferred`: from SQL alone or a tool call; `fallback`: the raw text of no action, a QUERY."""
 
     action: SQLAction
+    inferred: bool = False
     fallback: bool = False
 
 
@@ -85,14 +101,21 @@ def parse_with_fallback(text: str) -> ParsedAction:
 
     Accepts `ACTION: argument` and similar forms: any case, `Action: QUERY` with `Argument: ...`,
     `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
-    argument, prose or a <think> block before it. Any other text becomes a QUERY with the raw text,
-    with `fallback` set.
+    argument, prose or a <think> block before it. If there is none, `inferred` is set and the action
+    is that of a tool call in JSON, else a QUERY of SQL in a fence, else of SQL at the start of a
+    line. Any other text becomes a QUERY with the raw text, with `fallback` set.
     """
     body = _THINK.sub("", without_thinking(text)).strip()
     unfenced = _FENCE.sub("", body).strip()
-    action = _canonical(body) or _from_json(unfenced) or _from_lines(unfenced)
-    if action is not None:
+    if action := _canonical(body):
         return ParsedAction(action)
+    value, inferred = _from_json(unfenced)
+    if value is not None:
+        return ParsedAction(value, inferred)
+    if action := _from_lines(unfenced):
+        return ParsedAction(action)
+    if action := _from_sql(body):
+        return ParsedAction(action, inferred=True)
     query = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
     assert query is not None
     return ParsedAction(query, fallback=True)
@@ -103,6 +126,34 @@ def without_thinking(text: str) -> str:
     return _THOUGHTS.sub("", text)
 
 
+def first_turn(text: str) -> str | None:
+    """Return `text` up to the end of the line of its first action; None while it may go on.
+
+    An action line ends the turn of a model that would write the next turns, too. A code fence and
+    thinking are waited for, and SQL that has no FROM on its first line, or no `QUERY:` before it,
+    may span lines.
+    """
+    for match in re.finditer("\n", text):
+        before = text[: match.start()]
+        if before.count("```") % 2 or len(_THINK_OPEN.findall(before)) > before.count("</think>"):
+            continue
+        parsed = parse_with_fallback(before)
+        if not parsed.fallback and not _may_go_on(before, parsed):
+            return before
+    return None
+
+
+def _may_go_on(text: str, parsed: ParsedAction) -> bool:
+    """Return whether the action that ends `text` is SQL that may span lines, and has not ended."""
+    lines, first = text.split("\n"), parsed.action.argument.split("\n")[0]
+    if not parsed.inferred and (
+        parsed.action.action_type is not ActionType.QUERY or re.search(r"\bfrom\b", first, re.I)
+    ):
+        return False
+    ended = lines[-1].rstrip()[-1:] in ("", ";", "`", "}", ">")
+    return not ended and sum(_head(line) is not None for line in lines) < 2
+
+
 def _canonical(text: str) -> SQLAction | None:
     """Parse the most frequent form without regular expressions: one line `TYPE: argument`."""
     kind, colon, argument = text.partition(": ")
@@ -111,21 +162,51 @@ def _canonical(text: str) -> SQLAction | None:
     return _action(kind, argument)
 
 
-def _from_json(text: str) -> SQLAction | None:
-    start, match = text.find("{"), _JSON_KIND.search(text)
-    if match is None or not 0 <= start < match.start():
-        return None
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    kind = value.get("action_type", value.get("action"))
-    argument = value.get("argument", value.get("args"))
+def _from_json(text: str) -> tuple[SQLAction | None, bool]:
+    """Return the action of the first JSON object that is one, and whether it is a tool call."""
+    decoder, start = json.JSONDecoder(strict=False), text.find("{")
+    for _ in range(MAX_OBJECTS):
+        if start < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            if action := _from_object(value):
+                return action, not {"action_type", "action"} & value.keys()
+        start = text.find("{", end)
+    return None, False
+
+
+def _from_object(value: dict[str, Any]) -> SQLAction | None:
+    """Return the action of `{"action_type": ..., "argument": ...}` or of a tool call.
+
+    A tool call names the action by its first word (`describe_table`); its arguments are an object
+    or the text of one, with a single value.
+    """
+    if isinstance(value.get("function"), dict):  # OpenAI's
+        value = value["function"]
+    kind = next((value[key] for key in _KIND_KEYS if key in value), None)
+    argument = next((value[key] for key in _ARGUMENT_KEYS if key in value), None)
     if not isinstance(kind, str) or argument is None:
         return None
+    if "action" not in value and "action_type" not in value:
+        kind = re.split(r"[\W_]", kind, maxsplit=1)[0]
+        with contextlib.suppress(ValueError, RecursionError):
+            argument = json.loads(argument) if isinstance(argument, str) else argument
+        if isinstance(argument, dict):
+            if len(argument) != 1:
+                return None
+            argument = next(iter(argument.values()))
     if not isinstance(argument, str):
         argument = json.dumps(argument, ensure_ascii=False)
     return _action(kind, argument)
+
+
+def _from_sql(text: str) -> SQLAction | None:
+    match = _FENCED_SQL.search(text) or _BARE_SQL.search(text)
+    return _action(ActionType.QUERY, match[1]) if match else None
 
 
 def _from_lines(text: str) -> SQLAction | None:

@@ -3,12 +3,17 @@
 The offline model is trained on exactly these bytes; after a change it must be pretrained again.
 """
 
+import json
+from pathlib import Path
+
 from shared.actions import ACTIONS, ActionType
 from shared.models import SQLObservation, StepResult
 from trainer.config import PromptKind
 from trainer.errors import ConfigError
 
+ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # before the number that ends each observation
+_FEW_SHOT = Path(__file__).with_name("few_shot.json")
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _EXAMPLES = {
@@ -23,13 +28,17 @@ FULL_SYSTEM_PROMPT = "\n".join(
         "You answer a question about a SQLite database that you can't see. "
         "You explore it with one action a turn.",
         "",
-        "Reply with one line, 'ACTION: argument', and nothing else. The actions are:",
-        *(f"- {kind}: {ACTIONS[kind]}. Example: {_EXAMPLES[kind]}" for kind in ActionType),
+        "Each of your replies is one line that begins with DESCRIBE:, SAMPLE:, QUERY: or ANSWER:, "
+        "and nothing else. After each you are shown its result. What the four do:",
+        *(f"- {kind}: {ACTIONS[kind]}." for kind in ActionType),
+        "",
+        "For example, the replies to 'How many orders have a total above 100?', one a turn:",
+        *(_EXAMPLES[kind] for kind in ActionType),
         "",
         "Describe the tables that you need before you query them: names are not "
         "what you would guess. Only SELECT works.",
         "Write the answer as the data has it: a number or text alone; "
-        "several values as a JSON array; "
+        'several values as a JSON array, for example ["Ann", "Bo"]; '
         'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].',
         "Each action costs one step. "
         "When you know the answer, give it: without an ANSWER the question is lost.",
@@ -39,19 +48,54 @@ FULL_SYSTEM_PROMPT = "\n".join(
 _SYSTEM_PROMPTS: dict[str, str] = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SYSTEM_PROMPT}
 
 
+# After a result, by the action that it is of; without them a small model repeats its action.
+_HINTS = {
+    "": "Describe the table that the question is about.",
+    ActionType.DESCRIBE: "Now send the QUERY that answers: {question} Or describe another table.",
+    ActionType.SAMPLE: "Now send the QUERY that answers: {question}",
+    ActionType.QUERY: "If this result answers the question, send it as ANSWER: value. "
+    "Otherwise send another QUERY.",
+}
+_ERROR_HINT = "Send another action: the column may be in another table, which you can describe."
+
+
 def get_system_prompt(kind: PromptKind = "full") -> str:
-    """Return the system prompt: `full` instructs a general model; `short` is one line, for a model
-    that was trained on it."""
+    """Return the system prompt: `full` instructs a general model, also after each observation;
+    `short` is one line, for a model that was trained on it."""
     if kind not in _SYSTEM_PROMPTS:
         raise ConfigError(f"no system prompt {kind!r}: use one of {', '.join(_SYSTEM_PROMPTS)}")
     return _SYSTEM_PROMPTS[kind]
 
 
-def format_observation(observation: SQLObservation | StepResult) -> str:
+def opening_messages(kind: PromptKind = "full", few_shot: int = 0) -> list[dict[str, str]]:
+    """Return the messages before the question: the system prompt and worked examples.
+
+    The examples are episodes on shipped databases, as they were played, of the questions in
+    `few_shot.json`.
+    """
+    messages = [{"role": "system", "content": get_system_prompt(kind)}]
+    for example in json.loads(_FEW_SHOT.read_text(encoding="utf-8"))[:few_shot]:
+        action = ""
+        for observation, text in example["turns"]:
+            content = _with_hint(observation, action, example["question"], kind)
+            messages.append({"role": "user", "content": content})
+            messages.append({"role": "assistant", "content": text})
+            action = text.split(":")[0]
+    return messages
+
+
+def _with_hint(text: str, action: str, question: str, kind: PromptKind) -> str:
+    """Return an observation's text with what the prompt of this kind says after `action`."""
+    hint = _ERROR_HINT if text.startswith(ERROR) else _HINTS.get(action, "")
+    return f"{text}\n{hint.format(question=question)}" if kind == "full" and hint else text
+
+
+def format_observation(observation: SQLObservation | StepResult, kind: PromptKind = "short") -> str:
     """Return the user message that shows `observation`, or that of a step's or reset's reply.
 
     At step 0 it is the question and the tables' names; later the last action's result or error.
-    Both end with the steps left. It never shows the reward, which would reveal the gold.
+    Both end with the steps left, and in the full prompt with a hint at the next action. It never
+    shows the reward, which would reveal the gold.
     """
     if isinstance(observation, StepResult):
         observation = observation.observation
@@ -63,7 +107,11 @@ def format_observation(observation: SQLObservation | StepResult) -> str:
     if observation.step_count == 0:
         body = f"Question: {observation.question}\n{observation.schema_info}"
     elif observation.error is not None:
-        body = f"Error: {observation.error}"
+        body = f"{ERROR} {observation.error}"
     else:
         body = observation.result
-    return f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"
+    text = f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"
+    if observation.done or not observation.budget_remaining:
+        return text
+    action = observation.action_history[-1].split(":")[0] if observation.action_history else ""
+    return _with_hint(text, action, observation.question, kind)

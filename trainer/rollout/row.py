@@ -26,6 +26,7 @@ class RolloutRow:
     reward: float | None = None  # total of the server's ledger
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
+    inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
     env_errors: list[str] = field(default_factory=list)  # error codes of the environment
     context_overflow: bool = False  # the episode ended for lack of room in the context window
     too_large: bool = False  # the episode ended as its actions reached the server's limit on bytes
@@ -64,6 +65,7 @@ class RolloutStats:
     episodes_lost: int = 0  # to infrastructure: never a reward
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
+    inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
     env_errors: int = 0  # actions that the environment answered with an error
     episodes_truncated: int = 0  # episodes whose context was cut, at least once, to continue
     context_overflows: int = 0  # episodes that ended without room for a turn even so

@@ -49,6 +49,8 @@ def served_model(
             name,
             base_url,
             system_prompt=config.system_prompt,
+            few_shot=config.few_shot,
+            one_action_per_turn=config.one_action_per_turn,
             thinking=config.thinking,
             **connection,
         ) as policy:
@@ -61,7 +63,12 @@ def served_model(
     tokenizer = load_tokenizer(tokenizer_name or name)
     codec = codec_of(tokenizer, config.thinking)
     with CompletionsGenerator(
-        name, base_url, codec, max_context_tokens=config.max_context_tokens, **connection
+        name,
+        base_url,
+        codec,
+        max_context_tokens=config.max_context_tokens,
+        ends_action=codec.ends_action if config.one_action_per_turn else None,
+        **connection,
     ) as generator:
         generator.check()
         yield Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample
+from trainer.rollout.parsing import first_turn
 
 Message = Mapping[str, Any]  # role, content
 _SENTINEL = "SQLENVx{}x"
@@ -134,6 +135,7 @@ class ChatCodec:
         first = self._encoded(self._bridge[:1], ())[:1]
         self._ends_turns = bool(first) and first[0] in frozenset(added.values())
         self.turn_end: int = first[0] if self._ends_turns else self.eos_id
+        self._has_newline = lru_cache(maxsize=None)(lambda token: "\n" in self.text([token]))
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -159,6 +161,10 @@ class ChatCodec:
     def action(self, text: str) -> list[int]:
         """Return the ids of a demonstrator's turn: `text` and the end of the turn."""
         return [*self.plain(text), self.turn_end]
+
+    def ends_action(self, ids: Sequence[int]) -> bool:
+        """Return whether a turn's ids end with the newline after its first action."""
+        return self._has_newline(ids[-1]) and first_turn(self.text(ids)) is not None
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of a sampled turn, without control tokens."""

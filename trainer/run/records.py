@@ -106,6 +106,7 @@ class Book:
             operational=row.operational,
             reward=None if None in rewards else reduce(add, products),
             parse_failures=row.parse_failures,
+            inferred_actions=row.inferred_actions,
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
             too_large=row.too_large,

@@ -129,13 +129,20 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
 
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     lines = list(read_lines(Run(finished).episodes))
-    names = ("context_overflow", "context_truncations", "env_errors", "parse_failures", "too_large")
-    overflows, truncations, errors, fallbacks, large = (
+    names = (
+        "context_overflow",
+        "context_truncations",
+        "env_errors",
+        "inferred_actions",
+        "too_large",
+        "parse_failures",
+    )
+    overflows, truncations, errors, inferred, large, fallbacks = (
         sum(line[name] or 0 for line in lines) for name in names
     )
     assert fallbacks > 0
     page = Page(whole)
-    row = f"all {len(lines)} {overflows} {truncations} {errors} 0 {large} {fallbacks}"
+    row = f"all {len(lines)} {overflows} {truncations} {errors} 0 {inferred} {large} {fallbacks}"
     assert row in page.text("counts")
     assert "has other numbers" not in page.text("counts")
 

@@ -445,10 +445,8 @@ def test_an_unreachable_server_is_named(
 @pytest.mark.parametrize(
     ("text", "argument"),
     [
-        ("SELECT COUNT(*) FROM singer", "SELECT COUNT(*) FROM singer"),
         ("I don't know", "I don't know"),
         ("  The answer is 42. ", "The answer is 42."),
-        ("```sql\nSELECT 1\n```", "SELECT 1"),
         ("DESCRIBE:", "DESCRIBE:"),
         ("INSPECT: singer", "INSPECT: singer"),
         ('{"action_type": "DROP", "argument": "t"}', '{"action_type": "DROP", "argument": "t"}'),

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action, render_action
 from trainer.errors import ActionParseError
-from trainer.rollout.parsing import FallbackWarnings, parse_model_output, parse_with_fallback
+from trainer.rollout.parsing import (
+    FallbackWarnings,
+    ParsedAction,
+    first_turn,
+    parse_model_output,
+    parse_with_fallback,
+)
 
 _PIECES = st.sampled_from(
     ["QUERY", "ANSWER", "describe", "Action:", "argument:", ":", "(", ")", "```sql", "```", "**",
@@ -94,6 +100,76 @@ def test_parse_model_output_near_forms(text: str, expected: str) -> None:
     assert render_action(action) == expected
     assert parse_with_fallback(text).action == action
     assert not parse_with_fallback(text).fallback
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT COUNT(*) FROM singer", "QUERY: SELECT COUNT(*) FROM singer"),
+        ("```sql\nSELECT a\nFROM t;\n```\nThis counts them.", "QUERY: SELECT a\nFROM t;"),
+        ("To find it:\n\n```\nWITH x AS (SELECT 1) SELECT * FROM x\n```",
+         "QUERY: WITH x AS (SELECT 1) SELECT * FROM x"),
+        ("First I look.\nSELECT a\nFROM t\n\nThen I answer.", "QUERY: SELECT a\nFROM t"),
+        ("I use SQL:\n`SELECT a FROM t`", "QUERY: SELECT a FROM t"),
+        # Qwen's, Llama's and OpenAI's tool calls
+        ('<tool_call>\n{"name": "query", "arguments": {"sql": "SELECT 1"}}\n</tool_call>',
+         "QUERY: SELECT 1"),
+        ('{"name": "describe_table", "parameters": {"table_name": "orders"}}', "DESCRIBE: orders"),
+        ('{"function": {"name": "answer", "arguments": "{\\"value\\": 42}"}}', "ANSWER: 42"),
+        ('{"name": "sample", "arguments": "orders"}', "SAMPLE: orders"),
+        ('{"name": "ANSWER", "arguments": {"rows": [["a", 1]]}}', 'ANSWER: [["a", 1]]'),
+    ],
+)  # fmt: skip
+def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expected: str) -> None:
+    parsed = parse_with_fallback(text)
+    assert render_action(parsed.action) == expected
+    assert (parsed.inferred, parsed.fallback) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "query", "arguments": {"sql": "SELECT 1", "limit": 2}}',
+        '{"name": "drop_table", "arguments": {"name": "t"}}',
+        "You can select the names with WHERE.",
+        "{" * 200,
+    ],
+)
+def test_what_names_no_action_is_not_inferred(text: str) -> None:
+    assert parse_with_fallback(text).fallback
+
+
+def test_an_object_in_prose_does_not_hide_the_action() -> None:
+    text = 'With {x} set: {"action": "answer", "argument": 3}'
+    assert parse_with_fallback(text) == ParsedAction(
+        SQLAction(action_type=ActionType.ANSWER, argument="3")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "turn"),
+    [
+        ("DESCRIBE: a\nQUERY: SELECT 1", "DESCRIBE: a"),
+        ("DESCRIBE: a", None),
+        ("Let me see.\nDESCRIBE: a\nResult:", "Let me see.\nDESCRIBE: a"),
+        ("### Answer\n42\n", "### Answer\n42"),
+        ("SELECT a\nFROM t\nWHERE b", None),
+        ("SELECT a\nFROM t;\nThis", "SELECT a\nFROM t;"),
+        ("SELECT a\n\nThis", "SELECT a\n"),
+        ("QUERY: SELECT a\nFROM t\nWHERE b\n", None),
+        ("QUERY: SELECT a\nFROM t;\nThis", "QUERY: SELECT a\nFROM t;"),
+        ("QUERY: SELECT 1\nANSWER: 1\n", "QUERY: SELECT 1\nANSWER: 1"),
+        ("QUERY: SELECT a FROM t\nWHERE b", "QUERY: SELECT a FROM t"),
+        ("```sql\nQUERY: SELECT a\nFROM t\n", None),
+        ("```sql\nSELECT a\nFROM t\n```\nThis", "```sql\nSELECT a\nFROM t\n```"),
+        ("<think>\nDESCRIBE: a\n", None),
+        ("<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b\n",
+         "<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b"),
+        ("I am\nnot sure\n", None),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_the_line_of_its_first_action(text: str, turn: str | None) -> None:
+    assert first_turn(text) == turn
 
 
 def test_parse_model_output_returns_an_action() -> None:

@@ -1,14 +1,23 @@
 """The model's prompts, byte by byte: the offline model was trained on them."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.actions import ActionType, parse_action
-from shared.models import ResetResult
+from shared.models import Outcome, ResetResult
+from shared.server_process import running_server
 from tests.trainer.conftest import FakeClient, observation
+from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.rollout.loop import play_scripted
+from trainer.rollout.prompts import format_observation, get_system_prompt, opening_messages
+
+ROOT = Path(__file__).parents[3]
+FEW_SHOT = ROOT / "trainer" / "rollout" / "few_shot.json"
 
 
 def test_first_observation_is_the_question_and_the_tables() -> None:
@@ -51,12 +60,58 @@ def test_the_short_prompt_is_one_short_line() -> None:
     assert all(kind in prompt for kind in ActionType)
 
 
-def test_the_full_prompt_shows_every_action_by_a_valid_example() -> None:
-    examples = [part.removesuffix(".") for part in get_system_prompt("full").split("Example: ")[1:]]
-    shown = {
-        parse_action(example.split("\n")[0].removesuffix(".")).action_type for example in examples
-    }
-    assert shown == set(ActionType)
+def test_the_full_prompt_shows_a_worked_example_with_every_action() -> None:
+    _, example = get_system_prompt("full").split("one a turn:\n")
+    shown = [parse_action(line).action_type for line in example.split("\n\n")[0].splitlines()]
+    assert shown == list(ActionType)
+
+
+@pytest.mark.parametrize(
+    ("history", "error", "hint"),
+    [
+        ([], None, "Describe the table that the question is about."),
+        (["DESCRIBE: orders"], None, "Now send the QUERY that answers: How many orders are there?"),
+        (["SAMPLE: orders"], None, "Now send the QUERY that answers: How many orders are there?"),
+        (["DESCRIBE: a", "QUERY: SELECT 1"], None, "If this result answers the question, send it"),
+        (["QUERY: SELECT 1"], "no such column: nam", "Send another action: the column may be in"),
+    ],
+)
+def test_the_full_prompt_has_a_hint_at_the_next_action(
+    history: list[str], error: str | None, hint: str
+) -> None:
+    shown = observation(len(history), 9, result="" if error else "x", error=error)
+    shown = shown.model_copy(update={"action_history": history})
+    text = format_observation(shown, "full")
+    assert text.startswith(format_observation(shown) + f"\n{hint}")
+    assert len(text.removeprefix(format_observation(shown)).splitlines()) == 2
+
+
+@pytest.mark.parametrize("end", [{"budget_remaining": 0}, {"done": True}])
+def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
+    shown = observation(1, 3, result="x").model_copy(update=end)
+    assert format_observation(shown, "full") == format_observation(shown)
+
+
+def test_the_worked_examples_are_episodes_as_they_are_played() -> None:
+    """Played again on the shipped data, they give the same messages and are right."""
+    config = GRPOConfig(few_shot=2)
+    opening = opening_messages("full", config.few_shot)
+    starts = [n for n, one in enumerate(opening) if one["content"].startswith("Question: ")]
+    assert len(starts) == 2
+    examples = [opening[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
+    ids = [example["question_id"] for example in json.loads(FEW_SHOT.read_text())]
+    with running_server(ROOT / "data") as server:
+        for question_id, messages in zip(ids, examples, strict=True):
+            scripts = {question_id: [one["content"] for one in messages if one["role"] != "user"]}
+            played = replace(config, server_urls=[server.url], few_shot=0)
+            [row] = play_scripted(scripts, None, played)
+            assert row.outcome == Outcome.CORRECT
+            assert row.transcript[1:] == messages
+
+
+def test_there_is_no_third_example() -> None:
+    with pytest.raises(ConfigError, match="few_shot"):
+        GRPOConfig(few_shot=3)
 
 
 def test_an_unknown_kind() -> None:

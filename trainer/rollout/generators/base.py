@@ -15,6 +15,7 @@ class StopReason(StrEnum):
     """Why a sample ended."""
 
     EOS = "eos"  # the model ended its turn; its EOS is the last id
+    ACTION = "action"  # the line of the first action ended; its newline is in the last id
     LENGTH = "length"  # max_new_tokens were sampled
     CONTEXT = "context"  # the context window is full
 

@@ -118,7 +118,7 @@ class CompletionsGenerator(ModelServer):
             if ids[end - 1] in self._codec.stop_ids:
                 return Sample(ids[:end], logprobs[:end], StopReason.EOS)
             if self._ends_action is not None and self._ends_action(ids[:end]):
-                return Sample(ids[:end], logprobs[:end], StopReason.EOS)
+                return Sample(ids[:end], logprobs[:end], StopReason.ACTION)
         # the server's own end of the turn, such as a second EOS, or the limit on tokens
         stop = StopReason.LENGTH if choice.finish_reason == "length" else StopReason.EOS
         return Sample(ids, logprobs, stop)

@@ -5,7 +5,7 @@ together. Rows have slots in the cache; those still sampling are moved to the fi
 finished ones cost nothing, and a prompt that several rows share is computed once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +37,8 @@ class LocalGenerator:
     Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
     inverse CDF, so an episode's samples do not depend on the rest of its batch. `logprobs` are
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
-    `greedy` takes the most likely id and draws nothing.
+    `greedy` takes the most likely id and draws nothing. `ends_action` is asked about a turn's ids
+    after each id, and ends the turn (`ChatCodec.ends_action`).
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class LocalGenerator:
         max_context_tokens: int,
         temperature: float = 1.0,
         greedy: bool = False,
+        ends_action: Callable[[Sequence[int]], bool] | None = None,
     ) -> None:
         self._model = model
         self._layers, window = _shape(model)
@@ -57,6 +59,7 @@ class LocalGenerator:
         self.limit = min(max_context_tokens, window)
         self._temperature = temperature
         self._greedy = greedy
+        self._ends_action = ends_action
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
         self._order: list[int] = []  # slot -> row
@@ -205,6 +208,8 @@ class LocalGenerator:
             row.context += 1
             if ids[slot] in self._stop_ids:
                 sample.stop = StopReason.EOS
+            elif self._ends_action is not None and self._ends_action(sample.ids):
+                sample.stop = StopReason.ACTION
             elif row.context >= self.limit:
                 sample.stop = StopReason.CONTEXT
             elif len(sample.ids) < self._max_new:

@@ -18,33 +18,33 @@ from trainer.config import PromptKind
 from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer, log
-from trainer.rollout.parsing import without_thinking
-from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.rollout.parsing import first_turn, without_thinking
+from trainer.rollout.prompts import format_observation, opening_messages
 from trainer.rollout.tokens import KEPT_PAIRS
 
 Messages = list[dict[str, str]]
 
 
-def messages_of(view: EpisodeView, system_prompt: PromptKind = "full") -> Messages:
+def messages_of(view: EpisodeView, kind: PromptKind = "full", few_shot: int = 0) -> Messages:
     """Return the conversation of one episode, with the messages that a local model reads: the
-    system prompt, then every observation and the text that answered it.
+    opening, then every observation and the text that answered it.
 
     Old turns are shown without their thinking: templates that know thinking drop it too.
     """
-    messages = [{"role": "system", "content": get_system_prompt(system_prompt)}]
+    messages = opening_messages(kind, few_shot)
     for observation, text in zip_longest(view.observations, view.actions):
-        messages.append({"role": "user", "content": format_observation(observation)})
+        messages.append({"role": "user", "content": format_observation(observation, kind)})
         if text is not None:
             messages.append({"role": "assistant", "content": without_thinking(text)})
     return messages
 
 
-def cut_down(messages: Messages) -> Iterator[Messages]:
-    """Yield shorter forms of a conversation: system prompt, question, and the last `KEPT_PAIRS`
-    pairs of a text and its observation, then fewer, down to 1."""
-    pairs = (len(messages) - 2) // 2
+def cut_down(messages: Messages, opening: int = 1) -> Iterator[Messages]:
+    """Yield shorter forms of a conversation: the `opening` messages, the question, and the last
+    `KEPT_PAIRS` pairs of a text and its observation, then fewer, down to 1."""
+    pairs = (len(messages) - opening - 1) // 2
     for kept in range(min(KEPT_PAIRS, pairs - 1), 0, -1):
-        yield messages[:2] + messages[-2 * kept :]
+        yield messages[: opening + 1] + messages[-2 * kept :]
 
 
 class OpenAIPolicy(ModelServer):
@@ -64,11 +64,14 @@ class OpenAIPolicy(ModelServer):
         base_url: str,
         *,
         system_prompt: PromptKind = "full",
+        few_shot: int = 0,
+        one_action_per_turn: bool = True,
         thinking: bool = False,
         **connection: Any,
     ) -> None:
         super().__init__(model, base_url, **connection)
-        self._system_prompt, self._thinking = system_prompt, thinking
+        self._system_prompt, self._few_shot, self._thinking = system_prompt, few_shot, thinking
+        self._one_action_per_turn = one_action_per_turn
         self._options["chat_template_kwargs"] = {"enable_thinking": thinking}
 
     def act(self, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
@@ -85,8 +88,8 @@ class OpenAIPolicy(ModelServer):
 
     async def _complete(self, view: EpisodeView, seed: dict[str, int]) -> str | SQLEnvError | None:
         """Return the text of one turn, and count it."""
-        messages, truncated = messages_of(view, self._system_prompt), False
-        shorter = cut_down(messages)
+        messages, truncated = messages_of(view, self._system_prompt, self._few_shot), False
+        shorter = cut_down(messages, len(opening_messages(self._system_prompt, self._few_shot)))
         while True:
             try:
                 reply = await self._ask({"messages": messages}, seed)
@@ -122,4 +125,6 @@ class OpenAIPolicy(ModelServer):
                     "chat_template_kwargs: turn thinking off there, or play with thinking=true",
                     *(self.base_url, self.model),
                 )
-        return text
+        # the server goes on to the model's own end of the turn
+        turn = first_turn(text) if self._one_action_per_turn else None
+        return text if turn is None else turn

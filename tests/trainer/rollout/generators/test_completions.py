@@ -87,7 +87,7 @@ def test_a_turn_ends_where_a_local_one_would(server: IdsServer) -> None:
     with generator_of(server, ends_action=lambda ids: len(ids) == newline) as generator:
         generator.start([(1,)])
         sample = generator.sample({0: [5]})[0]
-        assert (sample.ids, sample.stop) == (TURN[:newline], StopReason.EOS)
+        assert (sample.ids, sample.stop) == (TURN[:newline], StopReason.ACTION)
         assert generator.room(0) == 200 - 1 - newline
     server.turn = [*TURN, *TURN]  # a server that does not stop at the end of a turn
     assert sample_of(server).ids == TURN

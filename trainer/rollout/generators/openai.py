@@ -127,4 +127,5 @@ class OpenAIPolicy(ModelServer):
                 )
         # the server goes on to the model's own end of the turn
         turn = first_turn(text) if self._one_action_per_turn else None
-        return text if turn is None else turn
+        # with its newline, which a turn of sampled ids keeps too
+        return text if turn is None else turn + "\n"

@@ -92,10 +92,15 @@ def remote(
         "concurrency": 1,
     }
     if not ids:
-        options = {"system_prompt": config.system_prompt, "thinking": config.thinking}
+        options = {
+            "system_prompt": config.system_prompt,
+            "thinking": config.thinking,
+            "one_action_per_turn": config.one_action_per_turn,
+        }
         return OpenAIPolicy(name, url, **options, **connection)  # type: ignore[arg-type]
-    limit = config.max_context_tokens
-    return CompletionsGenerator(name, url, codec, max_context_tokens=limit, **connection)  # type: ignore[arg-type]
+    connection["ends_action"] = codec.ends_action if config.one_action_per_turn else None
+    connection["max_context_tokens"] = config.max_context_tokens
+    return CompletionsGenerator(name, url, codec, **connection)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=[*TINY, *(pytest.param(name, marks=pytest.mark.slow) for name in RUNNING)])

@@ -10,6 +10,7 @@ import pytest
 from shared.errors import SQLEnvError
 from tests.trainer.chat_server import AT_ONCE, ChatServer, Messages, refusal, served
 from tests.trainer.conftest import FakeClient, observation
+from tests.trainer.model_families import tiny_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError
 from trainer.rollout.dataset import prompt_of
@@ -17,6 +18,7 @@ from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.rollout.tokens import codec_of
 
 TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
 
@@ -93,6 +95,23 @@ def test_requests_carry_the_settings_and_the_key(
     assert greedy["temperature"] == 0
     assert "seed" not in greedy
     assert chat.keys == ["Bearer from-the-environment", "Bearer given"]
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, one: bool) -> None:
+    """As a turn of sampled ids does; the next turn reads it so."""
+    wrote = "DESCRIBE: orders\nQUERY: SELECT 1\nANSWER: 1"
+    chat.answer = lambda messages: wrote
+    view, ended = view_of(turns=1), "DESCRIBE: orders\n" if one else wrote
+    with policy_of(chat, one_action_per_turn=one) as policy:
+        assert policy.act([view]) == [ended]
+        view.actions[0] = ended
+        policy.act([view])
+    assert chat.requests[1]["messages"][2]["content"] == ended
+    codec = codec_of(tiny_tokenizer("qwen2.5"))
+    ids = codec.plain(wrote)
+    ends = [n for n in range(1, len(ids) + 1) if codec.ends_action(ids[:n])]
+    assert codec.text(ids[: ends[0]]) == "DESCRIBE: orders\n"
 
 
 def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None:

@@ -35,8 +35,9 @@ def sft(
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
-            "(those of other data), generated (fresh databases), or run:DIR (correct episodes of a "
-            "run or an evaluation); repeatable.",
+            "(those of other data), recovery or recovery:DIR (the same, after a mistaken query), "
+            "generated (fresh databases), or run:DIR (correct episodes of a run or an "
+            "evaluation); repeatable.",
             show_default="oracle",
         ),
     ] = None,

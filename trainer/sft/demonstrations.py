@@ -20,6 +20,7 @@ ERROR = "Error: "  # how `format_observation` begins the text of an error
 # why a script is not taught
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
 LONG_ROW, LONG_TURN = "longer than the window", "with an action longer than a turn"
+OTHER_ERRORS = "with an error less or more than meant"
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,12 @@ def taught(row: RolloutRow) -> list[int]:
     return mask
 
 
-def problem_of(row: RolloutRow, config: GRPOConfig, window: int) -> str | None:
+def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int) -> str | None:
     """Return why a played script must not be taught; None if it may be."""
     if row.outcome != Outcome.CORRECT:
         return NOT_CORRECT
+    if script.errors not in (None, len(row.env_errors)):
+        return OTHER_ERRORS
     if len(row.ids) > window:
         return LONG_ROW
     return LONG_TURN if longest_turn(row.learn_mask) > config.max_new_tokens else None
@@ -100,7 +103,7 @@ def demonstrate(
         )
         for row in played:
             script = chunk[row.question_id]
-            if (problem := problem_of(row, config, window)) is not None:
+            if (problem := problem_of(row, script, config, window)) is not None:
                 dropped[problem] += 1
                 continue
             about = (script.source, script.question_id, script.database, list(script.actions))

@@ -3,18 +3,22 @@
 The sources:
 
 - `oracle`: the gold queries of the training questions; `oracle:DIR` those of another data directory
+- `recovery`, `recovery:DIR`: the same, behind a query with a wrong name of a column and its error
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
 """
 
 import random
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from shared.dataset import Question, check_databases, load_questions, questions_path
+from shared.dataset import Question, check_databases, database_path, load_questions, questions_path
 from shared.models import Outcome
 from shared.run_files import RunFiles
 from trainer.config import GRPOConfig
@@ -23,13 +27,14 @@ from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.run.folder import episode_lines
 
-ORACLE, GENERATED, RUN = "oracle", "generated", "run"
+ORACLE, RECOVERY, GENERATED, RUN = "oracle", "recovery", "generated", "run"
 GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
 GENERATED_NOISE = 0.3
 
 _QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
+_QUOTED_OR_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|\w+""")
 # a column compared with text: T1.name = 'x', name LIKE "x%", name IN ('x', ...)
 _COMPARED = re.compile(
     r"""(?:\b(\w+)\.)?["`\[]?\b\w+["`\]]?\s*(?:=|!=|<>|\bLIKE\b|\bIN\s*\()\s*['"]""", re.I
@@ -41,12 +46,16 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """The actions of one episode, of which the last is the answer."""
+    """The actions of one episode, of which the last is the answer.
+
+    `errors` of them must be answered with an error; None: any number.
+    """
 
     source: str
     question_id: str
     database: str
     actions: tuple[str, ...]
+    errors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,17 +68,18 @@ class Source:
 
     def data_dir(self, config: GRPOConfig) -> Path:
         """Return the data that its questions are of; `generated` has none yet."""
-        return self.folder if self.kind == ORACLE and self.folder else config.data_dir
+        named = self.folder if self.kind in (ORACLE, RECOVERY) else None
+        return named or config.data_dir
 
 
 def parse_source(text: str) -> Source:
     """Return the source that `text` names. `ConfigError` for an unknown one."""
     kind, colon, name = text.partition(":")
     folder = Path(name) if name else None
-    if kind not in (ORACLE, GENERATED, RUN) or bool(colon) != bool(name):
+    if kind not in (ORACLE, RECOVERY, GENERATED, RUN) or bool(colon) != bool(name):
         raise ConfigError(
-            f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {GENERATED} or "
-            f"{RUN}:DIR"
+            f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {RECOVERY}, "
+            f"{RECOVERY}:DIR, {GENERATED} or {RUN}:DIR"
         )
     if kind == RUN and (folder is None or not RunFiles(folder).episodes.is_file()):
         raise ConfigError(
@@ -104,6 +114,12 @@ def scripts_of(
         return data_dir, [
             Script(source.text, *_place(one), oracle_script(one)) for one in questions
         ]
+    if source.kind == RECOVERY:
+        return data_dir, [
+            Script(source.text, *_place(one), actions, errors=1)
+            for one in questions
+            if (actions := recovery_script(one, data_dir))
+        ]
     assert source.folder is not None
     return data_dir, recorded_scripts(source.text, source.folder, questions)
 
@@ -125,6 +141,38 @@ def oracle_script(question: Question) -> tuple[str, ...]:
     describes = [f"DESCRIBE: {table}" for table in tables]
     samples = [f"SAMPLE: {table}" for table in compared_tables(sql, tables)]
     return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
+
+
+def recovery_script(question: Question, data_dir: Path) -> tuple[str, ...]:
+    """Return the oracle's script with a mistaken query after the first DESCRIBE: its error is
+    followed by the rest. Empty if no name of a column can be mistaken."""
+    first, *rest = oracle_script(question)
+    sql = one_line(question.gold_sql)
+    wrong = mistaken(sql, columns_of(database_path(data_dir, question.database_name)))
+    return (first, f"QUERY: {wrong}", *rest) if wrong else ()
+
+
+def mistaken(sql: str, columns: Collection[str]) -> str | None:
+    """Return a query with one column's name as one might guess it: `PetType` as `pet_type`,
+    `pet_age` as `age` and `age` as `ages`. `columns` are all names, in lower case. None if every
+    guess is one of them too."""
+    words = [found[0] for found in _QUOTED_OR_WORD.finditer(sql)]
+    for name in dict.fromkeys(word for word in words if word.lower() in columns):
+        parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+        guesses = (parted, name.partition("_")[2], name.replace("_", ""), f"{name}s")
+        for guess in guesses:
+            if guess and guess.lower() not in {*columns, *map(str.lower, words)}:
+                pieces = re.split(f"({_QUOTED_OR_WORD.pattern})", sql)
+                return "".join(guess if piece == name else piece for piece in pieces)
+    return None
+
+
+@cache
+def columns_of(path: Path) -> frozenset[str]:
+    """Return the names of a database's columns and tables, in lower case."""
+    names = "SELECT m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c"
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        return frozenset(name.lower() for row in connection.execute(names) for name in row)
 
 
 def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:

@@ -21,11 +21,13 @@ from trainer.sft.scripts import (
     Script,
     balanced,
     compared_tables,
+    mistaken,
     one_line,
     oracle_script,
     parse_source,
     recorded_scripts,
     recovering,
+    recovery_script,
     training_questions,
 )
 
@@ -93,6 +95,39 @@ def test_a_query_is_put_on_one_line_outside_its_quoted_text() -> None:
     assert one_line("SELECT  a\n FROM t WHERE b = 'x  ''\n y' ;\n") == (
         "SELECT a FROM t WHERE b = 'x  ''\n y'"
     )
+
+
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("SELECT PetType FROM pets WHERE b = 'PetType'",
+         "SELECT pet_type FROM pets WHERE b = 'PetType'"),
+        ("SELECT T1.pet_age FROM pets AS T1 GROUP BY T1.pet_age",
+         "SELECT T1.age FROM pets AS T1 GROUP BY T1.age"),
+        ("SELECT weight FROM pets", "SELECT weights FROM pets"),
+        ("SELECT COUNT(*) FROM pets", None),
+        ('SELECT COUNT(*) FROM pets WHERE "weight" = 1', None),
+    ],
+)  # fmt: skip
+def test_a_mistaken_query_guesses_the_name_of_a_column(sql: str, wrong: str | None) -> None:
+    assert mistaken(sql, {"pettype", "pet_age", "weight", "b"}) == wrong
+    assert mistaken("SELECT a FROM t", {"a", "as"}) is None, "every guess is a column too"
+
+
+def test_recovery_scripts_fail_once_and_then_answer() -> None:
+    data_dir = Path("data")
+    config = GRPOConfig.preset("offline")
+    questions = load_questions(data_dir / "questions" / "questions_train.json")[::12]
+    scripts = {one.question_id: recovery_script(one, data_dir) for one in questions}
+    scripts = {question_id: script for question_id, script in scripts.items() if script}
+    with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
+        rows = play_scripted(scripts, None, config, client)
+    assert len(rows) > 0.8 * len(questions)
+    right = [row for row in rows if row.outcome == Outcome.CORRECT and len(row.env_errors) == 1]
+    assert len(right) > 0.9 * len(rows)
+    for row in right:
+        assert row.texts[1].startswith("QUERY: "), "after the first DESCRIBE"
+        assert row.texts[1] not in row.texts[2:]
 
 
 def test_generated_demonstrations_without_the_gold_query_or_with_repeats_are_left_out() -> None:

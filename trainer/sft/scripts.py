@@ -3,7 +3,8 @@
 The sources:
 
 - `oracle`: the gold queries of the training questions; `oracle:DIR` those of another data directory
-- `recovery`, `recovery:DIR`: the same, behind a query with a wrong name of a column and its error
+- `explorer`, `explorer:DIR`: the same by an expert who does not know which tables the gold query
+  reads, and who at times mistakes the name of a column
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
 """
@@ -27,11 +28,13 @@ from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.run.folder import episode_lines
 
-ORACLE, RECOVERY, GENERATED, RUN = "oracle", "recovery", "generated", "run"
+ORACLE, EXPLORER, GENERATED, RUN = "oracle", "explorer", "generated", "run"
 GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
 GENERATED_NOISE = 0.3
+EXPLORED_TABLES = 6  # of a larger database an explorer describes the gold query's tables alone
+MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
 _QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
 _QUOTED_OR_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|\w+""")
@@ -42,6 +45,13 @@ _COMPARED = re.compile(
 _TABLE = re.compile(
     r"""\b(?:FROM|JOIN)\s+["`\[]?(\w+)["`\]]?(?:\s+(?:AS\s+)?["`\[]?(\w+))?""", re.I
 )
+
+
+_TABLE_NAMES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+    "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+)
+_COLUMN_NAMES = "SELECT c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c"
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class Source:
 
     def data_dir(self, config: GRPOConfig) -> Path:
         """Return the data that its questions are of; `generated` has none yet."""
-        named = self.folder if self.kind in (ORACLE, RECOVERY) else None
+        named = self.folder if self.kind in (ORACLE, EXPLORER) else None
         return named or config.data_dir
 
 
@@ -76,10 +86,10 @@ def parse_source(text: str) -> Source:
     """Return the source that `text` names. `ConfigError` for an unknown one."""
     kind, colon, name = text.partition(":")
     folder = Path(name) if name else None
-    if kind not in (ORACLE, RECOVERY, GENERATED, RUN) or bool(colon) != bool(name):
+    if kind not in (ORACLE, EXPLORER, GENERATED, RUN) or bool(colon) != bool(name):
         raise ConfigError(
-            f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {RECOVERY}, "
-            f"{RECOVERY}:DIR, {GENERATED} or {RUN}:DIR"
+            f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {EXPLORER}, "
+            f"{EXPLORER}:DIR, {GENERATED} or {RUN}:DIR"
         )
     if kind == RUN and (folder is None or not RunFiles(folder).episodes.is_file()):
         raise ConfigError(
@@ -114,11 +124,10 @@ def scripts_of(
         return data_dir, [
             Script(source.text, *_place(one), oracle_script(one)) for one in questions
         ]
-    if source.kind == RECOVERY:
+    if source.kind == EXPLORER:
         return data_dir, [
-            Script(source.text, *_place(one), actions, errors=1)
-            for one in questions
-            if (actions := recovery_script(one, data_dir))
+            explorer_script(one, source.text, data_dir, mistaking=index % MISTAKES == 0)
+            for index, one in enumerate(questions)
         ]
     assert source.folder is not None
     return data_dir, recorded_scripts(source.text, source.folder, questions)
@@ -137,19 +146,31 @@ def training_questions(data_dir: Path, config: GRPOConfig) -> list[Question]:
 def oracle_script(question: Question) -> tuple[str, ...]:
     """Describe every table of the gold query, sample those whose text it compares, run it and give
     the gold answer: text as it is, a list as a JSON array, a table as JSON rows."""
-    sql, tables = one_line(question.gold_sql), question.tables_involved
-    describes = [f"DESCRIBE: {table}" for table in tables]
-    samples = [f"SAMPLE: {table}" for table in compared_tables(sql, tables)]
-    return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
+    return _script(question, question.tables_involved)
 
 
-def recovery_script(question: Question, data_dir: Path) -> tuple[str, ...]:
-    """Return the oracle's script with a mistaken query after the first DESCRIBE: its error is
-    followed by the rest. Empty if no name of a column can be mistaken."""
-    first, *rest = oracle_script(question)
+def explorer_script(question: Question, source: str, data_dir: Path, mistaking: bool) -> Script:
+    """Return the oracle's script with every table of a small database described, in its order.
+
+    With `mistaking`, a query that mistakes the name of a column comes before the right one, if
+    there is such a mistake.
+    """
+    tables, names = schema_of(database_path(data_dir, question.database_name))
+    gold = {name.lower() for name in question.tables_involved}
+    small = len(tables) <= EXPLORED_TABLES
+    described = [name for name in tables if small or name.lower() in gold]
+    *explored, query, answer = _script(question, described)
+    wrong = mistaken(one_line(question.gold_sql), names) if mistaking else None
+    tries = [f"QUERY: {wrong}", query] if wrong else [query]
+    errors = len(tries) - 1
+    return Script(source, *_place(question), (*explored, *tries, answer), errors)
+
+
+def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
     sql = one_line(question.gold_sql)
-    wrong = mistaken(sql, columns_of(database_path(data_dir, question.database_name)))
-    return (first, f"QUERY: {wrong}", *rest) if wrong else ()
+    describes = [f"DESCRIBE: {table}" for table in described]
+    samples = [f"SAMPLE: {table}" for table in compared_tables(sql, described)]
+    return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
 
 
 def mistaken(sql: str, columns: Collection[str]) -> str | None:
@@ -168,11 +189,12 @@ def mistaken(sql: str, columns: Collection[str]) -> str | None:
 
 
 @cache
-def columns_of(path: Path) -> frozenset[str]:
-    """Return the names of a database's columns and tables, in lower case."""
-    names = "SELECT m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c"
+def schema_of(path: Path) -> tuple[list[str], frozenset[str]]:
+    """Return the names of a database's tables, and these and its columns' in lower case."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        return frozenset(name.lower() for row in connection.execute(names) for name in row)
+        tables = [name for (name,) in connection.execute(_TABLE_NAMES)]
+        columns = [name for (name,) in connection.execute(_COLUMN_NAMES)]
+    return tables, frozenset(map(str.lower, [*tables, *columns]))
 
 
 def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:

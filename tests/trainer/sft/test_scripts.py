@@ -21,13 +21,13 @@ from trainer.sft.scripts import (
     Script,
     balanced,
     compared_tables,
+    explorer_script,
     mistaken,
     one_line,
     oracle_script,
     parse_source,
     recorded_scripts,
     recovering,
-    recovery_script,
     training_questions,
 )
 
@@ -114,20 +114,26 @@ def test_a_mistaken_query_guesses_the_name_of_a_column(sql: str, wrong: str | No
     assert mistaken("SELECT a FROM t", {"a", "as"}) is None, "every guess is a column too"
 
 
-def test_recovery_scripts_fail_once_and_then_answer() -> None:
+def test_explorers_describe_every_table_and_go_on_after_a_mistake() -> None:
     data_dir = Path("data")
     config = GRPOConfig.preset("offline")
     questions = load_questions(data_dir / "questions" / "questions_train.json")[::12]
-    scripts = {one.question_id: recovery_script(one, data_dir) for one in questions}
-    scripts = {question_id: script for question_id, script in scripts.items() if script}
+    scripts = {
+        one.question_id: explorer_script(one, "explorer", data_dir, mistaking=True)
+        for one in questions
+    }
+    actions = {name: script.actions for name, script in scripts.items()}
     with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
-        rows = play_scripted(scripts, None, config, client)
-    assert len(rows) > 0.8 * len(questions)
-    right = [row for row in rows if row.outcome == Outcome.CORRECT and len(row.env_errors) == 1]
-    assert len(right) > 0.9 * len(rows)
-    for row in right:
-        assert row.texts[1].startswith("QUERY: "), "after the first DESCRIBE"
-        assert row.texts[1] not in row.texts[2:]
+        rows = play_scripted(actions, None, config, client)
+    wrong = [row for row in rows if len(row.env_errors) != scripts[row.question_id].errors]
+    assert len(wrong) < 0.1 * len(rows), "a guess may be a text in double quotes"
+    assert sum(scripts[row.question_id].errors == 1 for row in rows) > 0.8 * len(rows)
+    for row in rows:
+        asked, *texts = [str(message["content"]) for message in row.transcript[1:]]
+        tables = asked.split("\nTables: ")[1].split("\n")[0].split(", ")
+        described = [text.removeprefix("DESCRIBE: ") for text in texts if "DESCRIBE: " in text]
+        assert described == tables, "in the order in which the agent is told them"
+    assert all(row.outcome == Outcome.CORRECT for row in rows if row not in wrong)
 
 
 def test_generated_demonstrations_without_the_gold_query_or_with_repeats_are_left_out() -> None:

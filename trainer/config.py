@@ -131,6 +131,8 @@ class GRPOConfig:
     # updates compute logits only of the tokens that the loss counts, and once what all rows of a
     # micro-batch begin with: the same gradient to rounding
     masked_logits: _Flag = True
+    # largest importance ratio of a token that another sampler or older weights drew; 0: uncorrected
+    importance_cap: _NotNegative = 2.0
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
     lora_alpha: _Positive = 32.0  # adapters are scaled by lora_alpha / lora_rank

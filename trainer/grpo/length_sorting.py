@@ -7,6 +7,9 @@ it, with 32 rows per micro-batch; here 6.7 s with 16 rows and 5.7 s with 8.
 
 Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.masked_logits`), which
 benchmarks/update_cost.py measures.
+
+And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
+trl has it for its own vLLM integration only, and at the price of one more forward pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,6 +68,12 @@ def _width(mask: Tensor) -> int:
     return int(columns[-1]) + 1 if len(columns) else 0
 
 
+def _counted(inputs: dict[str, Any]) -> Tensor:
+    """Return the mask of the tokens that the loss counts, [B, C]."""
+    mask: Tensor = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+    return mask
+
+
 class EpochSampler(RepeatSampler):  # type: ignore[misc]
     """trl's sampler, with an order that depends on the epoch alone.
 
@@ -92,8 +101,11 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     _buffered_inputs: Any
+    sampler_step: int | None = None  # optimizer steps of the weights that sampled the present rows
     _masking = False
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
+    _importance_cap = 0.0
+    _corrected: Any = None  # inputs of the present loss, if it is corrected
 
     def mask_logits(self) -> None:
         """Compute logits of the tokens that the loss counts only, and a shared prompt once."""
@@ -101,37 +113,78 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         prepare(self.model.get_base_model() if lora else self.model, self.temperature)
         self._masking = True
 
+    def correct_sampling(self, cap: float) -> None:
+        """Multiply each token's loss by its importance ratio, at most `cap`.
+
+        The ratio is that of the token's probabilities in the model at the beginning of the update
+        and in the sampler (`logprobs` of the rollout).
+        """
+        self._importance_cap = cap
+
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        if not self._masking or self.aux_loss_enabled:  # that loss is of all tokens
-            return super()._compute_loss(model, inputs)
-        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-        # 0 where nothing is scored, as in the log-probabilities that they are compared with
-        former = {
-            name: value * counted
-            for name in ("old_per_token_logps", "ref_per_token_logps")
-            if (value := inputs.get(name)) is not None
-        }
-        self._scored = torch.cat([torch.zeros_like(inputs["prompt_mask"]), counted], dim=1).bool()
+        inputs = dict(inputs)
+        if self._importance_cap:
+            self._corrected = inputs
+        if self._masking and not self.aux_loss_enabled:  # that loss is of all tokens
+            counted = _counted(inputs)
+            # 0 where nothing is scored, as in the log-probabilities that they are compared with
+            for name in ("old_per_token_logps", "ref_per_token_logps"):
+                if (value := inputs.get(name)) is not None:
+                    inputs[name] = value * counted
+            unscored = torch.zeros_like(inputs["prompt_mask"])
+            self._scored = torch.cat([unscored, counted], dim=1).bool()
         try:
-            return super()._compute_loss(model, {**inputs, **former})
+            return super()._compute_loss(model, inputs)
         finally:
-            self._scored = None
+            self._scored = self._corrected = None
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        found: tuple[Tensor, Tensor | None, Tensor | None]
         if self._scored is None:
-            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+            found = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, kept, **options
             )
-        with self.accelerator.autocast():
-            found = score_tokens(model, input_ids, attention_mask, self._scored)
-        scored = self._scored[:, -kept:]
-        # scattered, so that a loss without a single token has a gradient too, of 0
-        logps, entropies = (
-            one.new_zeros(scored.shape).masked_scatter(scored, one) for one in found
-        )
-        return logps, entropies, None
+        else:
+            with self.accelerator.autocast():
+                values = score_tokens(model, input_ids, attention_mask, self._scored)
+            scored = self._scored[:, -kept:]
+            # scattered, so that a loss without a single token has a gradient too, of 0
+            logps, entropies = (
+                one.new_zeros(scored.shape).masked_scatter(scored, one) for one in values
+            )
+            found = logps, entropies, None
+        if self._corrected is not None:
+            self._correct(self._corrected, found[0].detach())
+        return found
+
+    def _correct(self, inputs: dict[str, Any], logps: Tensor) -> None:
+        """Multiply the advantages, before trl reads them, by importance ratios, and count these.
+
+        `logps` [B, C] are of the present weights, those at the beginning of the update unless trl
+        has kept older ones.
+        """
+        counted = _counted(inputs).bool()
+        if (old := inputs.get("old_per_token_logps")) is not None:
+            logps = old
+        # no log-probability from the sampler: no correction
+        difference = (logps - inputs["sampling_per_token_logps"]).nan_to_num().where(counted, 0)
+        ratio = difference.exp()
+        truncated = ratio.clamp(max=self._importance_cap)
+        inputs["advantages"] = inputs["advantages"].unsqueeze(1) * truncated
+        values = {
+            "sampling/importance_ratio/mean": truncated,
+            "sampling/importance_ratio/truncated": (ratio > self._importance_cap).float(),
+            "sampling/logp_difference/mean": difference.abs(),
+        }
+        sums = torch.stack([value[counted].sum() for value in values.values()])
+        totals = self.accelerator.reduce(torch.cat([sums, counted.sum()[None]]), reduction="sum")
+        metrics, (*found, tokens) = self._metrics["train"], totals.tolist()
+        for name, value in zip(values, found, strict=True):
+            metrics[name].append(value / max(tokens, 1.0))
+        if self.sampler_step is not None:
+            metrics["sampling/staleness"].append(float(self.state.global_step - self.sampler_step))
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

@@ -40,13 +40,15 @@ def build_trainer(
     ranks: Ranks | None = None,
     callbacks: Sequence[Any] = (),
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
+    off_policy: bool = False,
     **trl_options: Any,
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
 
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `trl_options` are fields of `trl.GRPOConfig` that override
+    the order of `REWARD_FUNCTIONS`; `off_policy` says that rows come from another sampler or older
+    weights, which `config.importance_cap` corrects; `trl_options` are fields of `trl.GRPOConfig` that override
     `config`. Raises `ConfigError` if the questions don't fill one batch or may not be trained on,
     and where a single process sees several GPUs.
     """
@@ -99,6 +101,8 @@ def build_trainer(
         )
     if config.masked_logits:
         trainer.mask_logits()
+    if off_policy:
+        trainer.correct_sampling(config.importance_cap)
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer

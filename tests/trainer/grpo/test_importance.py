@@ -1,0 +1,142 @@
+"""Truncated importance ratios: trl's loss and gradients, without its additional forward pass."""
+
+import functools
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import Qwen3ForCausalLM, TrainerCallback
+
+from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_train import prompts
+from trainer.config import GRPOConfig
+from trainer.grpo.train import build_trainer, run_training_with_metrics
+
+Gradients = dict[str, torch.Tensor]
+CAP = 2.0
+
+
+def update(
+    settings: GRPOConfig,
+    tokenizer: Any,
+    difference: Callable[[], float] | None,
+    *,
+    trls: bool = False,
+) -> tuple[dict[str, Any], Gradients]:
+    """Do an update of rows whose sampler had log-probabilities lower by `difference()`; without
+    one, uncorrected. Return its log and its gradients."""
+    gradients: Gradients = {}
+
+    class Capture(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
+            gradients.update({name: one.grad.clone() for name, one in model.named_parameters()})
+
+    base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
+    trainer = build_trainer(
+        base,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=FakeClient(after={"q0": 1, "q1": 3}),  # uneven lengths
+        callbacks=[Capture()],
+        max_grad_norm=1e9,
+        off_policy=difference is not None and not trls,
+        vllm_importance_sampling_mode="token_truncate",
+        vllm_importance_sampling_clip_max=CAP,
+    )
+    if trls:
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+    trainer.sampler_step = -1
+    if difference is not None:
+        rollout = trainer.rollout_func
+
+        def played(*arguments: Any) -> Any:
+            columns = rollout(*arguments)
+            for logprobs in columns["logprobs"]:
+                logprobs[:] = [value - difference() for value in logprobs]
+            return columns
+
+        trainer.rollout_func = played
+    _, rows = run_training_with_metrics(trainer)
+    return next(row for row in rows if "grad_norm" in row), gradients
+
+
+@pytest.fixture
+def settings(config: GRPOConfig, model: Any, tmp_path: Path) -> GRPOConfig:
+    model.save_pretrained(tmp_path / "base")
+    return config.override(
+        max_steps=1,
+        logging_steps=1,
+        step_budget=4,
+        max_new_tokens=6,
+        output_dir=tmp_path,
+        masked_logits=True,
+    )
+
+
+def same(ours: Gradients, theirs: Gradients, factor: float = 1.0) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(ours[name], gradient * factor, atol=2e-6, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"masked_logits": False}, {"loss_type": "grpo"}, {"beta": 0.1}], ids=str
+)
+def test_the_update_is_trls(settings: GRPOConfig, tokenizer: Any, options: dict[str, Any]) -> None:
+    settings = settings.override(**options)
+
+    def noise() -> Callable[[], float]:
+        return functools.partial(random.Random(5).gauss, 0.0, 0.7)
+
+    ours, gradients = update(settings, tokenizer, noise())
+    theirs, trls = update(settings, tokenizer, noise(), trls=True)
+    same(gradients, trls)
+    for name, own in (
+        ("importance_sampling_ratio/mean", "importance_ratio/mean"),
+        ("sampling_logp_difference/mean", "logp_difference/mean"),
+    ):
+        # trl's are means of the generation batch, ours of the micro-batches' means
+        assert ours[f"sampling/{own}"] == pytest.approx(theirs[f"sampling/{name}"], rel=0.05)
+    # P(z > ln 2 / 0.7)
+    assert ours["sampling/importance_ratio/truncated"] == pytest.approx(0.161, abs=0.06)
+    assert ours["sampling/staleness"] == 1
+    _, uncorrected = update(settings, tokenizer, None)
+    with pytest.raises(AssertionError):
+        same(gradients, uncorrected)
+
+
+@pytest.mark.parametrize(
+    ("difference", "cap", "factor", "truncated"),
+    [(0.0, CAP, 1.0, 0.0), (0.5, CAP, math.exp(0.5), 0.0), (3.0, CAP, CAP, 1.0), (3.0, 0, 1, None)],
+)
+def test_a_constant_ratio_scales_the_gradient(
+    settings: GRPOConfig,
+    tokenizer: Any,
+    difference: float,
+    cap: float,
+    factor: float,
+    truncated: float | None,
+) -> None:
+    settings = settings.override(importance_cap=cap)
+    row, gradients = update(settings, tokenizer, lambda: difference)
+    _, uncorrected = update(settings, tokenizer, None)
+    same(gradients, uncorrected, factor)
+    assert row.get("sampling/importance_ratio/truncated") == truncated
+    if truncated is not None:
+        assert row["sampling/importance_ratio/mean"] == pytest.approx(factor, rel=1e-4)
+        assert row["sampling/logp_difference/mean"] == pytest.approx(difference, abs=1e-4)
+
+
+def test_a_log_probability_that_the_sampler_lacks_is_not_corrected(
+    settings: GRPOConfig, tokenizer: Any
+) -> None:
+    _, gradients = update(settings, tokenizer, lambda: math.nan)
+    _, uncorrected = update(settings, tokenizer, None)
+    same(gradients, uncorrected)

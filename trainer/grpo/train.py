@@ -47,10 +47,10 @@ def build_trainer(
 
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `off_policy` says that rows come from another sampler or older
-    weights, which `config.importance_cap` corrects; `trl_options` are fields of `trl.GRPOConfig` that override
-    `config`. Raises `ConfigError` if the questions don't fill one batch or may not be trained on,
-    and where a single process sees several GPUs.
+    the order of `REWARD_FUNCTIONS`; `off_policy` says that rows come from another sampler or
+    older weights, which `config.importance_cap` corrects; `trl_options` are fields of
+    `trl.GRPOConfig` that override `config`. Raises `ConfigError` if the questions don't fill one
+    batch or may not be trained on, and where a single process sees several GPUs.
     """
     import torch
     from datasets import Dataset

@@ -111,6 +111,9 @@ class GRPOConfig:
     few_shot: Annotated[_Natural, Field(le=2)] = 0
     # end a turn at the newline after its first action; otherwise only at the model's end of turn
     one_action_per_turn: _Flag = True
+    # a turn's first tokens can only spell DESCRIBE, SAMPLE, QUERY or ANSWER; those that replaced
+    # another draw are not trained on; only for a model in this process
+    constrain_first_token: _Flag = False
     # let models think before an action whose chat template knows thinking, such as Qwen3's
     thinking: _Flag = False
     temperature: _Positive = 1.0
@@ -169,6 +172,12 @@ class GRPOConfig:
             "max_context_tokens",
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
             "leave room for the prompt",
+        )
+        _need(
+            not (self.thinking and self.constrain_first_token),
+            "constrain_first_token",
+            "is on, and so is thinking, which begins a turn with <think>",
+            "turn one of the two off",
         )
         steps, trackers = self.max_steps, self.report_to
         _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")

@@ -15,7 +15,7 @@ SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
 # the settings that decide, beside the weights, what a model reads and writes
 MODEL_SETTINGS = (
     *("system_prompt", "few_shot", "one_action_per_turn", "thinking"),
-    *("max_new_tokens", "max_context_tokens"),
+    *("constrain_first_token", "max_new_tokens", "max_context_tokens"),
 )
 KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
 

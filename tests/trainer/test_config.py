@@ -97,6 +97,11 @@ def test_text_of_the_wrong_type(name: str, value: str) -> None:
         GRPOConfig().override(**{name: value})
 
 
+def test_a_turn_that_thinks_first_cant_begin_with_an_action() -> None:
+    with pytest.raises(ConfigError, match="constrain_first_token is on, and so is thinking"):
+        GRPOConfig(thinking=True, constrain_first_token=True)
+
+
 def test_an_unknown_setting_suggests_the_near_one() -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)

@@ -72,6 +72,7 @@ class Episode:
     outcome: Outcome | None = None
     parse_failures: int = 0
     inferred_actions: int = 0
+    replaced_ids: int = 0
     env_errors: list[str] = field(default_factory=list)
     context_overflow: bool = False
     too_large: bool = False
@@ -163,6 +164,7 @@ class EpisodeBatch:
                     continue
                 episode, texts[index] = self.episodes[index], codec.text(sample.ids)
                 episode.transcript.add_sample(sample)
+                episode.replaced_ids += len(sample.replaced)
                 self._stats.sampled_tokens += len(sample.ids)
                 episode.view.prompt_tokens += len(appended[index])
                 episode.view.sampled_tokens += len(sample.ids)
@@ -287,6 +289,7 @@ class EpisodeBatch:
         self._stats.episodes_lost += lost is not None
         self._stats.parse_failures += episode.parse_failures
         self._stats.inferred_actions += episode.inferred_actions
+        self._stats.replaced_ids += episode.replaced_ids
         self._stats.env_errors += len(episode.env_errors)
         self._stats.episodes_truncated += episode.transcript.truncations > 0
         self._stats.context_overflows += episode.context_overflow
@@ -306,6 +309,7 @@ class EpisodeBatch:
             steps=observation.step_count if observation else 0,
             parse_failures=episode.parse_failures,
             inferred_actions=episode.inferred_actions,
+            replaced_ids=episode.replaced_ids,
             env_errors=episode.env_errors,
             context_overflow=episode.context_overflow,
             too_large=episode.too_large,

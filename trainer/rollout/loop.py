@@ -182,6 +182,7 @@ def local_generator(
         temperature=config.temperature,
         greedy=greedy,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
+        openings=codec.openings() if config.constrain_first_token else None,
     )
 
 

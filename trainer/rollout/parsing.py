@@ -133,7 +133,8 @@ def first_turn(text: str) -> str | None:
     thinking are waited for, and SQL that has no FROM on its first line, or no `QUERY:` before it,
     may span lines.
     """
-    for match in re.finditer("\n", text):
+    thoughts = len(text) - len(without_thinking(text))
+    for match in re.compile("\n").finditer(text, thoughts):
         before = text[: match.start()]
         if before.count("```") % 2 or len(_THINK_OPEN.findall(before)) > before.count("</think>"):
             continue

@@ -18,7 +18,7 @@ class RolloutRow:
     outcome: Outcome
     prompt_ids: list[int] = field(default_factory=list)  # [P]
     completion_ids: list[int] = field(default_factory=list)  # [C]; ends where context is first cut
-    env_mask: list[int] = field(default_factory=list)  # [C]; 1: sampled, 0: environment's tokens
+    env_mask: list[int] = field(default_factory=list)  # [C]; 1: sampled, 0: all others
     logprobs: list[float] = field(default_factory=list)  # [C]; 0.0 where env_mask is 0
     correctness: float | None = None
     progress: float | None = None  # the final potential, in [0, 1]
@@ -27,6 +27,7 @@ class RolloutRow:
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
     inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
+    replaced_ids: int = 0  # sampled ids that `constrain_first_token` replaced
     env_errors: list[str] = field(default_factory=list)  # error codes of the environment
     context_overflow: bool = False  # the episode ended for lack of room in the context window
     too_large: bool = False  # the episode ended as its actions reached the server's limit on bytes
@@ -66,6 +67,7 @@ class RolloutStats:
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
     inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
+    replaced_ids: int = 0  # sampled ids that `constrain_first_token` replaced
     env_errors: int = 0  # actions that the environment answered with an error
     episodes_truncated: int = 0  # episodes whose context was cut, at least once, to continue
     context_overflows: int = 0  # episodes that ended without room for a turn even so

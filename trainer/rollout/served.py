@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
+from trainer.errors import ConfigError
 from trainer.rollout.generators.base import Generator, Policy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -38,9 +39,17 @@ def served_model(
 
     `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
     by default that of the model's name. Raises `ModelServerError` if the server does not serve the
-    model, `ModelLoadError` if the tokenizer can't be loaded.
+    model, `ModelLoadError` if the tokenizer can't be loaded, `ConfigError` for a setting that no
+    server has.
     """
     name = config.model_name
+    if config.constrain_first_token:
+        raise ConfigError(
+            f"constrain_first_token is on, but {name} runs behind a server, where the words of a "
+            "turn can't be constrained: add --set constrain_first_token=false, or leave out "
+            "--base-url",
+            field="constrain_first_token",
+        )
     connection["max_tokens"] = config.max_new_tokens
     if api == "chat":
         from trainer.rollout.generators.openai import OpenAIPolicy

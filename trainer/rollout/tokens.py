@@ -19,6 +19,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from shared.actions import ActionType
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample
 from trainer.rollout.parsing import first_turn
@@ -46,9 +47,9 @@ def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int
 class Transcript:
     """One episode as ids. `completion_ids`, `env_mask` and `logprobs` have one length, C.
 
-    env_mask is 1 for ids that the policy sampled and 0 for the environment's; logprobs are 0.0
-    there. These lists stop growing when the context is first cut. The context is `prompt_ids` and
-    all of `pairs`.
+    env_mask is 1 for ids that the policy sampled, 0 for the environment's and for those that a
+    constraint put in place of sampled ones; logprobs are 0.0 there. These lists stop growing when
+    the context is first cut. The context is `prompt_ids` and all of `pairs`.
     """
 
     prompt_ids: list[int]
@@ -65,7 +66,7 @@ class Transcript:
         self.pairs.append(list(sample.ids))
         if not self.truncations:
             self.completion_ids += sample.ids
-            self.env_mask += [1] * len(sample.ids)
+            self.env_mask += [int(n not in sample.replaced) for n in range(len(sample.ids))]
             self.logprobs += sample.logprobs
 
     def add_environment(self, ids: Sequence[int]) -> None:
@@ -135,6 +136,8 @@ class ChatCodec:
         first = self._encoded(self._bridge[:1], ())[:1]
         self._ends_turns = bool(first) and first[0] in frozenset(added.values())
         self.turn_end: int = first[0] if self._ends_turns else self.eos_id
+        # the open tag of the thinking block, if the prompt ends with it
+        self._opened = "<think>" if re.search(r"<think>\s*\Z", self._bridge[-1]) else ""
         self._has_newline = lru_cache(maxsize=None)(lambda token: "\n" in self.text([token]))
 
     @property
@@ -164,7 +167,24 @@ class ChatCodec:
 
     def ends_action(self, ids: Sequence[int]) -> bool:
         """Return whether a turn's ids end with the newline after its first action."""
-        return self._has_newline(ids[-1]) and first_turn(self.text(ids)) is not None
+        if not self._has_newline(ids[-1]):
+            return False
+        return first_turn(self._opened + self.text(ids)) is not None
+
+    def openings(self) -> dict[tuple[int, ...], list[int]]:
+        """Return the ids that may follow those of a turn so far, if it is to begin with the word of
+        an action, as the tokenizer writes it."""
+        if self._opened:
+            raise PromptError(
+                "the chat template opens a thinking block, so a turn can't begin with an action: "
+                "set constrain_first_token=false"
+            )
+        allowed: dict[tuple[int, ...], list[int]] = {}
+        for word in map(self.plain, ActionType):
+            for end, token in enumerate(word):
+                follow = allowed.setdefault(word[:end], [])
+                follow += [token] if token not in follow else []
+        return allowed
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of a sampled turn, without control tokens."""

@@ -107,6 +107,7 @@ class Book:
             reward=None if None in rewards else reduce(add, products),
             parse_failures=row.parse_failures,
             inferred_actions=row.inferred_actions,
+            replaced_ids=row.replaced_ids,
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
             too_large=row.too_large,

@@ -165,6 +165,8 @@ def test_an_object_in_prose_does_not_hide_the_action() -> None:
         ("<think>\nDESCRIBE: a\n", None),
         ("<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b\n",
          "<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b"),
+        ("Look.\nDESCRIBE: a\n</think>\n\nSAMPLE: b\nx",  # the prompt opened the block
+         "Look.\nDESCRIBE: a\n</think>\n\nSAMPLE: b"),
         ("I am\nnot sure\n", None),
     ],
 )  # fmt: skip

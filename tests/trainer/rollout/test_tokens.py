@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from shared.actions import ActionType
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample, StopReason
@@ -214,6 +215,32 @@ def test_a_turn_ends_with_the_templates_control_token_or_an_eos(
     turn_end = tokenizer.convert_tokens_to_ids(end or "<|im_end|>")
     assert (codec.eos_id, codec.turn_end, codec.stop_ids) == (eos, turn_end, {eos, turn_end})
     assert codec.action("x") == [*codec.plain("x"), turn_end]
+
+
+@pytest.mark.parametrize("space", ["", "\n", "\n\n"])
+def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) -> None:
+    codec = ChatCodec(make_tokenizer(CHATML.replace("assistant\n", "assistant\n<think>" + space)))
+    thoughts = "\nThey ask how many.\nDESCRIBE: orders\nANSWER: 42\n"
+    whole = f"{thoughts}</think>\n\nANSWER: 42\n"
+    ids = codec.plain(whole)
+    ends = [codec.ends_action(ids[:end]) for end in range(1, len(ids) + 1)]
+    assert ends == [*[False] * (len(ids) - 1), True]
+    with pytest.raises(PromptError, match="constrain_first_token=false"):
+        codec.openings()
+
+
+def test_the_words_that_may_open_a_turn_are_spelled_as_the_tokenizer_does() -> None:
+    codec = ChatCodec(make_tokenizer())
+    openings = codec.openings()
+    words = {codec.plain(kind) for kind in ActionType}
+    spelled, open_ends = set(), [()]
+    while open_ends:
+        ids = open_ends.pop()
+        if ids in openings:
+            open_ends += [(*ids, token) for token in openings[ids]]
+        else:
+            spelled.add(ids)
+    assert spelled == words
 
 
 def test_a_tokenizer_without_a_pad_pads_with_its_eos(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -39,6 +39,12 @@ class LocalGenerator:
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
     `greedy` takes the most likely id and draws nothing. `ends_action` is asked about a turn's ids
     after each id, and ends the turn (`ChatCodec.ends_action`).
+
+    `openings` are the ids that may follow the ids of a turn so far; where they say nothing, any may
+    (`ChatCodec.openings`). An id that they refuse is replaced by one that they allow, drawn by the
+    model's probabilities with a uniform of its own. So ids have the distribution of masked logits,
+    while those that were not replaced were drawn freely, with the log-probabilities that an update
+    recomputes.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class LocalGenerator:
         temperature: float = 1.0,
         greedy: bool = False,
         ends_action: Callable[[Sequence[int]], bool] | None = None,
+        openings: Mapping[tuple[int, ...], Sequence[int]] | None = None,
     ) -> None:
         self._model = model
         self._layers, window = _shape(model)
@@ -60,6 +67,8 @@ class LocalGenerator:
         self._temperature = temperature
         self._greedy = greedy
         self._ends_action = ends_action
+        self._openings = openings or {}
+        self._constrained = max(map(len, self._openings), default=-1) + 1  # steps of a turn
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
         self._order: list[int] = []  # slot -> row
@@ -189,6 +198,9 @@ class LocalGenerator:
         live = len(self._order)
         for step in range(self._max_new):
             ids, logprobs = self._draw(logits, None if uniforms is None else uniforms[:live, step])
+            if step < self._constrained:
+                again = None if uniforms is None else uniforms[:live, self._max_new + step]
+                self._replace_refused(ids, logprobs, logits, again)
             finished = self._record(ids.tolist(), logprobs.tolist(), live)
             if len(finished) == live:
                 return
@@ -196,6 +208,21 @@ class LocalGenerator:
                 live, keep = self._retire(finished, live, uniforms)
                 ids = ids[keep]
             logits = self._advance(ids, live)
+
+    def _replace_refused(
+        self, ids: Tensor, logprobs: Tensor, logits: Tensor, uniforms: Tensor | None
+    ) -> None:
+        """Replace, in place, the ids that `openings` refuses; the arguments are those of `_draw`
+        and what it returned."""
+        for slot, drawn in enumerate(ids.tolist()):
+            sample = self._rows[self._order[slot]].sample
+            allowed = self._openings.get(tuple(sample.ids))
+            if allowed is None or drawn in allowed:
+                continue
+            uniform = None if uniforms is None else uniforms[slot : slot + 1]
+            index, _ = self._draw(logits[slot : slot + 1, list(allowed)], uniform)
+            ids[slot], logprobs[slot] = allowed[int(index)], 0.0
+            sample.replaced.append(len(sample.ids))
 
     def _record(self, ids: list[int], logprobs: list[float], live: int) -> list[int]:
         """Append one id to each live slot's sample; return the slots whose turn ends with it."""
@@ -270,10 +297,11 @@ class LocalGenerator:
         return logits
 
     def _uniforms(self) -> Tensor:
-        """Draw this turn's uniforms in [0, 1), [slots, max_new]."""
+        """Draw this turn's uniforms in [0, 1), [slots, max_new + constrained steps]."""
         rows = [self._rows[index] for index in self._order]
         streams = (np.random.default_rng((*row.stream, row.turn)) for row in rows)
-        drawn = np.stack([stream.random(self._max_new) for stream in streams])
+        count = self._max_new + self._constrained
+        drawn = np.stack([stream.random(count) for stream in streams])
         return torch.from_numpy(drawn).to(self._device)
 
     def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -18,12 +18,14 @@ from tests.trainer.chat_server import AT_ONCE, ModelBehind, refusal, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from tests.trainer.rollout.test_loop import prompts_for
-from trainer.config import GRPOConfig
+from trainer.config import ApiName, GRPOConfig
+from trainer.errors import ConfigError
 from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import local_generator, play_episodes
 from trainer.rollout.row import RolloutRow
+from trainer.rollout.served import served_model
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.models import load_tokenizer
 
@@ -139,6 +141,16 @@ def conversation(game: Game, row: RolloutRow, turn: int) -> list[int]:
         return_dict=False,
     )
     return ids
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_server_constrains_no_tokens(config: GRPOConfig, api: ApiName) -> None:
+    config = config.override(constrain_first_token=True)
+    with (
+        pytest.raises(ConfigError, match="constrain_first_token=false"),
+        served_model(config, "http://127.0.0.1:9/v1", api),
+    ):
+        pass
 
 
 def test_episodes_are_played_to_their_end(game: Game) -> None:

@@ -1,14 +1,17 @@
 """The client without `await`: each call runs on an event loop in a thread of its own."""
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from shared.actions import SQLAction
 from shared.client.async_client import AsyncClient
 from shared.client.limits import ClientStats
+from shared.models import StepResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +64,10 @@ class SyncSQLEnvClient:
     def stats(self) -> ClientStats:
         return self._client.stats
 
+    def start_step(self, episode_id: str, action: SQLAction | str) -> Future[StepResult]:
+        """Start `step` without waiting for its reply; cancelling the future gives it up."""
+        return self._open.start_task_soon(partial(self._client.step, episode_id, action))
+
     reset = _sync(AsyncClient.reset)
     step = _sync(AsyncClient.step)
     reset_many = _sync(AsyncClient.reset_many)
@@ -72,8 +79,12 @@ class SyncSQLEnvClient:
     health = _sync(AsyncClient.health)
     wait_ready = _sync(AsyncClient.wait_ready)
 
-    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    @property
+    def _open(self) -> BlockingPortal:
         if self._portal is None:
             raise RuntimeError("this client is not open; use it inside 'with'")
-        result: T = self._portal.call(call)
+        return self._portal
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        result: T = self._open.call(call)
         return result

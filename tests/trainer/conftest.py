@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,15 @@ class FakeClient:
         self, steps: Iterable[tuple[str, SQLAction | str]]
     ) -> list[StepResult | SQLEnvError]:
         return [self._step(episode_id, action) for episode_id, action in steps]
+
+    def start_step(self, episode_id: str, action: SQLAction | str) -> Future[StepResult]:
+        future = Future[StepResult]()
+        [reply] = self.step_many([(episode_id, action)])
+        if isinstance(reply, SQLEnvError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+        return future
 
     def close_episode(self, episode_id: str) -> None:
         self.closed.append(episode_id)

@@ -17,7 +17,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
 from trainer.evaluation.inputs import Inputs
-from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
@@ -88,12 +88,12 @@ def last_words(server: SupervisedServer | None) -> Iterator[None]:
 
 
 def policy_play(
-    policy: Policy | None,
+    policy: AnyPolicy | None,
     config: GRPOConfig,
     client: EpisodeClient,
     seed: int = EVAL_SEED,
     *,
-    generator: Generator | None = None,
+    generator: AnyGenerator | None = None,
     tokenizer: Any = None,
 ) -> Play:
     """Play with a policy that acts by text, or with a generator and its tokenizer."""

@@ -10,7 +10,7 @@ from shared.errors import SQLEnvError
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import PlayError
 from trainer.presets import OFFLINE_MODEL, Choice
-from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.run.folder import LATEST
@@ -48,8 +48,8 @@ class Agent:
     sampling: Sampling
     codec: ChatCodec | None = None
     tokenizer: Any = None
-    make_generator: Callable[[], Generator] | None = None
-    policy: Policy | None = None
+    make_generator: Callable[[], AnyGenerator] | None = None
+    policy: AnyPolicy | None = None
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
     @property

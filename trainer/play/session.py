@@ -13,8 +13,8 @@ from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
 from trainer.play.database import Database
-from trainer.rollout.batch import EpisodeObserver
 from trainer.rollout.dataset import prompt_of
+from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, play_episodes
 from trainer.rollout.parsing import ParsedAction

@@ -1,6 +1,9 @@
 """Play episodes: all of a generation batch at once, over HTTP, token-exact.
 
-    sample a turn per unfinished episode -> parse -> step all -> observations -> bridges -> repeat
+    sample a turn -> parse -> step -> observation -> bridge -> repeat
+
+A model in this process takes the turns of all unfinished episodes together. A model server takes
+each one's as soon as its own step is answered.
 
 `play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
 TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
@@ -16,9 +19,10 @@ from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.rollout.batch import EpisodeBatch, EpisodeClient, EpisodeObserver
+from trainer.rollout.batch import EpisodeBatch, EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
-from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.episode import EpisodeObserver
+from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -47,11 +51,11 @@ def play_episodes(
     config: GRPOConfig,
     *,
     client: EpisodeClient | None = None,
-    policy: Policy | None = None,
+    policy: AnyPolicy | None = None,
     greedy: bool = False,
     seed: int | None = None,
     stats: RolloutStats | None = None,
-    generator: Generator | None = None,
+    generator: AnyGenerator | None = None,
     check_lost: bool = True,
     before: Mapping[str, int] | None = None,
     observer: EpisodeObserver | None = None,
@@ -77,15 +81,16 @@ def play_episodes(
     with open_client(config) if client is None else nullcontext(client) as client:
         batch = EpisodeBatch(prompts, seed, codec, config, client, stats, before, observer)
         start = time.perf_counter()
-        if policy is not None:
-            batch.reset()
-            batch.play_policy(policy)
-        else:
-            if codec is None or (model is None and generator is None):
-                raise ValueError("play_episodes needs a model and a tokenizer, or a policy")
-            generator = generator or local_generator(model, codec, config, greedy=greedy)
-            batch.reset()
-            batch.play_generator(generator, codec)
+        with batch.counting():
+            if policy is not None:
+                batch.reset()
+                batch.play_policy(policy)
+            else:
+                if codec is None or (model is None and generator is None):
+                    raise ValueError("play_episodes needs a model and a tokenizer, or a policy")
+                generator = generator or local_generator(model, codec, config, greedy=greedy)
+                batch.reset()
+                batch.play_generator(generator, codec)
         rows = [batch.row(episode) for episode in batch.episodes]
         stats.rollout_s += time.perf_counter() - start
     if check_lost:

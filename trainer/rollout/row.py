@@ -77,7 +77,7 @@ class RolloutStats:
     sampled_tokens: int = 0
     rollout_s: float = 0.0  # total
     generate_s: float = 0.0  # sampling, or a policy's work
-    env_wait_s: float = 0.0  # waiting for the servers
+    env_wait_s: float = 0.0  # waiting for the servers, while nothing is sampled
     rank_wait_s: float = 0.0  # waiting for the other processes' episodes
 
     def as_dict(self) -> dict[str, Any]:

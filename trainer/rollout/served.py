@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.generators.base import Generator, Policy
+from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.tokens import ChatCodec, codec_of
 
@@ -17,12 +17,12 @@ class Served:
     """What `play_episodes` takes: a policy, or a generator with its tokenizer and codec."""
 
     server: ModelServer
-    policy: Policy | None = None
-    generator: Generator | None = None
+    policy: AsyncPolicy | None = None
+    generator: AsyncGenerator | None = None
     tokenizer: Any = None
     codec: ChatCodec | None = None
 
-    def make_generator(self) -> Generator:
+    def make_generator(self) -> AsyncGenerator:
         assert self.generator is not None
         return self.generator
 

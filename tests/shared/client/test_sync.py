@@ -51,4 +51,19 @@ def test_the_sync_and_the_async_client_have_the_same_members() -> None:
         "sync",
         "aclose",
     } | {"stats"}
-    assert async_names == {name for name in vars(SyncSQLEnvClient) if not name.startswith("_")}
+    sync_names = {name for name in vars(SyncSQLEnvClient) if not name.startswith("_")}
+    assert sync_names - async_names == {"start_step"}  # a task, for code with an event loop
+    assert async_names <= sync_names
+
+
+def test_a_step_is_started_without_waiting_and_given_up() -> None:
+    server = FakeServer()
+    with server.client().sync() as client:
+        client.reset(episode_id="e")
+        assert client.start_step("e", "DESCRIBE: t").result().observation.step_count == 1
+        server.faults.extend([reply(503, b"", {"Retry-After": "30"})] * 9)
+        step = client.start_step("e", "DESCRIBE: u")
+        while len(server.faults) == 9:
+            time.sleep(0.005)
+        assert not step.done()
+        assert step.cancel()

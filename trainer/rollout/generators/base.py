@@ -1,9 +1,13 @@
-"""What plays an episode: a `Generator` samples token ids; a `Policy` writes action texts."""
+"""What plays an episode: a `Generator` samples token ids; a `Policy` writes action texts.
 
-from collections.abc import Mapping, Sequence
+Both take the turns of all unfinished episodes together. Their asynchronous forms take one turn at a
+time, so that no episode waits for another's.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,15 +39,25 @@ class Sample:
     replaced: list[int] = field(default_factory=list)
 
 
-class Generator(Protocol):
-    """Samples the next turn of every unfinished episode of a batch.
+class Contexts(Protocol):
+    """The contexts of a batch's episodes, its rows.
 
-    It keeps the episodes' contexts: the caller passes the ids that were appended since the last
-    sample, never a whole history.
+    They are kept between turns: the caller passes the ids that were appended since the last sample,
+    never a whole history.
     """
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         """Start a batch of `len(streams)` rows; row i draws from the random stream `streams[i]`."""
+
+    def room(self, row: int) -> int:
+        """Return how many tokens still fit in the row's context window."""
+
+    def restart(self, row: int) -> None:
+        """Forget a row's context: the ids appended next are all of it. Its random stream stays."""
+
+
+class Generator(Contexts, Protocol):
+    """Samples the next turn of every unfinished episode of a batch."""
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
         """Append ids to rows (first their whole prompts) and sample a turn for each.
@@ -52,11 +66,24 @@ class Generator(Protocol):
         error in place of a turn means that infrastructure failed, and the episode is lost.
         """
 
-    def room(self, row: int) -> int:
-        """Return how many tokens still fit in the row's context window."""
 
-    def restart(self, row: int) -> None:
-        """Forget a row's context: the ids appended next are all of it. Its random stream stays."""
+@runtime_checkable
+class Loop(Protocol):
+    """An event loop in a thread of its own."""
+
+    def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> list[Any]:
+        """Run all of `calls` on the loop and return their results.
+
+        The first that raises cancels the others, and so does an interruption of the caller.
+        """
+
+
+@runtime_checkable
+class AsyncGenerator(Contexts, Loop, Protocol):
+    """A `Generator` that samples the turns of a batch's episodes apart from each other."""
+
+    async def sample_one(self, row: int, appended: Sequence[int]) -> Sample | SQLEnvError:
+        """Append ids to a row and sample a turn for it, as `Generator.sample` does for many."""
 
 
 @dataclass(slots=True)
@@ -79,3 +106,14 @@ class Policy(Protocol):
     that infrastructure failed, and the episode is lost."""
 
     def act(self, views: Sequence[EpisodeView]) -> Sequence[str | SQLEnvError | None]: ...
+
+
+@runtime_checkable
+class AsyncPolicy(Loop, Protocol):
+    """A `Policy` that writes the texts of a batch's episodes apart from each other."""
+
+    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None: ...
+
+
+AnyGenerator = Generator | AsyncGenerator
+AnyPolicy = Policy | AsyncPolicy

@@ -28,7 +28,7 @@ class _Row:
 
 
 class CompletionsGenerator(ModelServer):
-    """A `Generator` over a model server; `connection` is passed to `ModelServer`.
+    """An `AsyncGenerator` over a model server; `connection` is passed to `ModelServer`.
 
     `codec` is that of the served model's tokenizer. Turn n of a row has a seed of the stream (row's
     stream, n). Log-probabilities are the server's: vLLM's are those of the temperature-scaled
@@ -71,10 +71,13 @@ class CompletionsGenerator(ModelServer):
         self._rows[row].context = []
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | SQLEnvError]:
-        for index, ids in appended.items():
-            self._rows[index].context += ids
-        turns = self._run_all([partial(self._turn, self._rows[index]) for index in appended])
+        """Sample a turn for each of these rows, outside a batch of episodes."""
+        turns = self.run_all([partial(self.sample_one, row, ids) for row, ids in appended.items()])
         return dict(zip(appended, turns, strict=True))
+
+    async def sample_one(self, row: int, appended: Sequence[int]) -> Sample | SQLEnvError:
+        self._rows[row].context += appended
+        return await self._turn(self._rows[row])
 
     async def _turn(self, row: _Row) -> Sample | SQLEnvError:
         """Sample one turn and add it to the row's context."""

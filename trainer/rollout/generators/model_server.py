@@ -180,7 +180,7 @@ class ModelServer:
         finally:
             future.cancel()
 
-    def _run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+    def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
         """Run all of `calls` together; the first that raises cancels the others."""
 
         async def run() -> list[T]:

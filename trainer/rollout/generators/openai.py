@@ -8,8 +8,7 @@ this file exchanges token ids instead. A conversation longer than the server's c
 to the question and its last turns.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
 
@@ -74,20 +73,14 @@ class OpenAIPolicy(ModelServer):
         self._one_action_per_turn = one_action_per_turn
         self._options["chat_template_kwargs"] = {"enable_thinking": thinking}
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
-        """Return the next text of each episode, in order.
+    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
+        """Return the next text of an episode, and count it.
 
         None means that not even the last turn fits the model's context window; an error in place of
         a text, that all attempts at this request failed, so the episode is lost. Raises
         `ModelServerError` for what every request would meet.
         """
-        seeds = [{"seed": int(view.rng.integers(2**31))} if self._seeded else {} for view in views]
-        return self._run_all(
-            [partial(self._complete, *turn) for turn in zip(views, seeds, strict=True)]
-        )
-
-    async def _complete(self, view: EpisodeView, seed: dict[str, int]) -> str | SQLEnvError | None:
-        """Return the text of one turn, and count it."""
+        seed = {"seed": int(view.rng.integers(2**31))} if self._seeded else {}
         messages, truncated = messages_of(view, self._system_prompt, self._few_shot), False
         shorter = cut_down(messages, len(opening_messages(self._system_prompt, self._few_shot)))
         while True:

@@ -2,7 +2,8 @@
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,6 +39,10 @@ def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
     return OpenAIPolicy(
         "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
     )  # type: ignore[arg-type]
+
+
+def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
+    return policy.run_all([partial(policy.act_one, view) for view in views])
 
 
 def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
@@ -86,9 +91,9 @@ def test_requests_carry_the_settings_and_the_key(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
     with policy_of(chat, temperature=0.5, max_tokens=33) as policy:
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
     with policy_of(chat, temperature=0, api_key="given") as policy:
-        policy.act([view_of()])
+        act(policy, [view_of()])
     sampled, greedy = chat.requests
     assert (sampled["model"], sampled["temperature"], sampled["max_tokens"]) == ("fake", 0.5, 33)
     assert isinstance(sampled["seed"], int)
@@ -104,9 +109,9 @@ def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, o
     chat.answer = lambda messages: wrote
     view, ended = view_of(turns=1), "DESCRIBE: orders\n" if one else wrote
     with policy_of(chat, one_action_per_turn=one) as policy:
-        assert policy.act([view]) == [ended]
+        assert act(policy, [view]) == [ended]
         view.actions[0] = ended
-        policy.act([view])
+        act(policy, [view])
     assert chat.requests[1]["messages"][2]["content"] == ended
     codec = codec_of(tiny_tokenizer("qwen2.5"))
     ids = codec.plain(wrote)
@@ -118,8 +123,8 @@ def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None
     for _ in range(2):
         view = view_of()
         with policy_of(chat) as policy:
-            policy.act([view])
-            policy.act([view])
+            act(policy, [view])
+            act(policy, [view])
     first, second, *again = [body["seed"] for body in chat.requests]
     assert first != second
     assert again == [first, second]
@@ -133,7 +138,7 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
         for n in range(12)
     ]
     with policy_of(chat, concurrency=4) as policy:
-        assert policy.act(views) == [f"ANSWER: {n}" for n in range(12)]
+        assert act(policy, views) == [f"ANSWER: {n}" for n in range(12)]
     assert 2 <= chat.most_in_flight <= 4
 
 
@@ -143,10 +148,10 @@ def test_a_busy_server_is_asked_again_and_given_up_for_one_text_at_last(
 ) -> None:
     chat.faults += [refusal(status, "busy", AT_ONCE)] * 2
     with policy_of(chat) as policy:
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
         assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
         chat.faults += [refusal(status, "busy", AT_ONCE)] * 3
-        [error] = policy.act([view_of()])  # not raised: the next request may be answered
+        [error] = act(policy, [view_of()])  # not raised: the next request may be answered
     assert isinstance(error, SQLEnvError)
     assert "failed 3 times" in error.message
     assert (len(chat.requests), policy.usage.failed) == (6, 1)
@@ -155,7 +160,7 @@ def test_a_busy_server_is_asked_again_and_given_up_for_one_text_at_last(
 def test_a_broken_connection_is_tried_again(chat: ChatServer) -> None:
     chat.faults.append((0, None, {}))
     with policy_of(chat) as policy:
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
     assert policy.usage.retries == 1
 
 
@@ -181,7 +186,7 @@ def test_one_request_that_always_fails_loses_its_episode_and_no_other(
 def test_a_request_may_take_so_long(chat: ChatServer) -> None:
     chat.delay_s = 0.5
     with policy_of(chat, timeout_s=0.05, max_attempts=1) as policy:
-        [error] = policy.act([view_of()])
+        [error] = act(policy, [view_of()])
     assert isinstance(error, SQLEnvError)
     assert "no answer in 0.05 s" in error.message
 
@@ -194,7 +199,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
             with pytest.raises(
                 ModelServerError, match=f"no connection to the model server at {url}"
             ):
-                policy.act([view_of(), view_of()])
+                act(policy, [view_of(), view_of()])
             with pytest.raises(ModelServerError, match="no connection"):
                 policy.check()
 
@@ -205,7 +210,7 @@ def test_a_refused_key_names_the_variable(chat: ChatServer) -> None:
         with pytest.raises(
             ModelServerError, match=r"refuses the API key.*Incorrect API key.*OPENAI_API_KEY"
         ):
-            policy.act([view_of()])
+            act(policy, [view_of()])
         with pytest.raises(ModelServerError, match="refuses the API key"):
             policy.check()
     assert len(chat.requests) == 0
@@ -216,7 +221,7 @@ def test_a_refused_key_names_the_variable(chat: ChatServer) -> None:
 def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
     with OpenAIPolicy("other", chat.url) as policy:
         with pytest.raises(ModelServerError, match=r"has no model 'other'.*/models"):
-            policy.act([view_of()])
+            act(policy, [view_of()])
         with pytest.raises(ModelServerError, match=r"no model 'other'; it has fake: .*--model"):
             policy.check()
     assert len(chat.requests) == 1  # not tried again
@@ -230,7 +235,7 @@ def test_a_server_without_chat_completions_is_told_what_to_use(chat: ChatServer)
             ModelServerError, match=r"no /chat/completions .*use --api completions, .*/v1"
         ),
     ):
-        policy.act([view_of()])
+        act(policy, [view_of()])
     assert len(chat.requests) == 1
 
 
@@ -252,7 +257,7 @@ def test_the_error_bodies_of_servers_and_their_versions_are_shown(
     chat.faults += [(status, body, AT_ONCE)] * 3
     with policy_of(chat) as policy:
         try:
-            [error] = policy.act([view_of()])
+            [error] = act(policy, [view_of()])
         except ModelServerError as fatal:
             error = fatal
     assert isinstance(error, ModelServerError)
@@ -274,14 +279,14 @@ def test_the_error_bodies_of_servers_and_their_versions_are_shown(
 def test_every_servers_words_for_a_full_context_are_known(chat: ChatServer, body: object) -> None:
     chat.faults.append((400, body, {}))
     with policy_of(chat) as policy:
-        assert policy.act([view_of()]) == [None]
+        assert act(policy, [view_of()]) == [None]
     assert policy.usage.overflows == 1
 
 
 @pytest.mark.parametrize("thinking", [False, True])
 def test_the_servers_template_is_told_whether_to_think(chat: ChatServer, thinking: bool) -> None:
     with policy_of(chat, thinking=thinking) as policy:
-        policy.act([view_of()])
+        act(policy, [view_of()])
     assert chat.requests[0]["chat_template_kwargs"] == {"enable_thinking": thinking}
 
 
@@ -300,8 +305,8 @@ def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(
     answer, refused = chat.complete, (422 if "detail" in body else 400, body, dict[str, str]())
     chat.complete = lambda sent: refused if name in sent else answer(sent)  # type: ignore[method-assign]
     with policy_of(chat, concurrency=2) as policy:
-        assert policy.act([view_of(), view_of()]) == [TURNS[0]] * 2
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of(), view_of()]) == [TURNS[0]] * 2
+        assert act(policy, [view_of()]) == [TURNS[0]]
     assert len(chat.requests) <= 5
     assert sum(name in body for body in chat.requests) == len(chat.requests) - 3
     assert sum(f"accepts no {name}" in record.message for record in caplog.records) == 1
@@ -330,7 +335,7 @@ def test_a_server_that_thinks_although_it_should_not_is_named_once(
 ) -> None:
     chat.answer = lambda messages: "<think>\nHm.\n</think>\n\nANSWER: 42"
     with policy_of(chat) as policy:
-        policy.act([view_of(), view_of()])
+        act(policy, [view_of(), view_of()])
     assert policy.usage.thoughts == 2
     [warning] = [record.message for record in caplog.records]
     assert "fake thinks although thinking is off" in warning
@@ -341,9 +346,9 @@ def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer)
     """vLLM's parsers do so where no thinking was asked for; a cut thought is no text."""
     chat.answer, chat.message = lambda messages: None, {"reasoning_content": "ANSWER: 42"}
     with policy_of(chat) as policy:
-        assert policy.act([view_of()]) == ["ANSWER: 42"]
+        assert act(policy, [view_of()]) == ["ANSWER: 42"]
         chat.finish_reason = "length"
-        assert policy.act([view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
+        assert act(policy, [view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
 
 
 def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(
@@ -356,7 +361,7 @@ def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pa
     view = view_of(turns=5)
     whole = messages_of(view, "short")
     with policy_of(chat) as policy:
-        assert policy.act([view]) == [TURNS[2]]
+        assert act(policy, [view]) == [TURNS[2]]
     assert [body["messages"] for body in chat.requests] == [
         whole,
         whole[:2] + whole[-6:],
@@ -394,8 +399,8 @@ def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServ
         refusal(400, "Unsupported parameter", param="seed"),
     ]
     with policy_of(chat, max_tokens=9) as policy:
-        assert policy.act([view_of()]) == [TURNS[0]]
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
     assert len(chat.requests) == 4  # refused only once
     for body in chat.requests[2:]:
         assert body["max_completion_tokens"] == 9
@@ -408,14 +413,14 @@ def test_another_bad_request_is_raised_with_the_servers_words(chat: ChatServer) 
         policy_of(chat) as policy,
         pytest.raises(ModelServerError, match=r"400: .*temperature must be 1"),
     ):
-        policy.act([view_of()])
+        act(policy, [view_of()])
 
 
 @pytest.mark.parametrize("body", ["<html>hello</html>", {"hello": 1}, {"choices": []}])
 def test_what_is_no_completion_is_said(chat: ChatServer, body: object) -> None:
     chat.faults.append((200, body, {}))
     with policy_of(chat) as policy, pytest.raises(ModelServerError, match=r"/v1"):
-        policy.act([view_of()])
+        act(policy, [view_of()])
 
 
 def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
@@ -442,21 +447,21 @@ def test_an_interruption_does_not_wait_for_the_server(chat: ChatServer) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with policy_of(chat) as policy, pytest.raises(KeyboardInterrupt):
-            policy.act([view_of(), view_of()])
+            act(policy, [view_of(), view_of()])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     chat.delay_s = 0.0
     with policy_of(chat) as policy:
-        assert policy.act([view_of()]) == [TURNS[0]]
+        assert act(policy, [view_of()]) == [TURNS[0]]
 
 
 def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:
     policy = policy_of(chat)
     policy.close()
-    assert policy.act([view_of()]) == [TURNS[0]]
+    assert act(policy, [view_of()]) == [TURNS[0]]
     policy.close()
-    assert policy.act([view_of()]) == [TURNS[0]]
+    assert act(policy, [view_of()]) == [TURNS[0]]
     policy.close()
 
 

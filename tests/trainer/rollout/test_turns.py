@@ -1,0 +1,150 @@
+"""Episodes played with a model server do not wait for each other."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from shared.actions import SQLAction
+from shared.errors import ServerUnreachable, UnknownQuestion
+from shared.models import StepResult
+from tests.trainer.chat_server import ChatServer, Messages, served
+from tests.trainer.conftest import FakeClient
+from trainer.config import GRPOConfig
+from trainer.rollout.dataset import prompt_of
+from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.row import RolloutRow, RolloutStats
+
+TURNS = ["DESCRIBE: orders", "SAMPLE: orders", "ANSWER: 42"]
+LONGEST_S = 60.0  # only until a broken loop gives up
+
+
+class Held:
+    """Something that is answered only after `others` episodes have ended."""
+
+    def __init__(self, others: int) -> None:
+        self._left, self._lock, self._ended = others, threading.Lock(), threading.Event()
+        self.released_in_time = True
+
+    def ended(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._ended.set()
+
+    def wait(self) -> None:
+        self.released_in_time = self._ended.wait(LONGEST_S)
+
+
+def turn(messages: Messages) -> str:
+    return TURNS[sum(message["role"] == "assistant" for message in messages)]
+
+
+@pytest.fixture
+def chat() -> Iterator[ChatServer]:
+    with served(ChatServer(turn)) as server:
+        yield server
+
+
+def play(
+    chat: ChatServer,
+    config: GRPOConfig,
+    client: FakeClient,
+    names: str,
+    stats: RolloutStats | None = None,
+) -> list[RolloutRow]:
+    prompts = [prompt_of(name, "?", config) for name in names]
+    with OpenAIPolicy("fake", chat.url, max_attempts=1) as policy:
+        options = {"client": client, "policy": policy, "check_lost": False}
+        return play_episodes(prompts, None, None, config, stats=stats, **options)  # type: ignore[arg-type]
+
+
+def test_a_slow_turn_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
+    held, first = Held(others=3), threading.Lock()
+
+    def answer(messages: Messages) -> str:
+        if first.acquire(blocking=False):
+            held.wait()
+        elif turn(messages) == TURNS[-1]:
+            held.ended()
+        return turn(messages)
+
+    chat.answer = answer
+    rows = play(chat, config, FakeClient(), "abcd")
+    assert held.released_in_time
+    assert [row.texts for row in rows] == [TURNS] * 4
+    assert [row.question_id for row in rows] == list("abcd")
+
+
+class SlowStep(FakeClient):
+    """The second step of question b is answered when all others have ended."""
+
+    def __init__(self, held: Held) -> None:
+        super().__init__()
+        self.held = held
+
+    def start_step(self, episode_id: str, action: SQLAction | str) -> Future[StepResult]:
+        question_id, _, history = self.episodes[episode_id]
+        reply = super().start_step(episode_id, action)
+        if question_id == "b" and len(history) == 2:
+            late = Future[StepResult]()
+
+            def answer() -> None:
+                self.held.wait()
+                late.set_result(reply.result())
+
+            threading.Thread(target=answer, daemon=True).start()
+            return late
+        if question_id != "b" and reply.result().done:
+            self.held.ended()
+        return reply
+
+
+def test_a_slow_step_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
+    held = Held(others=2)
+    rows = play(chat, config, SlowStep(held), "abc")
+    assert held.released_in_time
+    assert [row.outcome for row in rows] == ["correct"] * 3
+
+
+def test_a_lost_step_loses_its_own_episode(chat: ChatServer, config: GRPOConfig) -> None:
+    rows = play(chat, config, FakeClient(failing={"b": 2}), "abc")
+    assert [row.outcome for row in rows] == ["correct", "infra_failed", "correct"]
+    assert rows[1].lost is not None
+    assert "does not answer" in rows[1].lost
+
+
+def test_the_callers_mistake_stops_all(chat: ChatServer, config: GRPOConfig) -> None:
+    client = FakeClient(failing={"b": 2})
+    client.error = UnknownQuestion
+    with pytest.raises(UnknownQuestion):
+        play(chat, config, client, "abc")
+
+
+def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(
+    chat: ChatServer, config: GRPOConfig
+) -> None:
+    class Closing(FakeClient):
+        def close_episode(self, episode_id: str) -> None:
+            super().close_episode(episode_id)
+            raise ServerUnreachable("gone")
+
+    class Silent(OpenAIPolicy):
+        async def act_one(self, view: object) -> None:
+            return None
+
+    client, prompts = Closing(), [prompt_of(name, "?", config) for name in "abc"]
+    with Silent("fake", chat.url) as policy:
+        rows = play_episodes(prompts, None, None, config, client=client, policy=policy)
+    assert [row.outcome for row in rows] == ["abandoned"] * 3
+    assert len(client.closed) == 1
+
+
+def test_every_second_is_counted_once(chat: ChatServer, config: GRPOConfig) -> None:
+    stats = RolloutStats()
+    play(chat, config, FakeClient(), "abcdefgh", stats)
+    assert stats.steps == 3 * 8
+    assert stats.generate_s > 0
+    assert stats.generate_s + stats.env_wait_s <= stats.rollout_s

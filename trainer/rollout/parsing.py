@@ -38,11 +38,15 @@ _HEAD = re.compile(
 _ARGUMENT = re.compile(
     r"[*_`]*(?:action input|argument|arg|input)[*_`]*\s?[:=][*_`]*\s*", re.IGNORECASE
 )
-# SQL at the start of a line; of a fence: its whole content
-_SQL = r"(?:SELECT\b|WITH\s+(?:RECURSIVE\s+)?\w+\s*(?:\([^)]*\)\s*)?AS\s*\()"
-_FENCED_SQL = re.compile(rf"```\w*\s+({_SQL}.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_TABLE_OF_WITH = r"\s+(?i:RECURSIVE\s+)?\w+\s*(?:\([^)]*\)\s*)?(?i:AS)\s*\("
+# the whole content of a fence
+_FENCED_SQL = re.compile(rf"```\w*\s+((?i:SELECT\b|WITH{_TABLE_OF_WITH}).*?)(?:```|\Z)", re.DOTALL)
+# from the start of a line up to a semicolon outside quotes, a blank line or the end of inline code;
+# 'Select' begins prose
 _BARE_SQL = re.compile(
-    rf"^[ \t>`]*({_SQL}.*?)(?:;|`|\n\s*\n|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
+    rf"^[ \t>]*(?P<code>`+)?(?P<sql>(?:(?:SELECT|select)\b|(?:WITH|with){_TABLE_OF_WITH})"
+    r"(?:'[^'\n]*'|.)*?)(?:;|(?(code)`|(?!))|\n\s*\n|\Z)",
+    re.DOTALL | re.MULTILINE,
 )
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
@@ -101,21 +105,22 @@ def parse_with_fallback(text: str) -> ParsedAction:
 
     Accepts `ACTION: argument` and similar forms: any case, `Action: QUERY` with `Argument: ...`,
     `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
-    argument, prose or a <think> block before it. If there is none, `inferred` is set and the action
-    is that of a tool call in JSON, else a QUERY of SQL in a fence, else of SQL at the start of a
-    line. Any other text becomes a QUERY with the raw text, with `fallback` set.
+    argument, prose or a <think> block before it. `inferred` is set where no such form comes before
+    a tool call in JSON, whose action it then is, or before SQL in a fence or at the start of a
+    line, a QUERY. Any other text becomes a QUERY with the raw text, with `fallback` set.
     """
-    body = _THINK.sub("", without_thinking(text)).strip()
+    body = _visible(text).strip()
     unfenced = _FENCE.sub("", body).strip()
     if action := _canonical(body):
         return ParsedAction(action)
-    value, inferred = _from_json(unfenced)
-    if value is not None:
-        return ParsedAction(value, inferred)
+    lines = body.split("\n")
+    first = next((number for number, line in enumerate(lines) if _head(line)), len(lines))
+    if parsed := _from_json_or_sql("\n".join(lines[:first])):
+        return parsed
     if action := _from_lines(unfenced):
         return ParsedAction(action)
-    if action := _from_sql(body):
-        return ParsedAction(action, inferred=True)
+    if first < len(lines) and (parsed := _from_json_or_sql(body)):
+        return parsed
     query = _action(ActionType.QUERY, unfenced or text.strip() or EMPTY)
     assert query is not None
     return ParsedAction(query, fallback=True)
@@ -126,12 +131,17 @@ def without_thinking(text: str) -> str:
     return _THOUGHTS.sub("", text)
 
 
+def _visible(text: str) -> str:
+    """Return `text` without any thinking."""
+    return _THINK.sub("", without_thinking(text))
+
+
 def first_turn(text: str) -> str | None:
     """Return `text` up to the end of the line of its first action; None while it may go on.
 
     An action line ends the turn of a model that would write the next turns, too. A code fence and
-    thinking are waited for, and SQL that has no FROM on its first line, or no `QUERY:` before it,
-    may span lines.
+    thinking are waited for. An answer may span lines while its JSON array is open, and SQL that has
+    no FROM on its first line, or no `QUERY:` before it, up to a semicolon or a blank line.
     """
     thoughts = len(text) - len(without_thinking(text))
     for match in re.compile("\n").finditer(text, thoughts):
@@ -139,20 +149,25 @@ def first_turn(text: str) -> str | None:
         if before.count("```") % 2 or len(_THINK_OPEN.findall(before)) > before.count("</think>"):
             continue
         parsed = parse_with_fallback(before)
-        if not parsed.fallback and not _may_go_on(before, parsed):
+        if not parsed.fallback and not _may_go_on(_visible(before), parsed):
             return before
     return None
 
 
 def _may_go_on(text: str, parsed: ParsedAction) -> bool:
-    """Return whether the action that ends `text` is SQL that may span lines, and has not ended."""
-    lines, first = text.split("\n"), parsed.action.argument.split("\n")[0]
-    if not parsed.inferred and (
-        parsed.action.action_type is not ActionType.QUERY or re.search(r"\bfrom\b", first, re.I)
-    ):
-        return False
-    ended = lines[-1].rstrip()[-1:] in ("", ";", "`", "}", ">")
-    return not ended and sum(_head(line) is not None for line in lines) < 2
+    """Return whether the action that ends `text` may span lines, and has not ended."""
+    kind, argument = parsed.action.action_type, parsed.action.argument
+    if kind is ActionType.ANSWER:
+        spans = argument.startswith("[") and argument.count("[") > argument.count("]")
+    elif kind is ActionType.QUERY:
+        spans = parsed.inferred or not re.search(r"\bfrom\b", argument.split("\n")[0], re.I)
+    else:
+        spans = False
+    *_, last = lines = text.split("\n")
+    # what closes a fence, inline code or JSON is no part of the argument
+    ended = not last.strip() or last.rstrip()[-1:] == ";" or not text.rstrip().endswith(argument)
+    heads = sum(_head(line) is not None for line in lines)
+    return spans and not ended and heads == (not parsed.inferred)
 
 
 def _canonical(text: str) -> SQLAction | None:
@@ -194,8 +209,11 @@ def _from_object(value: dict[str, Any]) -> SQLAction | None:
         return None
     if "action" not in value and "action_type" not in value:
         kind = re.split(r"[\W_]", kind, maxsplit=1)[0]
-        with contextlib.suppress(ValueError, RecursionError):
-            argument = json.loads(argument) if isinstance(argument, str) else argument
+        if isinstance(argument, str):
+            with contextlib.suppress(ValueError, RecursionError):
+                decoded = json.loads(argument)
+                # a number stays as it is written
+                argument = decoded if isinstance(decoded, (dict, str)) else argument
         if isinstance(argument, dict):
             if len(argument) != 1:
                 return None
@@ -205,9 +223,17 @@ def _from_object(value: dict[str, Any]) -> SQLAction | None:
     return _action(kind, argument)
 
 
-def _from_sql(text: str) -> SQLAction | None:
-    match = _FENCED_SQL.search(text) or _BARE_SQL.search(text)
-    return _action(ActionType.QUERY, match[1]) if match else None
+def _from_json_or_sql(text: str) -> ParsedAction | None:
+    """Return the action of a JSON object, else of SQL in a fence, else at the start of a line."""
+    action, inferred = _from_json(_FENCE.sub("", text))
+    if action is not None:
+        return ParsedAction(action, inferred)
+    if (fenced := _FENCED_SQL.search(text)) is not None:
+        query = _action(ActionType.QUERY, fenced[1])
+    else:
+        bare = _BARE_SQL.search(text)
+        query = _action(ActionType.QUERY, bare["sql"]) if bare else None
+    return ParsedAction(query, inferred=True) if query else None
 
 
 def _from_lines(text: str) -> SQLAction | None:

@@ -29,7 +29,7 @@ _COLOURS = (
     (Keyword, "kw"),
 )
 _LEXER = SqlLexer(stripnl=False, ensurenl=False)
-_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+\Z")
+_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 _ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
 _SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
@@ -84,7 +84,7 @@ def sql(text: str) -> Markup:
 
 
 def observation_markup(action: str, observation: str) -> ObservationMarkup:
-    """Return what an action returned, as the model read it, without the line of the steps left."""
+    """Return what an action returned, as the model read it, without steps left and hint."""
     text = _BUDGET.sub("", observation)
     if not text:
         return ObservationMarkup("none")

@@ -12,7 +12,7 @@ from trainer.config import PromptKind
 from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
-STEPS_LEFT = "Steps left:"  # before the number that ends each observation
+STEPS_LEFT = "Steps left:"  # after an observation, before their number
 _FEW_SHOT = Path(__file__).with_name("few_shot.json")
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 

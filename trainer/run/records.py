@@ -53,14 +53,18 @@ class EpisodeRecord(PlayedEpisode):
         return record.model_copy(update={"actions": list(map(render_action, parsed))})
 
 
-def turns_of(transcript: Sequence[Mapping[str, Any]]) -> tuple[Turn, ...]:
-    """Return the turns of a row's messages: each assistant message and the user's after it."""
+def turns_of(row: RolloutRow) -> tuple[Turn, ...]:
+    """Return the turns that were played: each assistant message and the user's after it.
+
+    Those of a few-shot prompt's examples, which come before them, are left out.
+    """
     end = {"role": "", "content": ""}
-    return tuple(
-        Turn(str(message["content"]), str(after["content"]) if after["role"] == "user" else "")
-        for message, after in zip(transcript, [*transcript, end][1:], strict=True)
+    turns = tuple(
+        Turn(message["content"], after["content"] if after["role"] == "user" else "")
+        for message, after in zip(row.transcript, [*row.transcript, end][1:], strict=True)
         if message["role"] == "assistant"
     )
+    return turns[len(turns) - len(row.texts) :]
 
 
 class Book:
@@ -111,7 +115,7 @@ class Book:
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
             too_large=row.too_large,
-            turns=turns_of(row.transcript),
+            turns=turns_of(row),
             context_truncations=row.context_truncations,
             actions=row.actions,
             rewards=row.rewards,

@@ -10,13 +10,13 @@ from typing import Any
 from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
+from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_lines, to_json, write_text
 from trainer.run.records import turns_of
 from trainer.sft.scripts import Script, balanced
 
 CHUNK = 512  # scripts played at once
-ERROR = "Error: "  # how `format_observation` begins the text of an error
 # why a script is not taught
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
 LONG_ROW, LONG_TURN = "longer than the window", "with an action longer than a turn"
@@ -43,7 +43,7 @@ def longest_turn(learn: Sequence[int]) -> int:
 def taught(row: RolloutRow) -> list[int]:
     """Return 1 for every id of the demonstrator, [P + C], but 0 in actions that the environment
     answered with an error: what is learned is to recover from it."""
-    observations = [turn.observation for turn in turns_of(row.transcript)]
+    observations = [turn.observation for turn in turns_of(row)]
     mask: list[int] = []
     turn = -1
     for own, run in groupby(row.learn_mask):

@@ -83,7 +83,7 @@ class Source:
 
 
 def parse_source(text: str) -> Source:
-    """Return the source that `text` names. `ConfigError` for an unknown one."""
+    """Return the source that `text` names. `ConfigError` for an unknown one or a missing folder."""
     kind, colon, name = text.partition(":")
     folder = Path(name) if name else None
     if kind not in (ORACLE, EXPLORER, GENERATED, RUN) or bool(colon) != bool(name):
@@ -98,6 +98,11 @@ def parse_source(text: str) -> Source:
         )
     if kind == GENERATED and folder is not None:
         raise ConfigError(f"{GENERATED} takes no folder, as its databases are made for the run")
+    if kind in (ORACLE, EXPLORER) and folder and not questions_path(folder, "train").is_file():
+        raise ConfigError(
+            f"{text} has no training questions ({questions_path(folder, 'train')}): name a data "
+            "directory, such as one that 'python -m data import' wrote"
+        )
     return Source(text, kind, folder)
 
 

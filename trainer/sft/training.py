@@ -113,10 +113,12 @@ def build_trainer(
     """Return a trainer over `rows`, `batch` per update, for `trainer.grpo.train.train_from`.
 
     `options` are fields of `transformers.TrainingArguments` that override `config`. A forward pass
-    takes `config.per_device_train_batch_size` rows.
+    takes the largest part of `batch`, without a rest, that `config.per_device_train_batch_size`
+    allows.
     """
     device, plan = precision(config.device, config.dtype)
-    micro = min(config.per_device_train_batch_size, batch)
+    most = min(config.per_device_train_batch_size, batch)
+    micro = max(rows for rows in range(1, most + 1) if batch % rows == 0)
     known = {one.name for one in fields(TrainingArguments)}
     # transformers renamed the switch, and warns about the old name
     checkpointing = "activation_checkpointing"
@@ -127,7 +129,7 @@ def build_trainer(
         **{name: getattr(config, name) for name in (*same, "max_grad_norm", "seed")},
         "output_dir": config.output_dir,
         "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": -(-batch // micro),
+        "gradient_accumulation_steps": batch // micro,
         "lr_scheduler_type": config.lr_scheduler,
         "logging_steps": config.logging_steps,
         "logging_nan_inf_filter": False,
@@ -158,7 +160,7 @@ def build_trainer(
         list(rows),
         processing_class=tokenizer,
         callbacks=[Guard(ranks or Ranks(), config), *callbacks],
-        batch=micro * -(-batch // micro),
+        batch=batch,
         seed=config.seed,
     )
     trainer.remove_callback(PrinterCallback)

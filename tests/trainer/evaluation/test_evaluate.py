@@ -56,6 +56,7 @@ def row(question_id: str, outcome: str) -> RolloutRow:
             {"role": "user", "content": "q"},
             {"role": "assistant", "content": "ANSWER: 1"},
         ],
+        texts=["ANSWER: 1"],
         actions=["ANSWER: 1"],
         rewards=[0.0],
         observations=["0" * 16, "1" * 16],

@@ -35,6 +35,8 @@ def test_sql_is_highlighted() -> None:
     [
         ("QUERY: x", "a | b\n1 | x\nSteps left: 3", "table", ("a", "b"), (("1", "x"),), ""),
         ("QUERY: x", "a\n(no rows)\nSteps left: 3", "table", ("a",), (), "no rows"),
+        ("QUERY: x", "a\n1\nSteps left: 3\nIf this result answers the question, send it.",
+         "table", ("a",), (("1",),), ""),
         ("SAMPLE: t", "a | b\n1 | x | y\nSteps left: 3", "text", (), (), ""),
         ("QUERY: x", "a\n(first 2 rows; there are more)\nSteps left: 1", "table", ("a",), (),
          "first 2 rows; there are more"),

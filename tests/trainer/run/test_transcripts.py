@@ -1,7 +1,10 @@
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from shared.models import Outcome
+from trainer.rollout.row import RolloutRow
 from trainer.run.records import EpisodeRecord, Turn, turns_of
 from trainer.run.transcripts import COUNT, pick, transcripts
 
@@ -120,9 +123,15 @@ def test_a_page_without_questions_is_no_error() -> None:
 def test_turns_pair_an_action_with_its_observation() -> None:
     messages = [
         {"role": "system", "content": "s"},
+        {"role": "user", "content": "an example's question"},
+        {"role": "assistant", "content": "ANSWER: 0"},
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": "DESCRIBE: a"},
         {"role": "user", "content": "a: 1 rows"},
         {"role": "assistant", "content": "ANSWER: 1"},
     ]
-    assert turns_of(messages) == (Turn("DESCRIBE: a", "a: 1 rows"), Turn("ANSWER: 1", ""))
+    texts = ["DESCRIBE: a", "ANSWER: 1"]
+    row = RolloutRow(question_id="q", outcome=Outcome.CORRECT, transcript=messages, texts=texts)
+    assert turns_of(row) == (Turn("DESCRIBE: a", "a: 1 rows"), Turn("ANSWER: 1", ""))
+    lost = replace(row, transcript=messages[:4], texts=[])
+    assert turns_of(lost) == ()

@@ -187,6 +187,8 @@ def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -
         ("gold", "no source of demonstrations 'gold': use oracle, oracle:DIR"),
         ("oracle:", "no source of demonstrations 'oracle:'"),
         ("generated:x", "takes no folder"),
+        ("oracle:/missing", "oracle:/missing has no training questions"),
+        ("explorer:/missing", "has no training questions"),
         ("run", "has no episodes.jsonl"),
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
     ],

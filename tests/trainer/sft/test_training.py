@@ -182,6 +182,7 @@ def test_an_update_takes_the_mean_over_all_tokens_of_its_rows(
         return trainer
 
     whole, split = trained(4), trained(1)
+    assert trained(3).args.per_device_train_batch_size == 2  # three rows would make updates of six
     loss = full_loss(tiny(), rows).item() / sum(sum(row.learn[1:]) for row in rows)
     for trainer in (whole, split):
         assert trainer.state.log_history[0]["loss"] == pytest.approx(loss, rel=1e-4)

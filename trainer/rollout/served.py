@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -69,7 +69,15 @@ def served_model(
     from trainer.rollout.generators.completions import CompletionsGenerator
     from trainer.runtime.models import load_tokenizer
 
-    tokenizer = load_tokenizer(tokenizer_name or name)
+    try:
+        tokenizer = load_tokenizer(tokenizer_name or name)
+    except ModelLoadError as error:
+        if tokenizer_name is not None:
+            raise
+        raise ModelLoadError(
+            f"token ids need the tokenizer of {name}, and there is none by that name (its folder "
+            "or a name on the hub): name it with --tokenizer, or exchange texts with --api chat"
+        ) from error
     codec = codec_of(tokenizer, config.thinking)
     with CompletionsGenerator(
         name,

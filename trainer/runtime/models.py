@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
 WEIGHTS = ("*.safetensors", "*.bin")
+LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
 
 def find_model(name: str) -> str:
@@ -135,12 +136,17 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
         with reporting_out_of_memory(config, f"loading the model {name}"):
             tokenizer = AutoTokenizer.from_pretrained(source)
             check_tokenizer(tokenizer, name)
-            model = AutoModelForCausalLM.from_pretrained(
-                source, dtype=torch.float32, attn_implementation="sdpa"
+            model, loaded = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype=torch.float32,
+                attn_implementation="sdpa",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below
             )
+            _check_weights(loaded, name)
             model.to(device)
             compute_logits_in_float32(model, config)
-    # RuntimeError: weights whose shapes differ from config.json's
+    # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
         raise ModelLoadError(
             f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, error)}"
@@ -153,6 +159,20 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
             f"{embeddings:,}: they don't belong together"
         )
     return model, tokenizer
+
+
+def _check_weights(loaded: Mapping[str, Any], name: str) -> None:
+    """Raise `ModelLoadError` for weights that are not the files' own, but random."""
+    missing, shapes = sorted(loaded["missing_keys"]), sorted(loaded["mismatched_keys"])
+    if not missing and not shapes:
+        return
+    what = f"lack {missing[0]}" if missing else f"have another shape of {shapes[0][0]}"
+    if others := len(missing) + len(shapes) - 1:
+        what += f" and {others} more"
+    raise ModelLoadError(
+        f"the weights of {name!r} {what}, by its config.json: copy or download the whole model "
+        "again, its config.json and its weights from the same place"
+    )
 
 
 def kept_settings(config: GRPOConfig) -> dict[str, Any]:
@@ -181,20 +201,24 @@ def load_tokenizer(name: str) -> Any:
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
     """Raise `ModelLoadError` where the tokenizer can't encode a chat; set a missing pad token."""
-    for token, use in (("eos_token", "which ends a turn"), ("chat_template", "")):
+    for token, use in (("eos_token", ", which ends a turn"), ("chat_template", "")):
         if not getattr(tokenizer, token):
-            missing = token.replace("_", " ") + (f", {use}" if use else "")
             raise ModelLoadError(
-                f"the tokenizer of {name!r} has no {missing}: use a chat (instruct) model"
+                f"the tokenizer of {name!r} has no {token.replace('_', ' ')}{use}: use a chat "
+                "(instruct) model"
+                + ("" if use else ", or put one in its folder as chat_template.jinja")
             )
     chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
     try:
-        tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        problem = "" if "Answer." in text else "leaves out the system message"
     except Exception as error:  # templates may raise anything
+        problem = f"can't write a system and a user message ({_first_line(error)})"
+    if problem:
         raise ModelLoadError(
-            f"the chat template of {name!r} refuses a system message ({_first_line(error)}): use a "
-            "model that takes one, or put a template that does in its folder as chat_template.jinja"
-        ) from error
+            f"the chat template of {name!r} {problem}: use a model that takes a system message, or "
+            "put a template that does in its folder as chat_template.jinja"
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
 
@@ -208,7 +232,7 @@ def looks_local(name: str) -> bool:
 def check_directory(name: str) -> None:
     """Raise `ModelLoadError` where `name` is no directory with a whole model and its tokenizer."""
     path = Path(name)
-    if path.suffix == ".gguf" or (path.is_dir() and _holds_only_gguf(path)):
+    if path.suffix == ".gguf" or (any(path.glob("*.gguf")) and not _has_weights(path)):
         raise ModelLoadError(
             f"{name} is a GGUF model, which can't be trained: use the directory of the original "
             "model, with config.json and *.safetensors; to play with the GGUF, serve it with "
@@ -229,14 +253,14 @@ def check_directory(name: str) -> None:
         raise ModelLoadError(f"the model in {name} is not whole: {missing}")
 
 
-def _holds_only_gguf(path: Path) -> bool:
-    return any(path.glob("*.gguf")) and not (path / "config.json").is_file()
+def _has_weights(path: Path) -> bool:
+    return any(file for pattern in WEIGHTS for file in path.glob(pattern))
 
 
 def _missing_files(path: Path) -> str | None:
     """Return what a model's directory lacks, and what to do; None if it lacks nothing."""
     again = "copy or download the whole directory again"
-    if not any(file for pattern in WEIGHTS for file in path.glob(pattern)):
+    if not _has_weights(path):
         return f"it has a config.json but no weights (model.safetensors); {again}"
     for index in path.glob("*.index.json"):
         try:
@@ -245,6 +269,10 @@ def _missing_files(path: Path) -> str | None:
             return f"its {index.name} is damaged; {again}"
         if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
             return f"it lacks {', '.join(missing)}, which {index.name} lists; {again}"
+    for file in (*path.glob("*.safetensors"), *path.glob("*.json")):
+        with file.open("rb") as opened:
+            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
+                return f"{file.name} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
     if not (path / "tokenizer.json").is_file():
         return (
             "it has no tokenizer.json; write one with transformers: "

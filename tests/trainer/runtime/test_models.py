@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.trainer.conftest import CHATML, make_tokenizer
@@ -74,7 +75,11 @@ def test_a_directory_without_a_model(tmp_path: Path) -> None:
 def test_a_gguf_model_is_refused_with_what_to_use_instead(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF\x03")
-    for path in (file, tmp_path):
+    beside = tmp_path / "with_config"
+    beside.mkdir()
+    for name in (file.name, "config.json"):
+        (beside / name).write_bytes(file.read_bytes())
+    for path in (file, tmp_path, beside):
         with pytest.raises(ModelLoadError, match=r"GGUF.*original model.*--base-url") as caught:
             find_model(str(path))
         assert "\n" not in caught.value.message
@@ -117,6 +122,21 @@ def test_a_template_without_a_system_role_is_refused(saved: Path) -> None:
     make_tokenizer(refusing).save_pretrained(saved)
     with pytest.raises(ModelLoadError, match=r"System role not supported.*chat_template\.jinja"):
         load_model_and_tokenizer(config_of(saved))
+
+
+def test_a_template_that_leaves_out_the_system_prompt_is_refused(saved: Path) -> None:
+    leaving_out = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
+    make_tokenizer(leaving_out).save_pretrained(saved)
+    with pytest.raises(ModelLoadError, match=r"leaves out the system message.*\.jinja"):
+        load_model_and_tokenizer(config_of(saved))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_files_that_git_has_not_fetched_are_named(saved: Path, name: str) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (saved / name).write_text(pointer)
+    with pytest.raises(ModelLoadError, match=rf"{name} is only a pointer .* 'git lfs pull'"):
+        find_model(str(saved))
 
 
 def test_a_broken_file_is_named(saved: Path) -> None:
@@ -259,7 +279,7 @@ def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalL
     for path in saved.glob("chat_template*"):
         path.unlink()
     bare.save_pretrained(saved)
-    with pytest.raises(ModelLoadError, match="no chat template"):
+    with pytest.raises(ModelLoadError, match=r"no chat template: .*, or put .*\.jinja"):
         load_model_and_tokenizer(config_of(saved))
 
 
@@ -334,7 +354,17 @@ def test_weights_of_other_shapes_are_named(saved: Path) -> None:
     path = saved / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "intermediate_size": config["intermediate_size"] * 2}))
-    with pytest.raises(ModelLoadError, match="can't load the model"):
+    shape = r"have another shape of model\.layers\.0\.mlp\S+ and \d+ more.*download"
+    with pytest.raises(ModelLoadError, match=shape):
+        load_model_and_tokenizer(config_of(saved))
+
+
+def test_weights_that_would_be_random_are_named(saved: Path) -> None:
+    weights, name = saved / "model.safetensors", "model.layers.1.mlp.up_proj.weight"
+    tensors = load_file(weights)
+    del tensors[name]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=rf"lack {re.escape(name)}, by its config\.json"):
         load_model_and_tokenizer(config_of(saved))
 
 

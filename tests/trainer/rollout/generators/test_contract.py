@@ -19,7 +19,7 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from tests.trainer.rollout.test_loop import prompts_for
 from trainer.config import ApiName, GRPOConfig
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, ModelLoadError
 from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import OpenAIPolicy
@@ -149,6 +149,15 @@ def test_a_server_constrains_no_tokens(config: GRPOConfig, api: ApiName) -> None
     with (
         pytest.raises(ConfigError, match="constrain_first_token=false"),
         served_model(config, "http://127.0.0.1:9/v1", api),
+    ):
+        pass
+
+
+def test_ids_of_a_model_without_a_tokenizer_here_need_its_name(config: GRPOConfig) -> None:
+    config = config.override(model_name="./policy")
+    with (
+        pytest.raises(ModelLoadError, match=r"tokenizer of \./policy.*--tokenizer.*--api chat"),
+        served_model(config, "http://127.0.0.1:9/v1", "completions"),
     ):
         pass
 

@@ -123,6 +123,13 @@ def train(
     ] = None,
     standard: StandardOption = None,
     server: ServerOption = None,
+    generation_url: Annotated[
+        str | None,
+        Option(
+            metavar="URL",
+            help="vLLM server that samples the rollouts (docs/vllm.md): http://host:8000/v1.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         Option(help="Folder for the run's folder; OUT/latest links to it.", show_default="runs"),
@@ -172,6 +179,7 @@ def train(
     }
     named = {"max_steps": steps, "model_name": model, "data_dir": data}
     named["standard"] = standard
+    named["generation_url"] = generation_url
     named["seed"] = seed if "seed" in given else None
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {name: value for name, value in named.items() if value is not None}

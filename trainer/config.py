@@ -67,6 +67,10 @@ _URL = _check(
     lambda value: re.match("https?://", str(value)),
     f"it should be a whole URL, for example {DEFAULT_SERVER_URL}",
 )
+_OPTIONAL_URL = _check(
+    lambda value: not value or re.match("https?://", str(value)),
+    "it should be a whole URL, for example http://127.0.0.1:8000/v1",
+)
 _DEVICE = _check(
     lambda value: re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)),
     "it should be auto, cpu, cuda or cuda:N",
@@ -134,6 +138,8 @@ class GRPOConfig:
     # updates compute logits only of the tokens that the loss counts, and once what all rows of a
     # micro-batch begin with: the same gradient to rounding
     masked_logits: _Flag = True
+    # vLLM server that samples the rollouts of training (docs/vllm.md); empty: this process does
+    generation_url: Annotated[str, _OPTIONAL_URL] = ""
     # largest importance ratio of a token that another sampler or older weights drew; 0: uncorrected
     importance_cap: _NotNegative = 2.0
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights

@@ -1,6 +1,7 @@
 """Small OpenAI-compatible servers on a real socket: the model is a Python function or a tiny
 transformer, and they can fail on demand."""
 
+import copy
 import json
 import threading
 import time
@@ -8,8 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
+from trainer.grpo.generation import LOAD_ADAPTER, RESET_CACHE, RPC, UNLOAD_ADAPTER
 from trainer.rollout.generators.base import StopReason
 from trainer.rollout.generators.local import LocalGenerator
 
@@ -126,12 +132,14 @@ class ModelBehind(ChatServer):
     def complete_ids(self, body: dict[str, Any]) -> Fault:
         return self.generate(body["prompt"], body, chat=False)
 
-    def generate(self, prompt: list[int], body: dict[str, Any], chat: bool) -> Fault:
+    def generate(
+        self, prompt: list[int], body: dict[str, Any], chat: bool, model: Any = None
+    ) -> Fault:
         if len(prompt) + body["max_tokens"] > self.window:
             return refusal(400, f"This model's maximum context length is {self.window} tokens")
         ends = self.model.generation_config.eos_token_id
         generator = LocalGenerator(
-            self.model,
+            model or self.model,
             frozenset([ends] if isinstance(ends, int) else ends),
             max_new_tokens=body["max_tokens"],
             max_context_tokens=self.window,
@@ -156,6 +164,77 @@ class ModelBehind(ChatServer):
             listed = [{"id": one, "token": "", "logprob": logprob} for one, logprob in both]
             choice |= {"text": text, "logprobs": {"content": listed}}
         return completion(choice, len(prompt), len(sample.ids))
+
+
+class VLLM(ModelBehind):
+    """vLLM, which loads weights while it serves: `base` is its own copy of a model.
+
+    `loaded` are the folders and the adapters' names of its loads, in order. It has the
+    `endpoints`; a load fails with `failure`.
+    """
+
+    def __init__(self, base: Any, tokenizer: Any, window: int = 2048) -> None:
+        super().__init__(copy.deepcopy(base), tokenizer, window)
+        self.listed = {"max_model_len": window}
+        self.endpoints = {"/version", RPC, RESET_CACHE, LOAD_ADAPTER, UNLOAD_ADAPTER}
+        self.adapters: dict[str, Any] = {}
+        self.loaded: list[str] = []
+        self.failure: Fault | None = None
+        self.unscaled = False  # whether its log-probabilities are of temperature 1
+
+    def reply(self, path: str, body: dict[str, Any], key: str) -> Fault:
+        if path.startswith("/v1/") and path not in (LOAD_ADAPTER, UNLOAD_ADAPTER):
+            return super().reply(path, body, key)
+        if path not in self.endpoints:
+            return 404, {"detail": "Not Found"}, {}
+        if path == "/version":
+            return 200, {"version": "0.32.0"}, {}
+        if path == RESET_CACHE:
+            return 200, {"success": True}, {}
+        if not body:
+            return 405, {"detail": "Method Not Allowed"}, {}
+        if self.failure is not None:
+            return self.failure
+        with self.one:
+            return self.load(path, body)
+
+    def load(self, path: str, body: dict[str, Any]) -> Fault:
+        if path == UNLOAD_ADAPTER:
+            del self.adapters[body["lora_name"]]
+            return 200, "removed", {}
+        if path == RPC:
+            assert body["method"] == "reload_weights"
+            folder = Path(body["kwargs"]["weights_path"])
+            self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+            self.model.tie_weights()
+            self.loaded.append(folder.name)
+            return 200, {"results": [None]}, {}
+        from peft import PeftModel
+
+        name = body["lora_name"]
+        if name in self.adapters:
+            return refusal(400, f"The lora adapter '{name}' has already been loaded.")
+        own = copy.deepcopy(self.model)
+        self.adapters[name] = PeftModel.from_pretrained(own, body["lora_path"]).eval()
+        self.loaded.append(name)
+        return 200, "Success", {}
+
+    def complete_ids(self, body: dict[str, Any]) -> Fault:
+        name = body["model"]
+        if name not in (*self.models, *self.adapters):
+            return refusal(404, f"The model `{name}` does not exist.")
+        adapted = self.adapters.get(name)
+        status, reply, headers = self.generate(body["prompt"], body, chat=False, model=adapted)
+        if self.ids == "none" and status == 200:
+            del reply["choices"][0]["logprobs"]
+        elif self.unscaled and status == 200:
+            choice, prompt = reply["choices"][0], body["prompt"]
+            ids = torch.tensor([prompt + choice["token_ids"]])
+            with self.one, torch.no_grad():
+                logps = self.model(ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            own = logps.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+            choice["logprobs"]["token_logprobs"] = own.tolist()
+        return status, reply, headers
 
 
 @contextmanager

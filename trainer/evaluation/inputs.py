@@ -27,6 +27,7 @@ FOR_MEMORY = (
 # may differ between machines; data and models are compared by their digests
 MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
+    "generation_url",
 )
 
 
@@ -148,8 +149,8 @@ def resumed_settings(
 ) -> tuple[GRPOConfig, JobOptions]:
     """Return the settings of a run to resume, whose options are of a `kind`.
 
-    `RunError` if another command wrote the run. `overrides` may hold `max_steps` and `FOR_MEMORY`,
-    with the same number of rollouts per step.
+    `RunError` if another command wrote the run. `overrides` may hold `max_steps`, `FOR_MEMORY` and
+    another `generation_url`, with the same number of rollouts per step.
     """
     saved = read_json(run.config)
     if isinstance(saved, dict) and (command := saved.get("command", "train")) != kind.command:
@@ -162,7 +163,7 @@ def resumed_settings(
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
-    if changed := sorted(set(overrides) - {"max_steps", *FOR_MEMORY}):
+    if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):
         raise RunError(
             f"a resumed run keeps its settings, so {', '.join(changed)} can't change: "
             "start a run without --resume"

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.eval_curve import EvalCallback
+from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.grpo.resume import (
@@ -108,7 +109,12 @@ def run_job(
     processes, each calls this; the first one writes the run's folder and prints.
     """
     kind = kind or Job
-    with Interrupts() as interrupts, joined(config, interrupts) as ranks, ranks.deferred():
+    with (
+        Interrupts() as interrupts,
+        joined(config, interrupts) as ranks,
+        ranks.deferred(),
+        ExitStack() as stack,
+    ):
         if not ranks.main:
             console = Console(quiet=True)
         threads = limit_threads(ranks.local_count)
@@ -127,6 +133,7 @@ def run_job(
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
             ranks.first(lambda: check_servers(given, inputs.data_digest))
+        generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         print_line(console, f"run {folder.path}")
         print_line(
@@ -141,7 +148,7 @@ def run_job(
                 ranks.first(
                     lambda: write_settings(folder, connection, options, inputs, resume is not None)
                 )
-                return kind(folder, connection, options, inputs, console, ranks).run()
+                return kind(folder, connection, options, inputs, console, ranks, generation).run()
         except Interrupted:
             if folder.config.exists():
                 command = resume_command(folder, options.servers, ranks, options.command)
@@ -181,6 +188,7 @@ class Job:
     inputs: Inputs
     console: Console
     ranks: Ranks
+    generation: GenerationServer | None = None  # what samples the rollouts, if not this process
 
     def __post_init__(self) -> None:
         self._config, self._client = self.connection.config, self.connection.client
@@ -202,6 +210,8 @@ class Job:
         base = self.inputs.model
         with self._elapsed if self.ranks.main else nullcontext():
             self._check_same_weights(self.inputs.model_digest)
+            if self.generation is not None:
+                self.generation.start(base, self.folder.path / "served_weights")
             if self.ranks.main:
                 drop_after(self.folder, self._done)
             chance = shared_play(random_play(self._config, self._client), self.ranks)
@@ -277,11 +287,14 @@ class Job:
                 stats=stats,
                 on_rows=metrics.rows,
                 ranks=self.ranks,
+                sampler=self.generation,
                 callbacks=[curve, self._live_view(progress), metrics],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
+        if self.generation is not None:
+            self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
 
     def _live_view(self, progress: Bar) -> LiveVisualizationCallback:

@@ -14,7 +14,7 @@ from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
-from trainer.rollout.adapters import rollout_func
+from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
@@ -41,6 +41,7 @@ def build_trainer(
     callbacks: Sequence[Any] = (),
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
     off_policy: bool = False,
+    sampler: Sampler | None = None,
     **trl_options: Any,
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
@@ -48,9 +49,10 @@ def build_trainer(
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
     the order of `REWARD_FUNCTIONS`; `off_policy` says that rows come from another sampler or
-    older weights, which `config.importance_cap` corrects; `trl_options` are fields of
-    `trl.GRPOConfig` that override `config`. Raises `ConfigError` if the questions don't fill one
-    batch or may not be trained on, and where a single process sees several GPUs.
+    older weights, which `config.importance_cap` corrects; a `sampler` (`rollout_func`) is one;
+    `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises `ConfigError` if the
+    questions don't fill one batch or may not be trained on, and where a single process sees several
+    GPUs.
     """
     import torch
     from datasets import Dataset
@@ -84,7 +86,13 @@ def build_trainer(
     shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
     rollout = functools.partial(
-        rollout_func, config=config, client=client, stats=stats, on_rows=on_rows, ranks=ranks
+        rollout_func,
+        config=config,
+        client=client,
+        stats=stats,
+        on_rows=on_rows,
+        ranks=ranks,
+        sampler=sampler,
     )
     ignore_renamed()
     with warnings.catch_warnings():
@@ -101,7 +109,7 @@ def build_trainer(
         )
     if config.masked_logits:
         trainer.mask_logits()
-    if off_policy:
+    if off_policy or sampler is not None:
         trainer.correct_sampling(config.importance_cap)
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]

@@ -16,6 +16,7 @@ import numpy as np
 from trainer.config import GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
+from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.servers import serving
@@ -28,6 +29,7 @@ TRL_COLUMNS = (
 )
 
 OnRows = Callable[[list[RolloutRow], Any], None]
+Sampler = Callable[[Any], Generator]  # TRL trainer -> a generator with its present weights
 
 
 @overload
@@ -52,6 +54,7 @@ def rollout_func(
     stats: RolloutStats | None = None,
     on_rows: OnRows | None = None,
     ranks: Ranks | None = None,
+    sampler: Sampler | None = None,
 ) -> dict[str, list[Any]]: ...
 
 
@@ -65,6 +68,7 @@ def rollout_func(
     stats: RolloutStats | None = None,
     on_rows: OnRows | None = None,
     ranks: Ranks | None = None,
+    sampler: Sampler | None = None,
 ) -> list[dict[str, Any]] | dict[str, list[Any]]:
     """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
 
@@ -83,7 +87,8 @@ def rollout_func(
     `rollout_func(prompts, trainer)` with the rest bound by functools.partial. TRL repeats each
     prompt num_generations times, and gives each of several processes its part of the batch. An
     episode's random stream is the same for any number of processes. `on_rows(rows, trainer)` is
-    called with the rows of the whole batch, those of other processes without their ids.
+    called with the rows of the whole batch, those of other processes without their ids. `sampler`
+    returns what samples the turns instead of the trainer's model.
     """
     if config is None:
         raise ValueError(
@@ -94,7 +99,9 @@ def rollout_func(
     if tokenizer is None:
         if not hasattr(model, "processing_class"):
             raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
-        return _for_trl(chats, model, config, client, stats or RolloutStats(), on_rows, ranks)
+        return _for_trl(
+            chats, model, config, client, stats or RolloutStats(), on_rows, ranks, sampler
+        )
     doing = f"playing {len(chats)} episodes"
     with (
         serving(config) if client is None else nullcontext(client) as client,
@@ -119,6 +126,7 @@ def _for_trl(
     stats: RolloutStats,
     on_rows: OnRows | None,
     ranks: Ranks | None,
+    sampler: Sampler | None,
 ) -> dict[str, list[Any]]:
     """Play this process's part of TRL's batch with the trainer's model."""
     from trl.models import unwrap_model_for_generation
@@ -129,24 +137,22 @@ def _for_trl(
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
     doing = f"playing the {len(chats)} episodes of step {step + 1}"
 
+    generator = None if sampler is None else sampler(trainer)
+
     def play() -> list[RolloutRow]:
+        options: dict[str, Any] = {"client": client, "seed": seed, "stats": stats}
+        options |= {"check_lost": False, "before": before}
+        if generator is not None:
+            return play_episodes(
+                *(chats, None, trainer.processing_class, config), generator=generator, **options
+            )
         # the trainer's own autocast, so that both compute the same log-probabilities
         number_format = trainer.accelerator.autocast()
         with (
             unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
             sampling(model, config, doing, number_format),
         ):
-            return play_episodes(
-                chats,
-                model,
-                trainer.processing_class,
-                config,
-                client=client,
-                seed=seed,
-                stats=stats,
-                check_lost=False,
-                before=before,
-            )
+            return play_episodes(chats, model, trainer.processing_class, config, **options)
 
     own, played = ranks.together(lambda: (play(), time.perf_counter()))
     shared = own if ranks.count == 1 else [row.without_ids() for row in own]

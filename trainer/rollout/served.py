@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.tokens import ChatCodec, codec_of
+
+if TYPE_CHECKING:
+    from trainer.rollout.generators.completions import CompletionsGenerator
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,6 @@ def served_model(
             policy.check()
             yield Served(policy, policy)
         return
-    from trainer.rollout.generators.completions import CompletionsGenerator
     from trainer.runtime.models import load_tokenizer
 
     try:
@@ -79,13 +81,22 @@ def served_model(
             "or a name on the hub): name it with --tokenizer, or exchange texts with --api chat"
         ) from error
     codec = codec_of(tokenizer, config.thinking)
-    with CompletionsGenerator(
-        name,
+    with completions_generator(config, base_url, codec, **connection) as generator:
+        generator.check()
+        yield Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)
+
+
+def completions_generator(
+    config: GRPOConfig, base_url: str, codec: ChatCodec, **connection: Any
+) -> "CompletionsGenerator":
+    """Return a generator over a server that plays the game of `config`."""
+    from trainer.rollout.generators.completions import CompletionsGenerator
+
+    return CompletionsGenerator(
+        config.model_name,
         base_url,
         codec,
         max_context_tokens=config.max_context_tokens,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
         **connection,
-    ) as generator:
-        generator.check()
-        yield Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)
+    )

@@ -114,7 +114,8 @@ class CompletionsGenerator(ModelServer):
         if not ids or len(ids) != len(logprobs):
             raise ModelServerError(
                 f"{self.base_url} returned no token ids with log-probabilities, which vLLM (0.10.2 "
-                "or later) and llama.cpp's server do: use one of these, or --api chat"
+                "or later) and llama.cpp's server do: use one of these; 'evaluate' and 'play' can "
+                "use any server with --api chat"
             )
         self._check_tokenizer(ids, choice.text)
         for end in range(1, len(ids) + 1):

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
+import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from trainer.errors import ConfigError, ModelServerError
@@ -33,6 +34,7 @@ NO_KEY = "none"  # sent without a key: local servers ignore it
 MAX_ATTEMPTS = 6  # with pauses of about 16 s in total, or what a Retry-After asks for
 TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 1800.0  # of `ModelServer.call`: large weights on a slow disk
 CONCURRENCY = 32
 LISTED_MODELS = 8  # in an error
 MAX_ERROR_CHARS = 400  # of a server's own words
@@ -123,10 +125,11 @@ class ModelServer:
         self._portal = None
         self._stack.close()
 
-    def check(self) -> None:
+    def check(self, *, any_name: bool = False) -> None:
         """Raise `ModelServerError` if the server can't be reached or lists other models.
 
-        A server without such a list passes: its first completion will fail instead.
+        With `any_name`, a server's only model is used whatever its name, adapters aside. A server
+        without such a list passes: its first completion will fail instead.
         """
         try:
             models = self._run(self._models)
@@ -135,6 +138,9 @@ class ModelServer:
         except openai.APIError:
             return
         names = [model.id for model in models]
+        own = [model.id for model in models if not getattr(model, "parent", None)]  # no adapter
+        if any_name and len(own) == 1:
+            self.model = own[0]
         if names and self.model not in names:
             listed = ", ".join(names[:LISTED_MODELS])
             more = ", ..." if len(names) > LISTED_MODELS else ""
@@ -146,6 +152,23 @@ class ModelServer:
 
     def _listed(self, model: Any) -> None:
         """Use what the server's list says of the model, None if it has no list."""
+
+    def call(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
+        """POST `body` to an endpoint outside /v1, or GET it; return the reply's status and text."""
+        url, method = self.base_url.removesuffix("/v1") + path, "GET" if body is None else "POST"
+        try:
+            reply = httpx.request(
+                *(method, url),
+                json=body,
+                headers={"Authorization": f"Bearer {self._api_key}"},
+                timeout=httpx.Timeout(CALL_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            )
+        except httpx.HTTPError as error:
+            raise ModelServerError(
+                f"no answer from the model server at {url}: {error!r}; start it, or correct the "
+                "address"
+            ) from error
+        return reply.status_code, reply.text
 
     async def _models(self) -> list[Any]:
         # few retries: some servers without a list reply with 500

@@ -1,0 +1,207 @@
+"""Rollouts that a vLLM server samples, with the weights of every step.
+
+Before each generation batch the first process writes the weights to a folder that the server sees
+too, and asks it to load them: LoRA adapters at /v1/load_lora_adapter, each under a name of its own,
+and other weights at /collective_rpc, with the prefix cache emptied. TRL sends weights by NCCL
+instead, which needs vLLM in this process and a GPU.
+"""
+
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared.errors import SQLEnvError
+from trainer.config import GRPOConfig
+from trainer.errors import ModelServerError
+from trainer.rollout.generators.base import Generator
+from trainer.rollout.loop import sampling
+from trainer.rollout.prompts import opening_messages
+from trainer.rollout.served import completions_generator
+from trainer.rollout.tokens import codec_of
+from trainer.runtime.ranks import Ranks
+
+LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+RPC, RESET_CACHE = "/collective_rpc", "/reset_prefix_cache"
+PROBES = 4  # turns that are compared
+# nats: bfloat16's noise is below 0.05, and two models differ by 1 or more
+MOST_DIFFERENCE = 0.2
+
+
+class GenerationServer:
+    """The vLLM server at `config.generation_url`. All processes call its methods together."""
+
+    def __init__(self, config: GRPOConfig, tokenizer: Any, ranks: Ranks) -> None:
+        self.config, self._ranks = config, ranks
+        self._codec = codec_of(tokenizer, config.thinking)
+        self.generator = completions_generator(
+            config,
+            config.generation_url,
+            self._codec,
+            temperature=config.temperature,
+            max_tokens=config.max_new_tokens,
+            concurrency=config.rollouts_per_step // ranks.count,
+        )
+        self._url = self.generator.base_url
+        self._version = ""
+        self._folder: Path | None = None
+        self._step: int | None = None  # of the weights that the server has
+        self._adapter = ""  # the loaded one's name
+        self._compared = False  # whether loaded weights have been compared with the trainer's
+
+    def check(self) -> None:
+        """Raise `ModelServerError` if the server can't do what a run asks of it. Loads nothing."""
+        self._ranks.together(lambda: self.generator.check(any_name=True))
+        self._ranks.first(self._check_endpoints)
+        window, limit = self.generator.limit, self.config.max_context_tokens
+        if window < limit:
+            raise ModelServerError(
+                f"{self._url} has a context window of {window} tokens, and this run one of {limit}:"
+                f" start it with --max-model-len {limit}, or --set max_context_tokens={window}"
+            )
+
+    def _check_endpoints(self) -> None:
+        status, text = self.generator.call("/version")
+        try:
+            self._version = f"vLLM {json.loads(text)['version']}"
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelServerError(
+                f"{self._url} is no vLLM server (its /version replies {status}), and no other can "
+                "load the weights of each step: leave out --generation-url, or start vLLM "
+                "(docs/vllm.md)"
+            ) from error
+        rank = self.config.lora_rank
+        path = LOAD_ADAPTER if rank else RPC
+        if self.generator.call(path)[0] == 404:
+            remedy = (
+                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {rank}"
+                if rank
+                else "VLLM_SERVER_DEV_MODE=1"
+            )
+            raise ModelServerError(
+                f"{self._url} ({self._version}) has no {path}, so it can't load the weights of "
+                f"each step: start it with {remedy}"
+            )
+
+    def start(self, model: Any, folder: Path) -> None:
+        """Load the untrained `model`, and compare the server with it; `folder` is for weights.
+
+        Raises `ModelServerError` if the server has another model, tokenizer or distribution.
+        """
+        self._folder = folder.absolute()
+        if self.config.lora_rank:
+            self._step = 0  # the server's own weights
+            self._ranks.first(lambda: self._compare(model))
+        else:
+            self._load(model, 0)
+
+    def __call__(self, trainer: Any) -> Generator:
+        """Return a generator that samples with the present weights of a TRL trainer."""
+        step, start = trainer.state.global_step, time.perf_counter()
+        if self._step != step:
+            self._load(trainer.accelerator.unwrap_model(trainer.model_wrapped), step)
+            seconds = trainer._metrics["train"]["sampling/load_weights_s"]
+            seconds.append(time.perf_counter() - start)
+        trainer.sampler_step = self._step
+        return self.generator
+
+    def discard(self) -> None:
+        """Delete the folder of weights."""
+        if self._ranks.main and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _load(self, model: Any, step: int) -> None:
+        """Let the server load the weights of `model`, of optimizer step `step`."""
+
+        def load() -> str:
+            assert self._folder is not None
+            self.discard()  # the former weights are loaded
+            folder = self._folder / f"step-{step}"
+            model.save_pretrained(folder)
+            for path in folder.iterdir():
+                path.chmod(0o644)  # safetensors lets only the owner read, and servers have others
+            if not self.config.lora_rank:
+                request = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+                self._post(RPC, request, folder)
+                self._post(RESET_CACHE, {}, folder)
+                return ""
+            # a name that the prefix cache has not seen
+            name = f"step-{step}-{secrets.token_hex(4)}"
+            self._post(LOAD_ADAPTER, {"lora_name": name, "lora_path": str(folder)}, folder)
+            if self._adapter:
+                self._post(UNLOAD_ADAPTER, {"lora_name": self._adapter}, folder)
+            return name
+
+        self._step = None
+        self._adapter = self._ranks.first(load)
+        self.generator.model = self._adapter or self.generator.model
+        self._step = step
+        if not self._compared:
+            self._compared = step > 0
+            self._ranks.first(lambda: self._compare(model))
+
+    def _post(self, path: str, body: dict[str, Any], folder: Path) -> None:
+        status, text = self.generator.call(path, body)
+        if status != 200 or '"success":false' in text.replace(" ", ""):
+            raise ModelServerError(
+                f"{self._url} ({self._version}) did not load the weights in {folder} ({path}: "
+                f"{status} {' '.join(text.split())[:400]}). It must see this folder under the same "
+                "path (--out), and have the model and the LoRA rank of this run. Restart it, since "
+                "a failed load leaves it without weights, and resume"
+            )
+
+    def _compare(self, model: Any) -> None:
+        """Raise `ModelServerError` if turns that the server samples have other log-probabilities in
+        `model`."""
+        text = "Question: How many rows does each table have?"
+        messages = [*opening_messages(self.config.system_prompt, self.config.few_shot)]
+        prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])
+        self.generator.start([(probe,) for probe in range(PROBES)])
+        temperature, pairs = self.config.temperature, list[torch.Tensor]()
+        with sampling(model, self.config, "comparing a server with the model"), torch.no_grad():
+            for sample in self.generator.sample(dict.fromkeys(range(PROBES), prompt)).values():
+                if isinstance(sample, SQLEnvError):
+                    raise sample
+                ids = torch.tensor([prompt + sample.ids], device=model.device)
+                logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
+                sampled = torch.tensor(sample.logprobs)
+                for scale in (temperature, 1.0):
+                    logps = (logits / scale).log_softmax(-1)
+                    own = logps.gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
+                    pairs.append((own - sampled).abs())
+        scaled, raw = (torch.cat(pairs[n::2]).mean().item() for n in (0, 1))
+        if 2 * raw < scaled:
+            raise ModelServerError(
+                f"{self._url} returns log-probabilities of temperature 1, and this run samples at "
+                f"{temperature:g}: start it with --logprobs-mode processed_logprobs"
+            )
+        if scaled > MOST_DIFFERENCE:
+            raise ModelServerError(
+                f"{self._url} ({self._version}) has another model than this run, or did not load "
+                f"its weights: log-probabilities of its tokens differ by {scaled:.2g} nats from "
+                f"those of {self.config.model_name} here; serve that model"
+            )
+
+
+@contextmanager
+def generation_server(
+    config: GRPOConfig, tokenizer: Any, ranks: Ranks
+) -> Iterator[GenerationServer | None]:
+    """Connect to the server of `config.generation_url` for the block, and check it; None without
+    one."""
+    if not config.generation_url:
+        yield None
+        return
+    server = GenerationServer(config, tokenizer, ranks)
+    try:
+        with server.generator:
+            server.check()
+            yield server
+    finally:
+        server.discard()

@@ -13,7 +13,7 @@ ARG TORCH_PIP_FLAGS=""
 RUN --mount=type=cache,target=/root/.cache/pip pip install ${TORCH_PIP_FLAGS} -c constraints.txt torch
 # Without the sources this installs the dependencies only, so code changes don't rebuild this layer.
 COPY pyproject.toml README.md LICENSE ./
-RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[trainer]'
+RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[trainer,lora,api]'
 
 FROM python:3.11-slim
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

@@ -180,6 +180,12 @@ class GRPOConfig:
             "leave room for the prompt",
         )
         _need(
+            not (self.generation_url and self.constrain_first_token),
+            "constrain_first_token",
+            "is on, but the server of generation_url can't constrain the words of a turn",
+            "turn it off",
+        )
+        _need(
             not (self.thinking and self.constrain_first_token),
             "constrain_first_token",
             "is on, and so is thinking, which begins a turn with <think>",

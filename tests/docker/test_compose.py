@@ -1,5 +1,6 @@
 """The compose files and the images, checked as text and with Docker's own client if installed."""
 
+import itertools
 import os
 import re
 import shutil
@@ -100,6 +101,32 @@ def test_the_settings_reach_the_containers() -> None:
     )
     assert server["deploy"]["replicas"] == 4
     assert found["gateway"]["ports"][0]["published"] == "8081"
+
+
+@needs_compose
+def test_the_trainer_generates_on_the_vllm_service() -> None:
+    given = {"MODEL": "runs/a model", "VLLM_API_KEY": "k" * 20, "VLLM_LORA_RANK": "32"}
+    result = config(("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml"), **given)
+    assert result.returncode == 0, result.stderr
+    found = yaml.safe_load(result.stdout)["services"]
+    trainer, server = found["trainer"], found["vllm"]
+    options = dict(itertools.pairwise(trainer["command"]))
+    assert options["--generation-url"] == "http://vllm:8000/v1"
+    assert options["--model"] == "runs/a model"
+    assert trainer["environment"]["OPENAI_API_KEY"] == server["environment"]["VLLM_API_KEY"]
+    assert trainer["depends_on"].keys() == {"env-server", "vllm"}
+    options = dict(itertools.pairwise(server["command"]))
+    assert (options["--model"], options["--max-lora-rank"]) == ("runs/a model", "32")
+    assert "--enable-lora" in server["command"]
+    assert server["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
+    assert server["environment"]["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
+    # the weights and a model in ./runs have the same paths in both
+    shared = [one for one in server["volumes"] if one["target"] == "/app/runs"]
+    assert [one["read_only"] for one in shared] == [True]
+    assert {one["source"] for one in trainer["volumes"] if one["target"] == "/app/runs"} == {
+        one["source"] for one in shared
+    }
+    assert set(trainer["networks"]) & set(server["networks"])
 
 
 @needs_compose

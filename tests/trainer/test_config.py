@@ -102,6 +102,15 @@ def test_a_turn_that_thinks_first_cant_begin_with_an_action() -> None:
         GRPOConfig(thinking=True, constrain_first_token=True)
 
 
+def test_generation_takes_a_whole_url_and_no_constraint() -> None:
+    url = "http://127.0.0.1:8000/v1"
+    assert GRPOConfig(generation_url=url).generation_url == url
+    with pytest.raises(ConfigError, match="generation_url is 'host:8000': it should be a whole"):
+        GRPOConfig(generation_url="host:8000")
+    with pytest.raises(ConfigError, match="the server of generation_url can't constrain"):
+        GRPOConfig(generation_url=url, constrain_first_token=True)
+
+
 def test_an_unknown_setting_suggests_the_near_one() -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)

@@ -193,7 +193,9 @@ def test_weights_that_the_server_did_not_take_are_noticed(
             run_training_with_metrics(trainer)
 
 
-@pytest.mark.parametrize("options", MODES, ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"lora_rank": 4}, marks=pytest.mark.slow)], ids=str
+)
 def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
     small: GRPOConfig, tmp_path: Path, model: Any, tokenizer: Any, options: dict[str, Any]
 ) -> None:

@@ -162,8 +162,10 @@ class ChatCodec:
         return self._encoded(("", ""), (text,))
 
     def action(self, text: str) -> list[int]:
-        """Return the ids of a demonstrator's turn: `text` and the end of the turn."""
-        return [*self.plain(text), self.turn_end]
+        """Return the ids of a demonstrator's turn: `text` and the end of the turn. A thinking block
+        that the prompt opens is closed first, empty."""
+        closing = "\n</think>\n\n" if self._opened else ""
+        return [*self._encoded((closing, ""), (text,)), self.turn_end]
 
     def ends_action(self, ids: Sequence[int]) -> bool:
         """Return whether a turn's ids end with the newline after its first action."""

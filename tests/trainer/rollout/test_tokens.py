@@ -227,6 +227,8 @@ def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) ->
     assert ends == [*[False] * (len(ids) - 1), True]
     with pytest.raises(PromptError, match="constrain_first_token=false"):
         codec.openings()
+    # a demonstrator does not act inside the block, where no action is read
+    assert codec.text(codec.action("ANSWER: 42")) == "\n</think>\n\nANSWER: 42"
 
 
 def test_the_words_that_may_open_a_turn_are_spelled_as_the_tokenizer_does() -> None:

@@ -24,6 +24,7 @@ from trainer.cli import (
     check_given_once,
     configured,
     console,
+    given_options,
     guarded,
     out_and_servers,
     settings_of,
@@ -172,11 +173,7 @@ def train(
     """
     overrides = settings_of(set_)
     check_given_once(overrides, out, server)
-    given = {
-        name
-        for name in context.params
-        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
-    }
+    given = given_options(context)
     named = {"max_steps": steps, "model_name": model, "data_dir": data}
     named["standard"] = standard
     named["generation_url"] = generation_url

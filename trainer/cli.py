@@ -91,6 +91,12 @@ def settings_of(items: list[str] | None) -> dict[str, Any]:
     return settings
 
 
+def given_options(context: typer.Context) -> set[str]:
+    """Return the names of the options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
 def configured(
     preset: str | None, overrides: Mapping[str, Any], *, local: bool = True
 ) -> tuple[Choice, GRPOConfig]:

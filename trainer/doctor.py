@@ -231,7 +231,12 @@ def check_memory(name: str) -> Iterator[Diagnosis]:
     config = GRPOConfig.preset(choice.preset, **choice.settings)
     device, plan = precision(config.device, config.dtype)
     gpu = device != "cpu"
-    memory = training_memory(model_config, config, plan.compute, gpu=gpu)
+    try:
+        memory = training_memory(model_config, config, plan.compute, gpu=gpu)
+    except Exception as error:  # other architectures lack this or that; loading says what is wrong
+        kind = f"{type(error).__name__} for model_type {model_config.get('model_type')!r}"
+        yield Diagnosis("memory", Status.NOTE, f"unknown: it can't be calculated ({kind})")
+        return
     has = psutil.virtual_memory().total
     if gpu:
         has = torch.cuda.get_device_properties(torch.device(device)).total_memory

@@ -145,7 +145,7 @@ def choose_preset(
        numbers of parameters.
     5. Else, if the size is unknown, it is qwen3-1.7b.
 
-    In 3 and 4, a model that this trainer wrote keeps the settings `KEPT` of its training.
+    In 3 to 5, a model that this trainer wrote keeps the settings `KEPT` of its training.
     """
     named = {} if model is None else {"model_name": model}
     if preset is not None:

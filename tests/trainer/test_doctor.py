@@ -148,6 +148,11 @@ def test_the_memory_of_training_is_compared_with_the_machine(
     assert lacks.status is Status.NOTE
     assert "this machine has 1.0 GiB" in lacks.detail
     assert "gradient_checkpointing=true" in lacks.remedy
+    for kind in ("t5", "nonsense"):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        _, unknown = check_memory(str(tmp_path))
+        assert unknown.status is Status.NOTE
+        assert f"for model_type '{kind}'" in unknown.detail
     _, unknown = check_memory("Qwen/Qwen3-0.6B")
     assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
 

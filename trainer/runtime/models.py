@@ -260,6 +260,10 @@ def _has_weights(path: Path) -> bool:
 def _missing_files(path: Path) -> str | None:
     """Return what a model's directory lacks, and what to do; None if it lacks nothing."""
     again = "copy or download the whole directory again"
+    try:
+        json.loads((path / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return f"its config.json is damaged; {again}"
     if not _has_weights(path):
         return f"it has a config.json but no weights (model.safetensors); {again}"
     for index in path.glob("*.index.json"):

@@ -16,6 +16,7 @@ from trainer.cli import (
     StandardOption,
     check_given_once,
     console,
+    given_options,
     guarded,
     out_and_servers,
     settings_of,
@@ -102,10 +103,9 @@ def sft(
 
         if run is not None:
             refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
-            given = {name for name in refused if is_given(context, name)}
             urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
             _, servers = out_and_servers(GRPOConfig().override(**urls), urls, None, server)
-            overrides |= {name: context.params[name] for name in given}
+            overrides |= {name: context.params[name] for name in refused & given_options(context)}
             config, options = resumed_settings(run, servers, overrides, SftOptions)
         else:
             named_settings = {*PRESETS[choice.preset], *overrides}
@@ -125,9 +125,3 @@ def sft(
             check_sources(options)
             print_line(console, str(choice))
         run_job(config, options, resume=run, console=console, kind=SftJob)
-
-
-def is_given(context: typer.Context, name: str) -> bool:
-    """Return whether an option stands on the command line."""
-    found = context.get_parameter_source(name)
-    return found is not None and found.name == "COMMANDLINE"

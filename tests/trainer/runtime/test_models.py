@@ -141,6 +141,9 @@ def test_files_that_git_has_not_fetched_are_named(saved: Path, name: str) -> Non
 
 def test_a_broken_file_is_named(saved: Path) -> None:
     (saved / "config.json").write_text("{")
+    with pytest.raises(ModelLoadError, match=r"its config\.json is damaged; copy or download"):
+        find_model(str(saved))
+    (saved / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(ModelLoadError, match="can't load the model"):
         load_model_and_tokenizer(config_of(saved))
 

@@ -41,8 +41,9 @@ train: $(STAMP)  ## train with GRPO and measure before and after; results in run
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
 
-notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs in it
+notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs
 	$(BIN)/jupyter-execute --inplace --timeout=-1 notebooks/train_grpo.ipynb
+	$(BIN)/python -m trainer.runtime.notebook notebooks/train_grpo.ipynb
 
 test: $(STAMP)  ## run the tests, except the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"

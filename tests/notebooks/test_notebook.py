@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from trainer.presets import PRESETS
+from tests.trainer.model_families import tiny_model, tiny_tokenizer
+from trainer.presets import PRESETS, SAVED_AS
 from trainer.runtime.models import preset_of
+from trainer.runtime.notebook import pictures
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
@@ -164,6 +166,14 @@ def test_the_outputs_of_a_whole_run_are_committed(committed: dict[str, Any]) -> 
     assert NOTEBOOK.stat().st_size < 500_000
 
 
+def test_the_walkthrough_shows_the_pictures_of_the_committed_run() -> None:
+    walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
+    for number, picture in enumerate(pictures(NOTEBOOK), start=1):
+        name = f"figure{number}.png"
+        assert (NOTEBOOK.parent / name).read_bytes() == picture
+        assert f"]({name})" in walkthrough
+
+
 def test_outside_the_project_it_asks_for_the_git_url(
     committed: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -185,12 +195,25 @@ def test_outside_the_project_it_asks_for_the_git_url(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", ["shipped", "general"])
+def test_it_runs_from_top_to_bottom(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The general model is a random Llama in a folder, whose name gives it SmolLM2's preset."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("SQLENV_NOTEBOOK_STEPS", "2")
     monkeypatch.setenv("SQLENV_NOTEBOOK_QUESTIONS", "4")
     monkeypatch.setenv("SQLENV_NOTEBOOK_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    if model == "general":
+        folder = tmp_path / "SmolLM2-135M-random"
+        untrained = tiny_model("smollm2")
+        brief = {"system_prompt": "short", "max_new_tokens": 24, "step_budget": 4}
+        setattr(untrained.config, SAVED_AS, brief)
+        untrained.save_pretrained(folder)
+        tiny_tokenizer("smollm2").save_pretrained(folder)
+        monkeypatch.setenv("SQLENV_NOTEBOOK_MODEL", str(folder))
+        monkeypatch.setenv("SQLENV_NOTEBOOK_DEMONSTRATIONS", "8")
     notebook = nbformat.read(NOTEBOOK, 4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -203,7 +226,7 @@ def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     client.execute()
     check_outputs(notebook)
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (tmp_path / "runs").glob("*notebook-*")
     summary = json.loads((run / "summary.json").read_text())
     assert summary["train_steps"] == 2
     assert summary["eval_success_after"]["greedy"]["overall"]["n"] == 4
@@ -214,3 +237,5 @@ def test_it_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         text=True,
     )
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    demonstrated = list((tmp_path / "runs" / "warm-start").glob("*/demonstrations.jsonl"))
+    assert bool(demonstrated) == (model == "general")

@@ -1,11 +1,14 @@
 """The setup of a notebook: install what is missing, and describe the machine.
 
-Imports only the standard library before `install_missing` has run.
+Imports only the standard library before `install_missing` has run. As a program, it writes the
+pictures of a notebook's outputs beside it, for the walkthrough.
 """
 
+import base64
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import re
@@ -85,8 +88,25 @@ def machine(environment: Mapping[str, str] = os.environ) -> str:
     return f"{place}: {device}, {cpu}, {versions}"
 
 
+def pictures(notebook: Path) -> list[bytes]:
+    """Return the PNGs in a notebook's outputs, in order."""
+    cells = json.loads(notebook.read_bytes())["cells"]
+    found = (one.get("data", {}) for cell in cells for one in cell.get("outputs", []))
+    return [base64.b64decode(data["image/png"]) for data in found if "image/png" in data]
+
+
+def write_pictures(notebook: Path) -> None:
+    """Write the pictures of a notebook's outputs to figure1.png, figure2.png, ... beside it."""
+    for number, picture in enumerate(pictures(notebook), start=1):
+        (notebook.parent / f"figure{number}.png").write_bytes(picture)
+
+
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+if __name__ == "__main__":
+    write_pictures(Path(sys.argv[1]))

@@ -7,7 +7,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from shared.console import percent, print_line
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError
+from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import (
     Inputs,
@@ -90,7 +90,7 @@ from trainer.run.summary import (
 from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
-from trainer.runtime.ranks import Ranks, check_same_settings, joined
+from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
 
 log = logging.getLogger(__name__)
 
@@ -154,16 +154,6 @@ def run_job(
                 command = resume_command(folder, options.servers, ranks, options.command)
                 print_line(console, f"stopped. Resume with:  {command}")
             raise
-
-
-def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
-    """Raise `ConfigError` if processes on several machines have no server that all can reach."""
-    if not servers and ranks.count > ranks.local_count:
-        raise ConfigError(
-            f"{ranks.count} processes, {ranks.local_count} of them on this machine, need an "
-            "environment server that all can reach: start one with 'python -m env_server "
-            "--host 0.0.0.0' and pass --server http://ITS-NAME:8000"
-        )
 
 
 def write_settings(

@@ -229,6 +229,16 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
     raise ConfigError(f"a process {problem} on one GPU, but sees {gpus}: {remedy}", field="device")
 
 
+def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
+    """Raise `ConfigError` if processes on several machines have no server that all can reach."""
+    if not servers and ranks.count > ranks.local_count:
+        raise ConfigError(
+            f"{ranks.count} processes, {ranks.local_count} of them on this machine, need an "
+            "environment server that all can reach: start one with 'python -m env_server "
+            "--host 0.0.0.0' and pass --server http://ITS-NAME:8000"
+        )
+
+
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """Raise `ConfigError` where another process has other settings.
 

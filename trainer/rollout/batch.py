@@ -137,7 +137,7 @@ class EpisodeBatch:
             self._stats.sampled_tokens += len(sample.ids)
             episode.view.prompt_tokens += len(fed)
             episode.view.sampled_tokens += len(sample.ids)
-            return codec.text(sample.ids)
+            return codec.turn(sample.ids)
 
         generator.start([episode.stream for episode in self.episodes])
         if isinstance(generator, AsyncGenerator):

@@ -171,7 +171,7 @@ class ChatCodec:
         """Return whether a turn's ids end with the newline after its first action."""
         if not self._has_newline(ids[-1]):
             return False
-        return first_turn(self._opened + self.text(ids)) is not None
+        return first_turn(self.turn(ids)) is not None
 
     def openings(self) -> dict[tuple[int, ...], list[int]]:
         """Return the ids that may follow those of a turn so far, if it is to begin with the word of
@@ -188,8 +188,13 @@ class ChatCodec:
                 follow += [token] if token not in follow else []
         return allowed
 
+    def turn(self, ids: Sequence[int]) -> str:
+        """Return the text of a sampled turn, behind the open tag of a thinking block with which the
+        prompt ends, so that a thought that was cut off is not taken for an action."""
+        return self._opened + self.text(ids)
+
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of a sampled turn, without control tokens."""
+        """Return the text of ids, without control tokens."""
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
     def _encode(self, template: tuple[str, ...], contents: tuple[str, ...]) -> tuple[int, ...]:

@@ -216,18 +216,19 @@ def answer_of(question: Question) -> str:
 def recorded_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
     """Return the correct episodes of `questions` in a folder's episodes.jsonl, each script once.
 
-    Episodes of other questions, such as those that a run measures on, are never taught.
+    Their answers are written as the prompt asks for them. Episodes of other questions, such as
+    those that a run measures on, are never taught.
     """
-    places = {one.question_id: _place(one) for one in questions}
+    asked = {one.question_id: one for one in questions}
     lines = [
         line
         for line in episode_lines(RunFiles(folder).episodes)
         if line.outcome == Outcome.CORRECT and getattr(line, "actions", None)
     ]
     found = [
-        Script(source, *places[line.question_id], tuple(map(one_line, line.actions)))
+        Script(source, *_place(one), (*map(one_line, line.actions[:-1]), answer_of(one)))
         for line in lines
-        if line.question_id in places
+        if (one := asked.get(line.question_id)) is not None
     ]
     if not found:
         raise RunError(

@@ -1,6 +1,6 @@
 """The episode loop and its TRL adapter."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from trainer.errors import PromptError, RolloutError
 from trainer.grpo.trl_config import trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.dataset import load_question_prompts, prompt_of
+from trainer.rollout.generators.base import Sample, StopReason
 from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted, sample_random_baseline
 from trainer.rollout.parsing import (
     FallbackWarnings,
@@ -67,6 +68,33 @@ def test_rows_are_token_exact(model: Qwen3ForCausalLM, config: GRPOConfig, templ
         expected = logprobs.gather(-1, torch.tensor(ids[1:])[:, None])[len(row.prompt_ids) - 1 :, 0]
         for value, own, masked in zip(row.logprobs, expected.tolist(), row.env_mask, strict=True):
             assert abs(value - own) < 1e-4 if masked else value == 0.0
+
+
+class CutThought:
+    """Samples a turn that ends within its thinking."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.turn = Sample(ids, [0.0] * len(ids), StopReason.LENGTH)
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None: ...
+
+    def restart(self, row: int) -> None: ...
+
+    def room(self, row: int) -> int:
+        return 1000
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        return dict.fromkeys(appended, self.turn)
+
+
+def test_a_cut_thought_behind_an_opened_block_is_no_action(config: GRPOConfig) -> None:
+    tokenizer = make_tokenizer(CHATML.replace("assistant\n", "assistant\n<think>\n"))
+    thought = "It may be\nANSWER: 42\nbut"
+    generator = CutThought(tokenizer.encode(thought))
+    prompts, client = prompts_for(config, "a"), FakeClient()
+    (row,) = play_episodes(prompts, None, tokenizer, config, client=client, generator=generator)
+    assert row.parse_failures == len(row.texts) > 1, "it did not answer"
+    assert row.texts[0] == "<think>" + thought
 
 
 def test_row_decodes_to_its_own_transcript(model: Qwen3ForCausalLM, config: GRPOConfig) -> None:

@@ -162,7 +162,7 @@ def recorded(folder: Path, *lines: dict[str, Any]) -> None:
 
 
 def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -> None:
-    right = ["QUERY: SELECT 1\nFROM t", "ANSWER: 1"]
+    right = ["QUERY: SELECT 1\nFROM t", "ANSWER: a\nb"]
     episode = {"question_id": "train-shop-0", "outcome": "correct", "actions": right}
     recorded(
         tmp_path / "run",
@@ -172,11 +172,9 @@ def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -
         {**episode, "outcome": "wrong", "actions": ["ANSWER: 2"]},
         {**episode, "question_id": "eval-shop-0", "actions": ["ANSWER: 3"]},
     )
-    scripts = recorded_scripts("run:x", tmp_path / "run", [question()])
-    assert [script.actions for script in scripts] == [
-        ("QUERY: SELECT 1 FROM t", "ANSWER: 1"),
-        ("ANSWER: 1",),
-    ]
+    scripts = recorded_scripts("run:x", tmp_path / "run", [question(gold_answer=["a", "b"])])
+    answer = 'ANSWER: ["a", "b"]'  # as the prompt asks for it
+    assert [script.actions for script in scripts] == [("QUERY: SELECT 1 FROM t", answer), (answer,)]
     with pytest.raises(RunError, match="none of its 4 correct episodes is of a training question"):
         recorded_scripts("run:x", tmp_path / "run", [question(question_id="other")])
 

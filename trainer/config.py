@@ -140,6 +140,8 @@ class GRPOConfig:
     masked_logits: _Flag = True
     # vLLM server that samples the rollouts of training (docs/vllm.md); empty: this process does
     generation_url: Annotated[str, _OPTIONAL_URL] = ""
+    # sample each batch while the weights learn from the one before: it needs generation_url
+    overlap_rollouts: _Flag = False
     # largest importance ratio of a token that another sampler or older weights drew; 0: uncorrected
     importance_cap: _NotNegative = 2.0
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
@@ -190,6 +192,12 @@ class GRPOConfig:
             "constrain_first_token",
             "is on, and so is thinking, which begins a turn with <think>",
             "turn one of the two off",
+        )
+        _need(
+            bool(self.generation_url) or not self.overlap_rollouts,
+            "overlap_rollouts",
+            "needs a model server: in this process the update changes the weights that sample",
+            "set generation_url (docs/vllm.md), or overlap_rollouts=false",
         )
         steps, trackers = self.max_steps, self.report_to
         _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")

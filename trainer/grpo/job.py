@@ -43,6 +43,7 @@ from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.overlap import OverlappedRollouts, alone
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
@@ -50,7 +51,7 @@ from trainer.grpo.resume import (
     shared_checkpoint,
     short_path,
 )
-from trainer.grpo.train import build_trainer, save_trained, train_from
+from trainer.grpo.train import build_trainer, overlapped, save_trained, train_from
 from trainer.report.page import report
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
@@ -190,6 +191,7 @@ class Job:
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
         self._spent = spent_at(self._checkpoint)
+        self._overlapped: OverlappedRollouts | None = None
         self._git = git_state()  # now: the files may change while the run is under way
 
     def run(self) -> RunSummary:
@@ -226,7 +228,7 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        return shared_play(play, self.ranks)
+        return shared_play(alone(play, lambda: self._overlapped), self.ranks)
 
     def _limits(self) -> dict[str, Any]:
         """Return the options that all measurements share."""
@@ -282,6 +284,7 @@ class Job:
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
+            self._overlapped = overlapped(trainer)
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
         if self.generation is not None:
             self.generation.discard()

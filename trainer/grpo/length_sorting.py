@@ -90,6 +90,15 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
                 torch.randperm(self.num_samples, generator=self.generator)
         yield from super().__iter__()
 
+    def rows_of(self, step: int) -> list[int]:
+        """Return the rows of the data that an optimizer step takes, in order."""
+        epoch, chunk = divmod(step, self.num_samples // self.batch_size)
+        generator = torch.Generator().manual_seed(self.seed)
+        for _ in range(epoch + 1):
+            order = torch.randperm(self.num_samples, generator=generator).tolist()
+        taken = order[chunk * self.batch_size : (chunk + 1) * self.batch_size]
+        return [row for row in taken for _ in range(self.mini_repeat_count)]
+
 
 class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
@@ -196,6 +205,15 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             sampler.__class__ = EpochSampler
             sampler.steps_done = lambda: self.state.global_step
         return sampler
+
+    def next_prompts(self) -> list[Any] | None:
+        """Return the prompts of the step after the present one, None after the last."""
+        step = self.state.global_step + 1
+        if step >= self.state.max_steps:
+            return None
+        return [
+            self.train_dataset[row]["prompt"] for row in self._get_train_sampler().rows_of(step)
+        ]
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         chunks = self.args.steps_per_generation

@@ -7,6 +7,7 @@ checkpoint however training ends. `trainer.grpo.job` adds measurements and a run
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
+from trainer.grpo.overlap import OverlappedRollouts
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.loop import EpisodeClient, RolloutStats
@@ -85,14 +87,14 @@ def build_trainer(
     ranks = ranks or Ranks()
     shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
-    rollout = functools.partial(
-        rollout_func,
-        config=config,
-        client=client,
-        stats=stats,
-        on_rows=on_rows,
-        ranks=ranks,
-        sampler=sampler,
+    rollout_options = {
+        **{"config": config, "client": client, "stats": stats, "on_rows": on_rows},
+        **{"ranks": ranks, "sampler": sampler},
+    }
+    rollout = (
+        OverlappedRollouts(**rollout_options)
+        if config.overlap_rollouts
+        else functools.partial(rollout_func, **rollout_options)
     )
     ignore_renamed()
     with warnings.catch_warnings():
@@ -114,6 +116,12 @@ def build_trainer(
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
+
+
+def overlapped(trainer: Any) -> OverlappedRollouts | None:
+    """Return the rollouts of a trainer that samples them ahead."""
+    rollouts = trainer.rollout_func
+    return rollouts if isinstance(rollouts, OverlappedRollouts) else None
 
 
 def ignore_renamed() -> None:
@@ -166,7 +174,9 @@ def run_training_with_metrics(
     ranks = guard.ranks
     with ranks.interrupts.deferred():
         try:
-            output = trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+            with overlapped(trainer) or nullcontext():
+                start = str(resume_from) if resume_from else None
+                output = trainer.train(resume_from_checkpoint=start)
         except Interrupted as stop:
             if stop.clean:
                 checkpoint_now(trainer)

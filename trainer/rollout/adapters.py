@@ -118,6 +118,11 @@ def rollout_func(
     ]
 
 
+def step_seed(config: GRPOConfig, step: int) -> int:
+    """Return the seed of the generation batch after `step` optimizer steps."""
+    return int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
+
+
 def _for_trl(
     chats: Sequence[Prompt],
     trainer: Any,
@@ -132,7 +137,7 @@ def _for_trl(
     from trl.models import unwrap_model_for_generation
 
     ranks, step = ranks or Ranks(), trainer.state.global_step
-    seed = int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
+    seed = step_seed(config, step)
     shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
     doing = f"playing the {len(chats)} episodes of step {step + 1}"

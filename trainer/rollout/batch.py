@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Literal
@@ -38,6 +39,7 @@ from trainer.rollout.generators.base import (
     Loop,
     Sample,
     StopReason,
+    result_of,
 )
 from trainer.rollout.parsing import ParsedAction, fallback_warnings, parse_with_fallback
 from trainer.rollout.prompts import format_observation
@@ -69,6 +71,7 @@ class EpisodeBatch:
         self.episodes = start_episodes(prompts, seed, before or {})
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
         self._observer = observer or EpisodeObserver()
+        self._counted = client.stats.rebuilds, client.stats.retries
         self._busy: Counter[Busy] = Counter()  # turns and steps under way
         self._changed_s = 0.0  # when one of them started or ended
 
@@ -116,7 +119,7 @@ class EpisodeBatch:
                     text = await policy.act_one(episode.view)
                 return taken(episode, text)
 
-            self._play_apart(policy, act_one)
+            result_of(self._play_apart(policy, act_one))
             return
 
         def act(live: Sequence[Episode]) -> Sequence[Text]:
@@ -128,28 +131,8 @@ class EpisodeBatch:
 
     def play_generator(self, generator: AnyGenerator, codec: ChatCodec) -> None:
         """Play all episodes with sampled ids: a row trains on exactly what was fed and sampled."""
-
-        def taken(episode: Episode, fed: Sequence[int], sample: Sample | SQLEnvError) -> Text:
-            if isinstance(sample, SQLEnvError):
-                return sample
-            episode.transcript.add_sample(sample)
-            episode.replaced_ids += len(sample.replaced)
-            self._stats.sampled_tokens += len(sample.ids)
-            episode.view.prompt_tokens += len(fed)
-            episode.view.sampled_tokens += len(sample.ids)
-            return codec.turn(sample.ids)
-
-        generator.start([episode.stream for episode in self.episodes])
         if isinstance(generator, AsyncGenerator):
-
-            async def act_one(episode: Episode) -> Text:
-                if (fed := self._appended(generator, codec, episode)) is None:
-                    return None
-                with self._timed("generate_s"):
-                    sample = await generator.sample_one(episode.index, fed)
-                return taken(episode, fed, sample)
-
-            self._play_apart(generator, act_one)
+            result_of(self.start_generator(generator, codec))
             return
 
         def act(live: Sequence[Episode]) -> Sequence[Text]:
@@ -163,13 +146,40 @@ class EpisodeBatch:
             with self._timed("generate_s"):
                 samples = generator.sample(appended)
             return [
-                taken(episode, appended[episode.index], samples[episode.index])
-                if episode.index in appended
+                self._sampled(codec, episode, ids, samples[episode.index])
+                if (ids := appended.get(episode.index)) is not None
                 else None
                 for episode in live
             ]
 
+        generator.start([episode.stream for episode in self.episodes])
         self._play_together(act)
+
+    def start_generator(self, generator: AsyncGenerator, codec: ChatCodec) -> Future[list[None]]:
+        """Start to play as `play_generator` does; cancelling the future ends it."""
+
+        async def act_one(episode: Episode) -> Text:
+            if (ids := self._appended(generator, codec, episode)) is None:
+                return None
+            with self._timed("generate_s"):
+                sample = await generator.sample_one(episode.index, ids)
+            return self._sampled(codec, episode, ids, sample)
+
+        generator.start([episode.stream for episode in self.episodes])
+        return self._play_apart(generator, act_one)
+
+    def _sampled(
+        self, codec: ChatCodec, episode: Episode, fed: Sequence[int], sample: Sample | SQLEnvError
+    ) -> Text:
+        """Take a sampled turn, for which the ids `fed` were appended; return its text."""
+        if isinstance(sample, SQLEnvError):
+            return sample
+        episode.transcript.add_sample(sample)
+        episode.replaced_ids += len(sample.replaced)
+        self._stats.sampled_tokens += len(sample.ids)
+        episode.view.prompt_tokens += len(fed)
+        episode.view.sampled_tokens += len(sample.ids)
+        return codec.turn(sample.ids)
 
     def _play_together(self, act: Callable[[Sequence[Episode]], Sequence[Text]]) -> None:
         """Play rounds until every episode has ended; `act` writes a turn's text for each."""
@@ -190,11 +200,12 @@ class EpisodeBatch:
             env_s = time.perf_counter() - start
             for (episode, parsed), reply in zip(steps, replies, strict=True):
                 self._observe(episode, parsed, reply, env_s)
-        self._close_abandoned()
 
-    def _play_apart(self, loop: Loop, act: Callable[[Episode], Awaitable[Text]]) -> None:
-        """Play every episode to its end on `loop`, without waiting for another; `act` writes the
-        text of a turn."""
+    def _play_apart(
+        self, loop: Loop, act: Callable[[Episode], Awaitable[Text]]
+    ) -> Future[list[None]]:
+        """Start to play every episode to its end on `loop`, without waiting for another; `act`
+        writes the text of a turn."""
 
         async def play(episode: Episode) -> None:
             while episode.outcome is None:
@@ -210,8 +221,7 @@ class EpisodeBatch:
                         reply = error
                 self._observe(episode, parsed, reply, time.perf_counter() - start)
 
-        loop.run_all([partial(play, one) for one in self.episodes if one.outcome is None])
-        self._close_abandoned()
+        return loop.start_all([partial(play, one) for one in self.episodes if one.outcome is None])
 
     def _appended(
         self, generator: Contexts, codec: ChatCodec, episode: Episode
@@ -303,8 +313,12 @@ class EpisodeBatch:
             raise error
         episode.lost, episode.outcome = error, Outcome.INFRA_FAILED
 
-    def row(self, episode: Episode) -> RolloutRow:
-        """Return the record of a finished episode and add its counts to the stats."""
+    def rows(self) -> list[RolloutRow]:
+        """Return the records of the finished episodes, and add their counts to the stats."""
+        self._close_abandoned()
+        return [self._row(episode) for episode in self.episodes]
+
+    def _row(self, episode: Episode) -> RolloutRow:
         transcript = self._closed_transcript(episode)
         self._stats.episodes += 1
         self._stats.episodes_lost += episode.lost is not None
@@ -329,16 +343,12 @@ class EpisodeBatch:
         transcript.close(self._codec.eos_id, self._codec.pad_id)
         return transcript
 
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Add the client's rebuilds and retries in the block to the stats."""
-        client = self._client.stats
-        rebuilds, retries = client.rebuilds, client.retries
-        try:
-            yield
-        finally:
-            self._stats.rebuilds += client.rebuilds - rebuilds
-            self._stats.retries += client.retries - retries
+    def count_repairs(self) -> None:
+        """Add the client's rebuilds and retries since the last call to the stats."""
+        client, (rebuilds, retries) = self._client.stats, self._counted
+        self._stats.rebuilds += client.rebuilds - rebuilds
+        self._stats.retries += client.retries - retries
+        self._counted = client.rebuilds, client.retries
 
     @contextmanager
     def _timed(self, name: Busy) -> Iterator[None]:

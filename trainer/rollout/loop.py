@@ -13,6 +13,7 @@ actions.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
@@ -22,7 +23,7 @@ from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch, EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver
-from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
+from trainer.rollout.generators.base import AnyGenerator, AnyPolicy, AsyncGenerator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -81,7 +82,7 @@ def play_episodes(
     with open_client(config) if client is None else nullcontext(client) as client:
         batch = EpisodeBatch(prompts, seed, codec, config, client, stats, before, observer)
         start = time.perf_counter()
-        with batch.counting():
+        try:
             if policy is not None:
                 batch.reset()
                 batch.play_policy(policy)
@@ -91,12 +92,61 @@ def play_episodes(
                 generator = generator or local_generator(model, codec, config, greedy=greedy)
                 batch.reset()
                 batch.play_generator(generator, codec)
-        rows = [batch.row(episode) for episode in batch.episodes]
+            rows = batch.rows()
+        finally:
+            batch.count_repairs()
         stats.rollout_s += time.perf_counter() - start
     if check_lost:
         errors = [episode.lost for episode in batch.episodes if episode.lost is not None]
         check_lost_rows(rows, config, *errors[:1])
     return rows
+
+
+class BackgroundEpisodes:
+    """Episodes that a model server plays while this thread does something else.
+
+    Takes what `play_episodes` takes. They start at once: the constructor waits for the environment
+    servers' first observations, and for nothing else.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        tokenizer: Any,
+        config: GRPOConfig,
+        generator: AsyncGenerator,
+        *,
+        client: EpisodeClient,
+        seed: int,
+    ) -> None:
+        self.stats = RolloutStats()
+        codec, start = codec_of(tokenizer, config.thinking), time.perf_counter()
+        self._batch = EpisodeBatch(prompts, seed, codec, config, client, self.stats)
+        self._batch.reset()
+        self._playing = self._batch.start_generator(generator, codec)
+
+        self._ended = Event()
+
+        def end(_: object) -> None:
+            self.stats.rollout_s = time.perf_counter() - start
+            self._ended.set()
+
+        self._playing.add_done_callback(end)
+
+    def wait(self) -> None:
+        """Wait until the episodes have ended, well or not."""
+        self._ended.wait()
+        self._batch.count_repairs()
+
+    def rows(self) -> list[RolloutRow]:
+        """Wait, and return the rows in order, or raise what `play_episodes` would have raised."""
+        self.wait()
+        self._playing.result()
+        return self._batch.rows()
+
+    def cancel(self) -> None:
+        """End the episodes. Their places on the servers end with their leases."""
+        self._playing.cancel()
 
 
 def play_scripted(

@@ -186,6 +186,12 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
                 "with distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
             )
     config.accumulation_steps(count)
+    if config.overlap_rollouts:
+        raise ConfigError(
+            f"overlap_rollouts works with one trainer process, and this run has {count}: start one "
+            "(--processes 1), or set overlap_rollouts=false",
+            field="overlap_rollouts",
+        )
     device, plan = precision(config.device, config.dtype)
     decided = "bf16" if plan.trl_bf16 else "fp16" if plan.trl_fp16 else "no"
     if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):

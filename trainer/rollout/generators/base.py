@@ -5,14 +5,25 @@ time, so that no episode waits for another's.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from shared.errors import SQLEnvError
 from shared.models import SQLObservation
+
+T = TypeVar("T")
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for a future's result; an interruption of this thread cancels it."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
 
 
 class StopReason(StrEnum):
@@ -71,10 +82,10 @@ class Generator(Contexts, Protocol):
 class Loop(Protocol):
     """An event loop in a thread of its own."""
 
-    def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> list[Any]:
-        """Run all of `calls` on the loop and return their results.
+    def start_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Future[list[T]]:
+        """Start all of `calls` on the loop, without waiting for their results.
 
-        The first that raises cancels the others, and so does an interruption of the caller.
+        The first that raises cancels the others, and so does cancelling the future.
         """
 
 

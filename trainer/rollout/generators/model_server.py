@@ -10,6 +10,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,6 +19,7 @@ import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from trainer.errors import ConfigError, ModelServerError
+from trainer.rollout.generators.base import result_of
 
 try:
     import openai
@@ -188,7 +190,10 @@ class ModelServer:
         )
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `call` on the loop; an interruption of this thread cancels it."""
+        return result_of(self._start(call))
+
+    def _start(self, call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start `call` on the loop; cancelling the future cancels it."""
         if self._portal is None:
             with ExitStack() as stack:
                 portal = stack.enter_context(start_blocking_portal("asyncio"))
@@ -196,15 +201,14 @@ class ModelServer:
                 stack.callback(portal.call, self._client.close)
                 self._stack = stack.pop_all()
             self._portal = portal
-        future = self._portal.start_task_soon(call)
-        try:
-            result: T = future.result()
-            return result
-        finally:
-            future.cancel()
+        return self._portal.start_task_soon(call)
 
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """Run all of `calls` together; the first that raises cancels the others."""
+        """Return the results of `calls`, which run together."""
+        return result_of(self.start_all(calls))
+
+    def start_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Future[list[T]]:
+        """Start `calls` together; the first that raises cancels the others."""
 
         async def run() -> list[T]:
             tasks = [asyncio.create_task(call()) for call in calls]
@@ -215,7 +219,7 @@ class ModelServer:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-        return self._run(run)
+        return self._start(run)
 
     async def _ask(self, given: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the server's reply to one request, or the error of one that always failed.

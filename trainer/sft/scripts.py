@@ -33,7 +33,7 @@ GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
 GENERATED_NOISE = 0.3
-EXPLORED_TABLES = 6  # of a larger database an explorer describes the gold query's tables alone
+EXPLORED_TABLES = 5  # of a larger database an explorer describes the gold query's tables alone
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
 _QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
@@ -47,11 +47,11 @@ _TABLE = re.compile(
 )
 
 
-_TABLE_NAMES = (
-    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-    "AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+_COLUMNS = (
+    "SELECT m.name, c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c "
+    "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+    "ORDER BY m.rowid, c.cid"
 )
-_COLUMN_NAMES = "SELECT c.name FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c"
 
 
 @dataclass(frozen=True)
@@ -158,17 +158,21 @@ def explorer_script(question: Question, source: str, data_dir: Path, mistaking: 
     """Return the oracle's script with every table of a small database described, in its order.
 
     With `mistaking`, a query that mistakes the name of a column comes before the right one, if
-    there is such a mistake.
+    there is such a mistake; after its error the column's table is described again.
     """
-    tables, names = schema_of(database_path(data_dir, question.database_name))
+    columns = schema_of(database_path(data_dir, question.database_name))
     gold = {name.lower() for name in question.tables_involved}
-    small = len(tables) <= EXPLORED_TABLES
-    described = [name for name in tables if small or name.lower() in gold]
+    small = len(columns) <= EXPLORED_TABLES
+    described = [name for name in columns if small or name.lower() in gold]
     *explored, query, answer = _script(question, described)
-    wrong = mistaken(one_line(question.gold_sql), names) if mistaking else None
-    tries = [f"QUERY: {wrong}", query] if wrong else [query]
-    errors = len(tries) - 1
-    return Script(source, *_place(question), (*explored, *tries, answer), errors)
+    names = {name for table in columns for name in columns[table]}
+    found = mistaken(one_line(question.gold_sql), names) if mistaking else None
+    tries = [query]
+    if found:
+        name, wrong = found
+        tables = [table for table in described if name.lower() in columns[table]]
+        tries = [f"QUERY: {wrong}", *(f"DESCRIBE: {table}" for table in tables[:1]), query]
+    return Script(source, *_place(question), (*explored, *tries, answer), int(bool(found)))
 
 
 def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
@@ -178,10 +182,10 @@ def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
     return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
 
 
-def mistaken(sql: str, columns: Collection[str]) -> str | None:
-    """Return a query with one column's name as one might guess it: `PetType` as `pet_type`,
-    `pet_age` as `age` and `age` as `ages`. `columns` are all names, in lower case. None if every
-    guess is one of them too."""
+def mistaken(sql: str, columns: Collection[str]) -> tuple[str, str] | None:
+    """Return a column's name, and the query with that name as one might guess it: `PetType` as
+    `pet_type`, `pet_age` as `age` and `age` as `ages`. `columns` are all names, in lower case. None
+    if every guess is one of them too."""
     words = [found[0] for found in _QUOTED_OR_WORD.finditer(sql)]
     for name in dict.fromkeys(word for word in words if word.lower() in columns):
         parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -189,17 +193,18 @@ def mistaken(sql: str, columns: Collection[str]) -> str | None:
         for guess in guesses:
             if guess and guess.lower() not in {*columns, *map(str.lower, words)}:
                 pieces = re.split(f"({_QUOTED_OR_WORD.pattern})", sql)
-                return "".join(guess if piece == name else piece for piece in pieces)
+                return name, "".join(guess if piece == name else piece for piece in pieces)
     return None
 
 
 @cache
-def schema_of(path: Path) -> tuple[list[str], frozenset[str]]:
-    """Return the names of a database's tables, and these and its columns' in lower case."""
+def schema_of(path: Path) -> dict[str, list[str]]:
+    """Return the names of a database's tables in its order, each with its columns in lower case."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        tables = [name for (name,) in connection.execute(_TABLE_NAMES)]
-        columns = [name for (name,) in connection.execute(_COLUMN_NAMES)]
-    return tables, frozenset(map(str.lower, [*tables, *columns]))
+        tables: dict[str, list[str]] = {}
+        for table, column in connection.execute(_COLUMNS):
+            tables.setdefault(table, []).append(column.lower())
+    return tables
 
 
 def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:

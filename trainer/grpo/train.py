@@ -119,8 +119,8 @@ def build_trainer(
 
 
 def overlapped(trainer: Any) -> OverlappedRollouts | None:
-    """Return the rollouts of a trainer that samples them ahead."""
-    rollouts = trainer.rollout_func
+    """Return the rollouts of a trainer that samples them ahead; None of any other trainer."""
+    rollouts = getattr(trainer, "rollout_func", None)  # that of a warm start has no rollouts
     return rollouts if isinstance(rollouts, OverlappedRollouts) else None
 
 

@@ -57,6 +57,10 @@ _HINTS = {
     "Otherwise send another QUERY.",
 }
 _ERROR_HINT = "Send another action: the column may be in another table, which you can describe."
+_NO_ROWS_HINT = (
+    "No row matches. Use SAMPLE to see how the values are written, then send another QUERY."
+)
+_NAMES_HINT = "The names that you know are {names}. "
 
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
@@ -77,17 +81,31 @@ def opening_messages(kind: PromptKind = "full", few_shot: int = 0) -> list[dict[
     for example in json.loads(_FEW_SHOT.read_text(encoding="utf-8"))[:few_shot]:
         action = ""
         for observation, text in example["turns"]:
-            content = _with_hint(observation, action, example["question"], kind)
+            content = _with_hint(observation, _hint(observation, action, example["question"]), kind)
             messages.append({"role": "user", "content": content})
             messages.append({"role": "assistant", "content": text})
-            action = text.split(":")[0]
+            action = text
     return messages
 
 
-def _with_hint(text: str, action: str, question: str, kind: PromptKind) -> str:
-    """Return an observation's text with what the prompt of this kind says after `action`."""
-    hint = _ERROR_HINT if text.startswith(ERROR) else _HINTS.get(action, "")
-    return f"{text}\n{hint.format(question=question)}" if kind == "full" and hint else text
+def _hint(text: str, action: str, question: str, schema_info: str = "") -> str:
+    """Return what the full prompt says after an observation's text and the `action` before it.
+
+    After an error it has the columns of the tables that the action names, of those described so
+    far: a small model else repeats the name that it guessed.
+    """
+    kind = action.split(":")[0]
+    if kind == ActionType.QUERY and "\n(no rows)\n" in text:
+        return _NO_ROWS_HINT
+    if not text.startswith(ERROR):
+        return _HINTS.get(kind, "").format(question=question)
+    _, *described = schema_info.split("\n")  # a(id, name)
+    names = [one for one in described if one.split("(")[0].lower() in action.lower()]
+    return (_NAMES_HINT.format(names=", ".join(names)) if names else "") + _ERROR_HINT
+
+
+def _with_hint(text: str, hint: str, kind: PromptKind) -> str:
+    return f"{text}\n{hint}" if kind == "full" and hint else text
 
 
 def format_observation(observation: SQLObservation | StepResult, kind: PromptKind = "short") -> str:
@@ -113,5 +131,6 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
     text = f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"
     if observation.done or not observation.budget_remaining:
         return text
-    action = observation.action_history[-1].split(":")[0] if observation.action_history else ""
-    return _with_hint(text, action, observation.question, kind)
+    action = observation.action_history[-1] if observation.action_history else ""
+    hint = _hint(text, action, observation.question, observation.schema_info)
+    return _with_hint(text, hint, kind)

@@ -164,14 +164,14 @@ def test_commands_print_the_preset_and_take_it(
     assert "preset smollm2-135m: given with --preset" in shown
     run(command, *out, "--set", f"model_name={model}")
     taken = [(one.lora_rank, one.system_prompt, one.max_new_tokens) for one in started]
-    assert taken == [(0, "short", 64), (16, "short", 9), (0, "full", 128), (16, "short", 64)]
+    assert taken == [(0, "short", 64), (16, "short", 9), (0, "full", 384), (16, "short", 64)]
 
 
 def test_a_served_model_gets_the_preset_of_its_name(started: list[GRPOConfig]) -> None:
     served = ("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1", "--model")
     assert "preset smollm2-135m: the name" in run(*served, "HuggingFaceTB/SmolLM2-135M-Instruct")
     assert f"preset {GENERAL}: the size of big is unknown" in run(*served, "big")
-    assert [one.max_new_tokens for one in started] == [128, 256]
+    assert [one.learning_rate for one in started] == [1e-5, 5e-5]
 
 
 def test_the_documentation_lists_every_preset_with_its_settings() -> None:

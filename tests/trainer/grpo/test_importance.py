@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3ForCausalLM, TrainerCallback
+from transformers import Qwen3ForCausalLM
 
 from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_length_sorting import GradientCapture
 from tests.trainer.grpo.test_train import prompts
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
@@ -30,12 +31,7 @@ def update(
 ) -> tuple[dict[str, Any], Gradients]:
     """Do an update of rows whose sampler had log-probabilities lower by `difference()`; without
     one, uncorrected. Return its log and its gradients."""
-    gradients: Gradients = {}
-
-    class Capture(TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-            gradients.update({name: one.grad.clone() for name, one in model.named_parameters()})
-
+    captured = GradientCapture()
     base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
     trainer = build_trainer(
         base,
@@ -43,7 +39,7 @@ def update(
         settings,
         prompts(settings),
         client=FakeClient(after={"q0": 1, "q1": 3}),  # uneven lengths
-        callbacks=[Capture()],
+        callbacks=[captured],
         max_grad_norm=1e9,
         off_policy=difference is not None and not trls,
         vllm_importance_sampling_mode="token_truncate",
@@ -64,7 +60,7 @@ def update(
 
         trainer.rollout_func = played
     _, rows = run_training_with_metrics(trainer)
-    return next(row for row in rows if "grad_norm" in row), gradients
+    return next(row for row in rows if "grad_norm" in row), captured.gradients
 
 
 @pytest.fixture

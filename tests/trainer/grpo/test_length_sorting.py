@@ -84,6 +84,18 @@ def test_the_update_is_trls(
     assert ours.cells < theirs.cells
 
 
+class GradientCapture(TrainerCallback):  # type: ignore[misc]
+    """Keeps the gradients of an update, as they are before the optimizer takes them."""
+
+    def __init__(self) -> None:
+        self.gradients: dict[str, torch.Tensor] = {}
+
+    def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
+        self.gradients = {
+            name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad
+        }
+
+
 @dataclass
 class Step:
     row: dict[str, Any]
@@ -92,13 +104,7 @@ class Step:
 
 
 def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any, client: FakeClient) -> Step:
-    gradients: dict[str, torch.Tensor] = {}
-    sizes: list[int] = []
-
-    class Capture(TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-            gradients.update({name: one.grad.clone() for name, one in model.named_parameters()})
-
+    captured, sizes = GradientCapture(), list[int]()
     base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
     trainer = build_trainer(
         base,
@@ -106,7 +112,7 @@ def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any, client: FakeC
         settings,
         prompts(settings),
         client=client,
-        callbacks=[Capture()],
+        callbacks=[captured],
         max_grad_norm=1e9,
     )
     trainer.__class__ = kind
@@ -118,4 +124,4 @@ def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any, client: FakeC
 
     trainer._compute_loss = measured
     _, rows = run_training_with_metrics(trainer)
-    return Step(next(row for row in rows if "grad_norm" in row), gradients, sum(sizes))
+    return Step(next(row for row in rows if "grad_norm" in row), captured.gradients, sum(sizes))

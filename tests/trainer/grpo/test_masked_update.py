@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    Qwen2Config,
-    Qwen3Config,
-    TrainerCallback,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from tests.trainer.conftest import FakeClient
+from tests.trainer.grpo.test_length_sorting import GradientCapture
 from tests.trainer.grpo.test_train import prompts
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
@@ -34,15 +29,7 @@ class Update:
 
 
 def update(base: Path, tokenizer: Any, settings: GRPOConfig, client: FakeClient) -> Update:
-    found = Update()
-
-    class Capture(TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-            found.gradients = {
-                name: one.grad.clone()
-                for name, one in model.named_parameters()
-                if one.requires_grad
-            }
+    found, captured = Update(), GradientCapture()
 
     def count(_: Any, inputs: Any) -> None:
         if torch.is_grad_enabled():
@@ -55,13 +42,14 @@ def update(base: Path, tokenizer: Any, settings: GRPOConfig, client: FakeClient)
         settings,
         prompts(settings),
         client=client,
-        callbacks=[Capture()],
+        callbacks=[captured],
         max_grad_norm=1e9,
     )
     layers = [one for one in trainer.model.modules() if type(one).__name__.endswith("DecoderLayer")]
     layers[0].register_forward_pre_hook(count)
     _, rows = run_training_with_metrics(trainer)
     found.row = next(row for row in rows if "grad_norm" in row)
+    found.gradients = captured.gradients
     return found
 
 

@@ -52,7 +52,7 @@ from shared.models import (
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "2"
+ENVIRONMENT_VERSION = "3"
 TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # with `render_rows`
 
 T = TypeVar("T")

@@ -53,6 +53,7 @@ MAX_CELL_CHARS = 200
 MAX_RESULT_BYTES = 4_000  # UTF-8, including the closing remark
 MAX_ERROR_CHARS = 300  # SQLite's own text repeats parts of the statement
 MAX_TABLES_NAMED = 60  # in the hint after a wrong table name
+MAX_COLUMNS_NAMED = 100  # of each table, in the hint after a wrong column name
 
 
 @dataclass(frozen=True)
@@ -128,5 +129,8 @@ class SqlLimits:
     def digest(self) -> str:
         """Return the SHA-256 of the limits that decide a result."""
         fields = {name: value for name, value in asdict(self).items() if name not in self._NETS}
-        fields["shown"] = (MAX_CELL_CHARS, MAX_RESULT_BYTES, MAX_ERROR_CHARS, MAX_TABLES_NAMED)
+        fields["shown"] = (
+            *(MAX_CELL_CHARS, MAX_RESULT_BYTES, MAX_ERROR_CHARS),
+            *(MAX_TABLES_NAMED, MAX_COLUMNS_NAMED),
+        )
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -6,16 +6,18 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 import apsw
 
 from env_server.sql.connection import Refused, SqlConnection, limit_heap
 from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
-from env_server.sql.limits import MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
+from env_server.sql.limits import MAX_COLUMNS_NAMED, MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
 from shared.sqltext import quote_identifier, quote_text
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
+NO_COLUMN = "no such column: "  # how SQLite begins the error
 TOO_LONG_TO_COMPILE = "the query is too complex; use fewer nested or repeated expressions"
 
 # How SQLite's texts about its limits begin. Elsewhere in a text such words may be the agent's.
@@ -105,9 +107,14 @@ class SqlRunner:
                 return sample(connection, job.sql)
             default = self.limits.gold_rows if kind == JobKind.GOLD else None
             max_rows = default if job.max_rows is None else job.max_rows
-            return run_query(connection, job.sql, max_rows)
+            result = run_query(connection, job.sql, max_rows)
         finally:
             self._deadline.stop()
+        if kind == JobKind.QUERY and (result.error or "").startswith(NO_COLUMN):
+            described = self._connection(JobKind.DESCRIBE, job.db_path)
+            hint = columns_hint(described, job.sql)
+            return replace(result, error=f"{result.error}{hint}")
+        return result
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         key = (_JAILED.get(kind, "trusted"), path)
@@ -275,6 +282,24 @@ def tables_hint(tables: list[str]) -> str:
     """Return 'the tables are a, b, c', for an error about a table's name."""
     more = ", ..." if len(tables) > MAX_TABLES_NAMED else ""
     return f"the tables are {', '.join(tables[:MAX_TABLES_NAMED])}{more}"
+
+
+def columns_hint(trusted: SqlConnection, sql: str) -> str:
+    """Return '; the columns are a(id, name), b(id)' of the tables that `sql` names, in its order.
+
+    Empty if it names none. A column called like a table counts as naming it.
+    """
+    found = {
+        table: re.search(rf"(?<!\w){re.escape(table)}(?!\w)", sql, re.IGNORECASE)
+        for table in trusted.tables
+    }
+    named = sorted((match.start(), table) for table, match in found.items() if match)
+    lists = []
+    for _, table in named[:MAX_TABLES_NAMED]:
+        columns = run_query(trusted, _COLUMNS.format(name=quote_text(table)), MAX_COLUMNS_NAMED)
+        names = [str(name) for name, *_ in columns.rows] + ["..."] * columns.truncated
+        lists.append(f"{table}({', '.join(names)})")
+    return f"; the columns are {', '.join(lists)}" if lists else ""
 
 
 def _unreadable(error: Exception) -> str:

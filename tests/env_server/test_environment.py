@@ -85,7 +85,8 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
         "4 | mug | 7.75",
     ]
     wrong = env.step("QUERY: SELECT nam FROM products")
-    assert (wrong.observation.result, wrong.observation.error) == ("", "no such column: nam")
+    hint = "no such column: nam; the columns are products(product_id, title, price)"
+    assert (wrong.observation.result, wrong.observation.error) == ("", hint)
     assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
     right = env.step(EPISODE[5])
     assert right.observation.error is None

@@ -60,7 +60,6 @@ _ERROR_HINT = "Send another action: the column may be in another table, which yo
 _NO_ROWS_HINT = (
     "No row matches. Use SAMPLE to see how the values are written, then send another QUERY."
 )
-_NAMES_HINT = "The names that you know are {names}. "
 
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
@@ -88,20 +87,12 @@ def opening_messages(kind: PromptKind = "full", few_shot: int = 0) -> list[dict[
     return messages
 
 
-def _hint(text: str, action: str, question: str, schema_info: str = "") -> str:
-    """Return what the full prompt says after an observation's text and the `action` before it.
-
-    After an error it has the columns of the tables that the action names, of those described so
-    far: a small model else repeats the name that it guessed.
-    """
+def _hint(text: str, action: str, question: str) -> str:
+    """Return what the full prompt says after an observation's text and the `action` before it."""
     kind = action.split(":")[0]
     if kind == ActionType.QUERY and "\n(no rows)\n" in text:
         return _NO_ROWS_HINT
-    if not text.startswith(ERROR):
-        return _HINTS.get(kind, "").format(question=question)
-    _, *described = schema_info.split("\n")  # a(id, name)
-    names = [one for one in described if one.split("(")[0].lower() in action.lower()]
-    return (_NAMES_HINT.format(names=", ".join(names)) if names else "") + _ERROR_HINT
+    return _ERROR_HINT if text.startswith(ERROR) else _HINTS.get(kind, "").format(question=question)
 
 
 def _with_hint(text: str, hint: str, kind: PromptKind) -> str:
@@ -132,5 +123,4 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
     if observation.done or not observation.budget_remaining:
         return text
     action = observation.action_history[-1] if observation.action_history else ""
-    hint = _hint(text, action, observation.question, observation.schema_info)
-    return _with_hint(text, hint, kind)
+    return _with_hint(text, _hint(text, action, observation.question), kind)

@@ -158,7 +158,7 @@ def explorer_script(question: Question, source: str, data_dir: Path, mistaking: 
     """Return the oracle's script with every table of a small database described, in its order.
 
     With `mistaking`, a query that mistakes the name of a column comes before the right one, if
-    there is such a mistake; after its error the column's table is described again.
+    there is such a mistake; its error shows the tables' columns.
     """
     columns = schema_of(database_path(data_dir, question.database_name))
     gold = {name.lower() for name in question.tables_involved}
@@ -166,13 +166,9 @@ def explorer_script(question: Question, source: str, data_dir: Path, mistaking: 
     described = [name for name in columns if small or name.lower() in gold]
     *explored, query, answer = _script(question, described)
     names = {name for table in columns for name in columns[table]}
-    found = mistaken(one_line(question.gold_sql), names) if mistaking else None
-    tries = [query]
-    if found:
-        name, wrong = found
-        tables = [table for table in described if name.lower() in columns[table]]
-        tries = [f"QUERY: {wrong}", *(f"DESCRIBE: {table}" for table in tables[:1]), query]
-    return Script(source, *_place(question), (*explored, *tries, answer), int(bool(found)))
+    wrong = mistaken(one_line(question.gold_sql), names) if mistaking else None
+    tries = (f"QUERY: {wrong}", query) if wrong else (query,)
+    return Script(source, *_place(question), (*explored, *tries, answer), len(tries) - 1)
 
 
 def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
@@ -182,10 +178,10 @@ def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
     return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
 
 
-def mistaken(sql: str, columns: Collection[str]) -> tuple[str, str] | None:
-    """Return a column's name, and the query with that name as one might guess it: `PetType` as
-    `pet_type`, `pet_age` as `age` and `age` as `ages`. `columns` are all names, in lower case. None
-    if every guess is one of them too."""
+def mistaken(sql: str, columns: Collection[str]) -> str | None:
+    """Return the query with a column's name as one might guess it: `PetType` as `pet_type`,
+    `pet_age` as `age` and `age` as `ages`. `columns` are all names, in lower case. None if every
+    guess is one of them too."""
     words = [found[0] for found in _QUOTED_OR_WORD.finditer(sql)]
     for name in dict.fromkeys(word for word in words if word.lower() in columns):
         parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -193,7 +189,7 @@ def mistaken(sql: str, columns: Collection[str]) -> tuple[str, str] | None:
         for guess in guesses:
             if guess and guess.lower() not in {*columns, *map(str.lower, words)}:
                 pieces = re.split(f"({_QUOTED_OR_WORD.pattern})", sql)
-                return name, "".join(guess if piece == name else piece for piece in pieces)
+                return "".join(guess if piece == name else piece for piece in pieces)
     return None
 
 

@@ -71,10 +71,38 @@ def test_errors_name_the_remedy(runner: SqlRunner, shop: str) -> None:
     missing = query(runner, shop, "SELECT * FROM customer")
     assert missing.error == "no such table: customer; the tables are customers, products, orders"
     assert missing.error_code == "no_such_table"
-    assert query(runner, shop, "SELECT nam FROM customers").error == "no such column: nam"
     assert "DESCRIBE" in str(query(runner, shop, "SELECT * FROM sqlite_master").error)
     assert "random()" in str(query(runner, shop, "SELECT random()").error)
     assert "one SELECT" in str(query(runner, shop, "SELECT 1; SELECT 2").error)
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT nam FROM customers", "customers(customer_id, name, city, joined_on)"),
+        ("SELECT T2.nam FROM Orders AS T1 JOIN CUSTOMERS AS T2 ON T1.customer_id = T2.customer_id",
+         "orders(order_id, customer_id, product_id, quantity, note), "
+         "customers(customer_id, name, city, joined_on)"),
+    ],
+)  # fmt: skip
+def test_an_unknown_column_is_shown_the_columns_of_the_querys_tables(
+    runner: SqlRunner, shop: str, sql: str, hint: str
+) -> None:
+    result = query(runner, shop, sql)
+    name, columns = str(result.error).split("; the columns are ")
+    assert (name, columns) == (f"no such column: {'T2.' * ('T2' in sql)}nam", hint)
+    assert result.error_code == "sql_error"
+
+
+def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(
+    runner: SqlRunner, tmp_path: Path
+) -> None:
+    wide = ", ".join(f"c{n}" for n in range(200))
+    path = make_database(tmp_path / "wide.sqlite", f'CREATE TABLE "a b" ({wide});')
+    assert query(runner, path, "SELECT x").error == "no such column: x"
+    error = str(query(runner, path, 'SELECT x FROM "a b"').error)
+    assert error.startswith("no such column: x; the columns are a b(c0, c1, ")
+    assert error.endswith(", c99, ...)")
 
 
 @pytest.mark.parametrize("name", ["overflow", "too many", "at most 7 tables", "JSON path too deep"])

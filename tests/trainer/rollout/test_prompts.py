@@ -93,19 +93,6 @@ def test_after_a_query_without_rows_the_full_prompt_points_at_the_values() -> No
     assert hint.startswith("\nNo row matches. Use SAMPLE")
 
 
-def test_after_an_error_the_full_prompt_repeats_the_names_of_the_described_tables() -> None:
-    shown = observation(2, 9, error="no such column: nam").model_copy(
-        update={
-            "schema_info": "Tables: pets, owners, has_pet\nowners(id, name)\nPets(id, PetType)",
-            "action_history": ["DESCRIBE: owners", "QUERY: SELECT pet_type FROM pets, has_pet"],
-        }
-    )
-    text = format_observation(shown, "full")
-    assert "\nThe names that you know are Pets(id, PetType). Send another action:" in text
-    assert "owners" not in text, "the query does not name it"
-    assert "PetType" not in format_observation(shown, "short")
-
-
 @pytest.mark.parametrize("end", [{"budget_remaining": 0}, {"done": True}])
 def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
     shown = observation(1, 3, result="x").model_copy(update=end)

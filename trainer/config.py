@@ -132,6 +132,13 @@ class GRPOConfig:
     weight_decay: _NotNegative = 0.0
     max_grad_norm: _Positive = 1.0
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
+    # optimizer steps per generation batch, each on a part of its rollouts
+    updates_per_batch: _Count = 1
+    # the ratio of a token's probabilities, in the weights and when it was sampled, is clipped to
+    # 1 - epsilon and 1 + epsilon_high
+    epsilon: _Positive = 0.2
+    epsilon_high: _Positive = 0.2
+    # dapo: mean over tokens; grpo: mean over rollouts of each one's mean
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     gradient_checkpointing: _Flag = False  # updates take less memory and more time
@@ -175,6 +182,7 @@ class GRPOConfig:
             f"gradient_accumulation_steps ({self.rollouts_per_step})",
             "change one of the three, so that a batch holds whole groups",
         )
+        self.accumulation_steps(1)
         _need(
             self.max_context_tokens > self.max_new_tokens,
             "max_context_tokens",
@@ -222,6 +230,13 @@ class GRPOConfig:
             f"({steps}) can't be shared by {processes} processes",
             f"use a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
             f"{self.rollouts_per_step} rollouts per step",
+        )
+        _need(
+            (steps // processes) % self.updates_per_batch == 0,
+            "updates_per_batch",
+            f"({self.updates_per_batch}) does not divide the micro-batches per step"
+            f"{' of a process' * (processes > 1)} ({steps // processes})",
+            "change it, or gradient_accumulation_steps",
         )
         return steps // processes
 

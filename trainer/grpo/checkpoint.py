@@ -20,7 +20,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, ranks: Ranks, config: GRPOConfig) -> None:
         self.ranks, self.config = ranks, config
-        self.updating = False  # whether the optimizer is changing the weights
+        self.updating = False  # whether the weights are those of a part of a step
         self.metrics: dict[str, list[Any]] = {}  # trl's own, since the last log event
         self._diverged_step = 0  # the step whose logged loss is not finite
         self._whole_steps: dict[str, int] = {}  # values in `metrics` that belong to whole steps
@@ -35,13 +35,11 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
         fp16's loss scaling produces infinite gradients on purpose and skips those steps itself.
         """
-        self.updating = True
-        if args.fp16:
-            return
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
-        if gradients and not torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
-            self.updating = False
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not args.fp16 and not torch.isfinite(norm):
             raise diverged("gradient", state.global_step + 1, state.global_step, args.learning_rate)
+        self.updating = True
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.updating = False

@@ -1,4 +1,9 @@
-"""`trl.GRPOTrainer` with less work in an update, for the same gradient.
+"""`trl.GRPOTrainer` with several updates per generation batch, each with less work.
+
+Several updates: a generation batch is split into `updates_per_batch` parts, and each is one
+optimizer step. The weights of the later ones are not those that sampled the rows, so the ratio to
+the probabilities with which they were sampled is clipped. Together they count as one step, in the
+schedule of the learning rate, in checkpoints and in random streams.
 
 Less padding: micro-batches of rows of similar length. Episodes differ in length by a factor of
 five, and trl pads all rows of a generation batch to the longest. Forward and backward with the
@@ -9,7 +14,8 @@ Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.ma
 benchmarks/update_cost.py measures.
 
 And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
-trl has it for its own vLLM integration only, and at the price of one more forward pass.
+trl has it for its own vLLM integration only, and at the price of one more forward pass. With
+several updates the clipped ratio takes its place.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +25,7 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
+from trainer.runtime.gradients import average_gradients
 from trainer.runtime.masked_logits import prepare, score_tokens
 
 Tensor = torch.Tensor
@@ -35,6 +42,19 @@ def sort_by_length(batch: dict[str, Any]) -> dict[str, Any]:
     lengths = batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1)
     order = torch.argsort(lengths, descending=True, stable=True)
     return {name: _permuted(value, order) for name, value in batch.items()}
+
+
+def split_updates(batch: dict[str, Any], updates: int) -> list[dict[str, Any]]:
+    """Return `updates` parts of a generation batch, each with its longest rows first.
+
+    Part k has every `updates`th row from row k on: as many of each group as any other part, and the
+    same rows however many processes share the batch.
+    """
+    rows = torch.arange(len(batch["completion_mask"]))
+    return [
+        sort_by_length({name: _permuted(value, rows[k::updates]) for name, value in batch.items()})
+        for k in range(updates)
+    ]
 
 
 def _permuted(value: Any, order: Tensor) -> Any:
@@ -103,24 +123,32 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
 class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
-    This applies to one pass over a generation batch that is one optimizer step, as
-    `trainer.grpo.trl_config` sets it up; all other cases are left to trl. The logged entropy and
+    This applies to one pass over a generation batch that is one step, as `trainer.grpo.trl_config`
+    sets it up; all other cases are left to trl. The logged entropy and
     clip ratios are trl's: means over micro-batches of the mean over each one's tokens, so tokens of
     short rows weigh more.
     """
 
     _buffered_inputs: Any
+    _updates = 1  # optimizer steps per generation batch
     sampler_step: int | None = None  # optimizer steps of the weights that sampled the present rows
     _masking = False
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _importance_cap = 0.0
-    _corrected: Any = None  # inputs of the present loss, if it is corrected
+    _loss_inputs: Any = None  # of the present loss
 
     def mask_logits(self) -> None:
         """Compute logits of the tokens that the loss counts only, and a shared prompt once."""
         lora = hasattr(self.model, "get_base_model")
         prepare(self.model.get_base_model() if lora else self.model, self.temperature)
         self._masking = True
+
+    def update_often(self, updates: int) -> None:
+        """Take `updates` optimizer steps per generation batch, each on a part of its rows.
+
+        They divide `gradient_accumulation_steps`.
+        """
+        self._updates = updates
 
     def correct_sampling(self, cap: float) -> None:
         """Multiply each token's loss by its importance ratio, at most `cap`.
@@ -131,9 +159,7 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._importance_cap = cap
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        inputs = dict(inputs)
-        if self._importance_cap:
-            self._corrected = inputs
+        inputs = self._loss_inputs = dict(inputs)
         if self._masking and not self.aux_loss_enabled:  # that loss is of all tokens
             counted = _counted(inputs)
             # 0 where nothing is scored, as in the log-probabilities that they are compared with
@@ -143,9 +169,10 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             unscored = torch.zeros_like(inputs["prompt_mask"])
             self._scored = torch.cat([unscored, counted], dim=1).bool()
         try:
-            return super()._compute_loss(model, inputs)
+            # trl divides by the micro-batches of the whole generation batch
+            return super()._compute_loss(model, inputs) * self._updates
         finally:
-            self._scored = self._corrected = None
+            self._scored = self._loss_inputs = None
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
@@ -164,9 +191,36 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 one.new_zeros(scored.shape).masked_scatter(scored, one) for one in values
             )
             found = logps, entropies, None
-        if self._corrected is not None:
-            self._correct(self._corrected, found[0].detach())
+        if self._loss_inputs is None:  # not of a loss
+            return found
+        logps = found[0].detach()
+        if self._updates > 1:  # trl clips the ratio to these; unknown ones count as the present
+            sampled = self._loss_inputs["sampling_per_token_logps"]
+            self._loss_inputs["old_per_token_logps"] = torch.where(sampled.isnan(), logps, sampled)
+        elif self._importance_cap:
+            self._correct(self._loss_inputs, logps)
         return found
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
+        whole = self.args.gradient_accumulation_steps
+        done = self._step % whole
+        if done and done % (whole // self._updates) == 0:
+            self._update_weights(model)
+        return loss / self._updates
+
+    def _update_weights(self, model: Any) -> None:
+        """Take an optimizer step within a generation batch; transformers takes the last one."""
+        state, processes = self.accelerator.gradient_state, self.accelerator.num_processes
+        state._set_sync_gradients(True)  # else accelerate ignores the step
+        if processes > 1:  # transformers lets DDP average those of the last one only
+            average_gradients(model, processes)
+        if self.args.max_grad_norm > 0:
+            self._clip_grad_norm(model)
+        self.callback_handler.on_pre_optimizer_step(self.args, self.state, self.control)
+        self.optimizer.step()
+        model.zero_grad()
+        state._set_sync_gradients(False)
 
     def _correct(self, inputs: dict[str, Any], logps: Tensor) -> None:
         """Multiply the advantages, before trl reads them, by importance ratios, and count these.
@@ -221,6 +275,10 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if not (self.model.training and whole and self.loss_type in SORTABLE_LOSSES):
             return super()._prepare_inputs(generation_batch)
         if self._step % chunks == 0 or self._buffered_inputs is None:
-            rows = sort_by_length(self._generate_and_score_completions(generation_batch))
-            self._buffered_inputs = [trim(one) for one in split_tensor_dict(rows, chunks)]
+            rows = self._generate_and_score_completions(generation_batch)
+            self._buffered_inputs = [
+                trim(one)
+                for part in split_updates(rows, self._updates)
+                for one in split_tensor_dict(part, chunks // self._updates)
+            ]
         return self._buffered_inputs[self._step % chunks]

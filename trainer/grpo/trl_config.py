@@ -13,6 +13,7 @@ SAME_NAME = (
     *("output_dir", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
     *("learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "num_generations"),
     *("temperature", "beta", "loss_type", "scale_rewards", "seed", "logging_steps"),
+    *("epsilon", "epsilon_high"),
 )
 
 

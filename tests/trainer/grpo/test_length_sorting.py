@@ -12,7 +12,7 @@ from trl import GRPOTrainer
 from tests.trainer.conftest import FakeClient
 from tests.trainer.grpo.test_train import prompts
 from trainer.config import GRPOConfig
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, sort_by_length, trim
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, sort_by_length, split_updates, trim
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 
 
@@ -37,6 +37,21 @@ def test_rows_stay_together_when_they_are_sorted() -> None:
     assert found["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
     assert found["num_items_in_batch"] == 5
     assert found["ref_per_token_logps"] is None
+
+
+def test_each_update_has_as_many_rows_of_each_group() -> None:
+    groups = torch.arange(3).repeat_interleave(4)  # 3 questions with 4 rollouts
+    lengths = torch.tensor([1, 2, 3, 4, 1, 9, 3, 4, 1, 2, 3, 4])
+    mask = (torch.arange(9) < lengths.unsqueeze(1)).long()
+    rows = {"completion_mask": mask, "prompt_mask": mask[:, :1], "group": groups, "none": None}
+    [whole] = split_updates(rows, 1)
+    assert whole["group"].tolist() == sort_by_length(rows)["group"].tolist()
+    parts = split_updates(rows, 2)
+    assert [part["completion_mask"].sum(1).tolist() for part in parts] == [
+        [3, 3, 3, 1, 1, 1],
+        [9, 4, 4, 4, 2, 2],
+    ]
+    assert all(sorted(part["group"].tolist()) == [0, 0, 1, 1, 2, 2] for part in parts)
 
 
 def test_only_padding_is_cut() -> None:
@@ -84,16 +99,71 @@ def test_the_update_is_trls(
     assert ours.cells < theirs.cells
 
 
+def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    """trl's own loss on each part of the rows, with the probabilities that sampled them as the old
+    ones, after the updates before."""
+    settings = config.override(
+        max_steps=1,
+        step_budget=4,
+        max_new_tokens=6,
+        output_dir=tmp_path,
+        loss_type="grpo",
+        gradient_accumulation_steps=4,
+        per_device_train_batch_size=2,
+        updates_per_batch=2,
+        learning_rate=1e-2,
+        epsilon=1e-3,
+        max_grad_norm=1e9,
+        epsilon_high=1e-3,
+    )
+    captured = GradientCapture()
+    client = FakeClient(after={"q0": 1, "q1": 3})
+    trainer = build_trainer(
+        model, tokenizer, settings, prompts(settings), client=client, callbacks=[captured]
+    )
+    batches: list[dict[str, Any]] = []
+    states: list[dict[str, torch.Tensor]] = []
+    compute = trainer._compute_loss
+
+    def recorded(own: Any, inputs: Any) -> Any:
+        batches.append(inputs)
+        states.append({name: one.detach().clone() for name, one in own.named_parameters()})
+        return compute(own, inputs)
+
+    trainer._compute_loss = recorded
+    run_training_with_metrics(trainer)
+    assert trainer.state.global_step == 1
+    assert len(captured.all) == 2
+    ratios = []
+    for update, found in enumerate(captured.all):
+        trainer.model.load_state_dict(states[2 * update], strict=False)
+        trainer.model.zero_grad()
+        trainer.current_gradient_accumulation_steps = 2
+        for inputs in batches[2 * update : 2 * update + 2]:
+            old = inputs["sampling_per_token_logps"]
+            theirs = {**inputs, "old_per_token_logps": old}
+            GRPOTrainer._compute_loss(trainer, trainer.model, theirs).backward()
+        for name, one in trainer.model.named_parameters():
+            torch.testing.assert_close(found[name], one.grad, atol=1e-6, rtol=1e-3)
+        metrics = trainer._metrics["train"]["clip_ratio/region_mean"]
+        ratios.append(sum(metrics[-2:]))
+    assert ratios[0] == 0 < ratios[1], "only the second update is of older rows"
+
+
 class GradientCapture(TrainerCallback):  # type: ignore[misc]
     """Keeps the gradients of an update, as they are before the optimizer takes them."""
 
     def __init__(self) -> None:
         self.gradients: dict[str, torch.Tensor] = {}
+        self.all: list[dict[str, torch.Tensor]] = []  # of every update
 
     def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
         self.gradients = {
             name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad
         }
+        self.all.append(self.gradients)
 
 
 @dataclass

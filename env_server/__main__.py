@@ -124,7 +124,7 @@ def settings_error(error: ValidationError) -> str:
         return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
     name = str(first["loc"][0])
     value = "" if name.endswith(("_key", "_keys")) else f" is {first['input']}"
-    rule = first["msg"].replace("Input should", "it should", 1)
+    rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
     rule = rule.replace("less than or equal to", "at most")
     rule = rule.replace("greater than or equal to", "at least")
     return f"{name}{value}: {rule}; see --settings"

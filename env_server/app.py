@@ -3,18 +3,19 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import cache
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from env_server.http import responses, routes
 from env_server.http.auth import Keys, closed_to_operators
-from env_server.http.openapi import REQUEST_MODELS
+from env_server.http.listing import listing
+from env_server.http.openapi import document
 from env_server.http.operator import operator
+from env_server.http.pages import add_pages
 from env_server.metrics import Metrics
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
@@ -53,30 +54,25 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         version=package_version(),
         lifespan=lifespan,
         redirect_slashes=False,
-        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+        openapi_url=None,  # `add_pages` serves it
     )
     app.state.service, app.state.metrics = None, metrics
-    for router in (routes.episodes, routes.server, operator):
+    for router in (routes.episodes, listing, routes.server, operator):
         app.include_router(router)
+    add_pages(app)
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)
     app.add_middleware(Keys, settings=settings, metrics=metrics)
     app.add_middleware(responses.CatchAll, metrics=metrics)
-    app.openapi = lambda: openapi(app)  # type: ignore[method-assign]
+    if settings.origins:  # the outermost, so that errors of the others can be read too
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", routes.EPISODE_ID_HEADER],
+            expose_headers=["Retry-After"],
+        )
+    app.openapi = cache(lambda: document(app, settings))  # type: ignore[method-assign]
     return app
-
-
-def openapi(app: FastAPI) -> dict[str, Any]:
-    """Return FastAPI's OpenAPI with the request models that the endpoints parse themselves."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        _, requests = models_json_schema(
-            [(model, "validation") for model in REQUEST_MODELS],
-            ref_template="#/components/schemas/{model}",
-        )
-        document["components"]["schemas"] = requests["$defs"] | document["components"]["schemas"]
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -30,6 +31,7 @@ _HEADER = b"SQLite format 3\0"
 AnyQuestion = Question | OpenQuestion
 Splits = dict[str, list[Question]]
 Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id
+Drawable = tuple[str, Question]  # a question that a reset can draw, with its split before it
 
 
 class QuestionBank:
@@ -58,10 +60,24 @@ class QuestionBank:
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._trusted: dict[SqlJob, SqlResult] = {}
-        self._matches: dict[Filters, list[Question]] = {}
+        self._matches: dict[Filters, list[Drawable]] = {}
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(f"{data_dir} has two questions {question.question_id!r}")
+        # sorted now, as a million questions take seconds
+        self._drawable: list[Drawable] = [
+            (split, question)
+            for split in sorted(splits)
+            for question in sorted(splits[split], key=lambda question: question.question_id)
+        ]
+        self._by_database: dict[str, list[Drawable]] = {}
+        for one in self._drawable:
+            self._by_database.setdefault(one[1].database_name, []).append(one)
+        # database -> split -> how many of its questions a reset can draw
+        self.drawable_counts: list[tuple[str, dict[str, int]]] = [
+            (db_id, dict(Counter(split for split, _ in questions)))
+            for db_id, questions in sorted(self._by_database.items())
+        ]
 
     @classmethod
     def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
@@ -124,7 +140,7 @@ class QuestionBank:
         Raises `UnknownQuestion` if none matches.
         """
         levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
-        matches = self._matching((split, tuple(sorted(levels)), db_id))
+        matches = self.matching((split, tuple(sorted(levels)), db_id))
         if not matches:
             filters = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
             used = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
@@ -134,7 +150,7 @@ class QuestionBank:
                 f"difficulties: {', '.join(get_args(Difficulty))}"
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
-        return matches[int.from_bytes(drawn[:8], "big") % len(matches)]
+        return matches[int.from_bytes(drawn[:8], "big") % len(matches)][1]
 
     def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
         """Return the question that a reset asks for.
@@ -148,16 +164,15 @@ class QuestionBank:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
         return self.pick(request.split, request.difficulty, request.db_id, seed)
 
-    def _matching(self, filters: Filters) -> list[Question]:
+    def matching(self, filters: Filters) -> list[Drawable]:
+        """Return the questions that a reset with these filters draws from, by split and id."""
         split, levels, db_id = filters
         if (matches := self._matches.get(filters)) is None:
+            asked = self._drawable if db_id is None else self._by_database.get(db_id, [])
             matches = [
-                question
-                for name in sorted(self.splits)
-                if split in (None, name)
-                for question in sorted(self.splits[name], key=lambda question: question.question_id)
-                if (not levels or question.difficulty in levels)
-                and db_id in (None, question.database_name)
+                one
+                for one in (asked if split is None or split in self.splits else ())
+                if split in (None, one[0]) and (not levels or one[1].difficulty in levels)
             ]
             if matches:  # filters that match nothing must not fill the memory
                 self._matches[filters] = matches

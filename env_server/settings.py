@@ -5,16 +5,18 @@ command line if `python -m env_server --help` lists it. Limits on SQL are in
 `env_server.sql.limits`, each with its reason.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
+_ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+")  # as a browser sends it: without a path
 
 # An empty key counts as unset, so that a compose file can pass on a variable that the host lacks.
 Key = Annotated[
@@ -22,6 +24,7 @@ Key = Annotated[
     BeforeValidator(lambda key: key or None),
 ]
 Keys = Annotated[SecretStr | None, BeforeValidator(lambda keys: keys or None)]
+Origins = Annotated[str | None, BeforeValidator(lambda origins: origins or None)]
 
 
 class Settings(BaseSettings):
@@ -99,6 +102,8 @@ class Settings(BaseSettings):
     """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
     operator_key: Key = None
     """Token for all paths. Unset: /metrics is open without keys, /operator then on loopback."""
+    cors_origins: Origins = None
+    """Origins whose web pages may call the API, comma-separated, or *; unset: none."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -113,6 +118,22 @@ class Settings(BaseSettings):
         """The agents' keys."""
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
         return [key.strip() for key in keys.split(",")] if keys else []
+
+    @property
+    def origins(self) -> list[str]:
+        """The origins of `cors_origins`."""
+        return [origin.strip() for origin in (self.cors_origins or "").split(",") if origin.strip()]
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: str | None) -> str | None:
+        for origin in (value or "").split(","):
+            if (origin := origin.strip()) and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: expected SCHEME://HOST or SCHEME://HOST:PORT, such "
+                    "as https://example.org, or *"
+                )
+        return value
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

@@ -41,10 +41,12 @@ _HEAD = re.compile(rf"\s*((?ai:{'|'.join(ActionType)}))(?:\s*:|\s)")
 class SQLAction(BaseModel):
     """One action of an agent. White space around the argument is removed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     action_type: ActionType
+    """What to do: look at a table, query, or answer."""
     argument: str = Field(min_length=1, max_length=MAX_ARGUMENT_BYTES)
+    """Table's name, SELECT statement or answer; at most 20,000 bytes of UTF-8."""
 
     @field_validator("argument", mode="before")
     @classmethod

@@ -25,6 +25,7 @@ StandardName = Literal["strict", "spider", "bird"]  # of right answers: docs/tru
 DEFAULT_STANDARD: StandardName = "strict"
 DEFAULT_STEP_BUDGET = 10  # of the server, and of the trainer, which names its own in every reset
 MAX_STEP_BUDGET = 100
+MAX_PAGE = 500  # of a list's entries in one reply
 
 
 class Outcome(StrEnum):
@@ -39,32 +40,50 @@ class Outcome(StrEnum):
     INFRA_FAILED = "infra_failed"  # the driver could not finish it; never a reward
 
 
-class RewardLedger(BaseModel):
+class _Model(BaseModel):
+    # the text under a field is its description in OpenAPI and in JSON schemas
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class RewardLedger(_Model):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
-    # This step's parts, which sum to its reward: exec_ok, new_info, repeat, step_cost and clamp
-    # (what the bounds take back) are operational; progress and correctness. Parts that are 0 are
-    # left out.
     step: dict[str, float]
-    operational: float  # running sum, clamped to [-0.25, 0.05]
-    progress: float  # 0.15 x potential
-    correctness: float  # 1.0 after a right ANSWER, else 0.0
-    potential: float  # [0, 1], of the best QUERY so far
+    """This step's parts that are not 0, which sum to its reward: exec_ok, new_info, repeat,
+    step_cost and clamp (what the bounds take back) are operational; progress and correctness."""
+    operational: float
+    """Running sum of the operational parts, clamped to [-0.25, 0.05]."""
+    progress: float
+    """0.15 x `potential`."""
+    correctness: float
+    """1.0 after a right ANSWER, else 0.0."""
+    potential: float
+    """From 0 to 1: how close the best QUERY so far came to the gold rows."""
     total: float
+    """Sum of all step rewards so far."""
 
 
-class SQLObservation(BaseModel):
+class SQLObservation(_Model):
     """What an agent may see after a reset or a step, except `reward`, which is for the driver."""
 
     question: str
-    schema_info: str  # "Tables: a, b" at first, then one block for each table described
-    result: str  # of the last action, as text; empty if it failed
-    error: str | None = None  # of the last action
+    """Question in plain language, which an ANSWER answers."""
+    schema_info: str
+    """"Tables: a, b" at first, then one block for each table described."""
+    result: str
+    """Result of the last action as text; empty if the action failed."""
+    error: str | None = None
+    """What was wrong with the last action; null if it worked."""
     step_count: int
+    """Steps taken so far."""
     budget_remaining: int
-    action_history: list[str]  # canonical text of every action so far
+    """Steps left; the episode ends when there are none."""
+    action_history: list[str]
+    """Canonical text of every action so far."""
     done: bool
-    reward: float | None = None  # as in `StepResult`
+    """Whether the episode has ended."""
+    reward: float | None = None
+    """The same as beside the observation."""
 
     @property
     def tables(self) -> list[str]:
@@ -73,17 +92,22 @@ class SQLObservation(BaseModel):
         return listed.split(", ") if listed else []
 
 
-class StepInfo(BaseModel):
+class StepInfo(_Model):
     """What the driver gets besides the observation, and the agent never."""
 
     question_id: str
+    """Id of the question, which a reset takes."""
     reward_version: str
-    ledger: RewardLedger | None  # None as long as rewards are withheld
-    error_code: str | None = None  # of the last action: see env_server.environment
-    outcome: Outcome | None = None  # set at the end
+    """Version of the rules that rewards follow."""
+    ledger: RewardLedger | None
+    """Where the reward comes from; null as long as rewards are withheld."""
+    error_code: str | None = None  # those that exist: env_server.environment
+    """Kind of the last action's error, for programs; null if it worked."""
+    outcome: Outcome | None = None
+    """How the episode ended; null until then."""
 
 
-class StepResult(BaseModel):
+class StepResult(_Model):
     """The reply to a step. `reward` is the step's, and None at a reset.
 
     In an episode with `rewards` "end" it is None until the last reply, whose reward is the
@@ -91,9 +115,13 @@ class StepResult(BaseModel):
     """
 
     observation: SQLObservation
+    """What the agent may see."""
     reward: float | None
+    """Reward of the step; null at a reset and as long as rewards are withheld."""
     done: bool
+    """Whether the episode has ended."""
     info: StepInfo
+    """What the driver gets besides, and must not show its agent."""
 
     @property
     def ledger(self) -> RewardLedger:
@@ -107,48 +135,114 @@ class ResetResult(StepResult):
     """The reply to a reset: with `actions`, the last replayed step's reply."""
 
     episode_id: str
+    """Id of the episode, which every step names."""
 
 
-class SQLState(BaseModel):
+class SQLState(_Model):
     """`GET /state`: where an episode stands, without gold data."""
 
     episode_id: str
+    """Id of the episode."""
     question_id: str
+    """Id of its question."""
     question: str
+    """Question in plain language."""
     db_id: str
+    """Database that the question is about."""
     step_count: int
+    """Steps taken so far."""
     step_budget: int
+    """Steps that the episode has in all."""
     action_history: list[str]
+    """Canonical text of every action so far."""
     done: bool
+    """Whether the episode has ended."""
     outcome: Outcome | None = None
+    """How the episode ended; null until then."""
 
 
-class EpisodeVerdicts(BaseModel):
+class EpisodeVerdicts(_Model):
     """`GET /operator/verdicts/{episode_id}`: an ended episode's answer by every standard."""
 
     episode_id: str
+    """Id of the episode."""
     question_id: str
+    """Id of its question."""
     answer_form: AnswerForm
+    """Whether the ANSWER is a value as text, or SQL."""
     outcome: Outcome
-    standard: StandardName  # the one of `verdicts` that decided outcome and reward
-    verdicts: dict[str, bool] | None  # standard -> was the ANSWER right; None without an ANSWER
+    """How the episode ended."""
+    standard: StandardName
+    """Standard among `verdicts` that decided outcome and reward."""
+    verdicts: dict[str, bool] | None
+    """Whether the ANSWER is right, by standard; null without an ANSWER."""
 
 
-class FormTotals(BaseModel):
+class FormTotals(_Model):
     """Counts of the episodes that ended with an ANSWER of one form."""
 
     answered: int
-    right: dict[str, int]  # standard -> episodes whose answer is right by it
+    """Episodes that ended with such an ANSWER."""
+    right: dict[str, int]
+    """Those whose answer is right, by standard."""
 
 
-class VerdictTotals(BaseModel):
+class VerdictTotals(_Model):
     """`GET /operator/verdicts`: all answers since the server's start, replayed ones included."""
 
-    standard: StandardName  # the one that decides outcomes and rewards
+    standard: StandardName
+    """Standard that decides outcomes and rewards."""
     forms: dict[AnswerForm, FormTotals]
+    """Counts by the answers' form."""
 
 
-class _Request(BaseModel):
+class ListedQuestion(_Model):
+    """One question that a reset can draw. Of its answer it says nothing."""
+
+    question_id: str
+    """Id, which a reset takes."""
+    question: str
+    """Question in plain language."""
+    db_id: str
+    """Database that the question is about."""
+    split: str
+    """Split that has the question: "train" or "eval"."""
+    difficulty: Difficulty
+    """Difficulty by which a reset can draw."""
+
+
+class QuestionPage(_Model):
+    """`GET /questions`: some of the questions that match, by split and id."""
+
+    total: int
+    """Number of questions that match."""
+    next_offset: int | None
+    """`offset` of the next page; null on the last one."""
+    questions: list[ListedQuestion]
+    """Questions of this page."""
+
+
+class ListedDatabase(_Model):
+    """One database, with the number of questions about it that a reset can draw."""
+
+    db_id: str
+    """Id, which a reset takes."""
+    questions: dict[str, int]
+    """Number of questions by split."""
+
+
+class DatabasePage(_Model):
+    """`GET /databases`: some of the databases, by id."""
+
+    total: int
+    """Number of databases."""
+    next_offset: int | None
+    """`offset` of the next page; null on the last one."""
+    databases: list[ListedDatabase]
+    """Databases of this page."""
+
+
+class _Request(_Model):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -169,46 +263,98 @@ class ResetRequest(_Request):
 
     # can't be '..', as it is part of a URL's path
     episode_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$")
+    """Id of the episode, 1 to 64 letters, digits and _ . : - ; without it the server makes one."""
     question_id: str | None = None
-    split: str | None = None  # "train" or "eval"
+    """Id of the question, as `GET /questions` lists it; without it the server draws one."""
+    split: str | None = None
+    """Draw from this split: "train" or "eval"."""
     difficulty: Difficulty | _Difficulties | None = None
+    """Draw among questions of this difficulty, or of these."""
     db_id: str | None = None
+    """Draw among questions about this database, as `GET /databases` lists it."""
     seed: int | None = None
+    """Draw by this number, the same question on every server; without it by `episode_id`."""
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
+    """Steps that the episode has; without it the server's."""
     answer_form: AnswerForm = "text"
+    """Whether ANSWER holds a value as text, or a SQL statement."""
     rewards: Rewards | None = None
+    """Show rewards at each step, or at the end only; an agent's key gets them at the end."""
     actions: _Actions | None = None
-    digest: str | None = None  # of the server that the episode started on
+    """Actions to replay, to rebuild an episode that a server has lost."""
+    digest: str | None = None
+    """`digest` in `GET /metadata` of the server that the episode started on; another refuses."""
 
 
 class StepRequest(_Request):
     """Play one action. `step` is the number of steps that the caller has seen answered."""
 
     episode_id: str
+    """Id in the reply to the reset."""
     action: SQLAction | str
+    """Action as text, 'TYPE: argument', or as an object."""
     step: int | None = Field(default=None, ge=0)
+    """Steps answered so far. With it a repeat is safe: it gets the same reply, charged once."""
 
 
 class ResetBatchRequest(_Request):
-    resets: list[Any]  # each a ResetRequest, validated alone so that one bad item fails alone
+    """Start many episodes; each item is validated alone, so that one bad item fails alone."""
+
+    resets: list[Any]
+    """Resets, each a `ResetRequest`."""
 
 
 class StepBatchRequest(_Request):
-    steps: list[Any]  # each a StepRequest, validated alone
+    """Take many steps; each item is validated alone, so that one bad item fails alone."""
+
+    steps: list[Any]
+    """Steps, each a `StepRequest`."""
 
 
-class ServerMetadata(BaseModel):
+class PageRequest(_Request):
+    """Which part of a list to return."""
+
+    offset: int = Field(default=0, ge=0, le=2**53)
+    """Number of entries to skip: `next_offset` of the page before."""
+    limit: int = Field(default=100, ge=1, le=MAX_PAGE)
+    """Largest number of entries to return."""
+
+
+class QuestionsRequest(PageRequest):
+    """Which questions to list."""
+
+    split: str | None = None
+    """List only this split's: "train" or "eval"."""
+    difficulty: Difficulty | None = None
+    """List only questions of this difficulty."""
+    db_id: str | None = None
+    """List only questions about this database."""
+
+
+class ServerMetadata(_Model):
     """`GET /metadata`. Servers with equal `digest` (data, rules, limits) replay to equal bytes."""
 
     name: str
+    """Name of the program."""
     description: str
+    """What it serves."""
     version: str
+    """Version of the installed package."""
     reward_version: str
+    """Version of the rules that rewards follow."""
     sqlite_version: str
+    """Version of SQLite, on which plans and budgets depend."""
     digest: str
+    """SHA-256 over everything that a reply depends on."""
     data_digest: str
-    questions: dict[str, int]  # split -> number
+    """SHA-256 over questions and databases."""
+    questions: dict[str, int]
+    """Number of questions by split; "open" counts those without gold, which are not listed."""
     databases: int
+    """Number of databases."""
     step_budget: int
-    standard: StandardName  # that decides outcomes and rewards
+    """Steps of an episode whose reset sets none."""
+    standard: StandardName
+    """Standard of right answers, which decides outcomes and rewards."""
     capacity: int
+    """Largest number of unfinished episodes."""

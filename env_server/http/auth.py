@@ -2,6 +2,8 @@
 
     path                   opened by
     /health, /ready        anyone: probes send no key
+    /docs, /redoc,         anyone: browsers send no key, and the pages are the same on every server
+    /openapi.json
     /operator/...          the operator's key; without one, anyone if the server listens on
                            loopback and has no other key
     /metrics               the operator's key; without one, anyone if the server has no other key
@@ -18,12 +20,13 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.callers import ANYONE, Caller
+from env_server.http.pages import DOCUMENT, REDOC, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
 from env_server.metrics import Metrics
 from env_server.settings import ENV_PREFIX, Settings
 from shared.errors import Unauthorized
 
-OPEN_PATHS = ("/health", "/ready")
+OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)
 OPERATOR, METRICS = "/operator", "/metrics"
 
 
@@ -31,6 +34,11 @@ def caller_of(request: Request) -> Caller:
     """Return who sends a request."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
+
+
+def is_open(path: str) -> bool:
+    """Return whether anyone may read a path, whatever keys the server has."""
+    return path in OPEN_PATHS or path.startswith(SCRIPTS + "/")
 
 
 def closed_to_operators(settings: Settings) -> list[str]:
@@ -74,7 +82,7 @@ class Keys:
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
-        if path in OPEN_PATHS:
+        if is_open(path):
             return ANYONE
         root = next((r for r in (OPERATOR, METRICS) if path == r or path.startswith(r + "/")), None)
         if root in self._closed:

@@ -1,41 +1,88 @@
-"""OpenAPI for what FastAPI can't infer: the errors, and bodies that endpoints parse themselves."""
+"""OpenAPI for what FastAPI can't infer: errors, keys, examples, bodies that endpoints parse."""
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict
+from pydantic.json_schema import models_json_schema
 
-from shared.models import ResetRequest, ResetResult, StepRequest, StepResult
+from env_server.http.auth import METRICS, OPERATOR, is_open
+from env_server.http.responses import http_error_bytes
+from env_server.settings import ENV_PREFIX, Settings
+from shared.errors import BY_CODE
+from shared.models import (
+    ResetBatchRequest,
+    ResetRequest,
+    ResetResult,
+    StepBatchRequest,
+    StepRequest,
+    StepResult,
+)
+
+_SCHEMAS = "#/components/schemas/"
+# operation id -> a request (its body or its parameters) and the reply to it
+EXAMPLES = Path(__file__).with_name("examples.json")
+KEYS = {
+    f"{ENV_PREFIX}API_KEY": "The trainer's key: episodes of its own, rewards as asked.",
+    f"{ENV_PREFIX}AGENT_KEYS": "One of the agents' keys: episodes of its own, rewards at the end.",
+    f"{ENV_PREFIX}OPERATOR_KEY": "The operator's key: everybody's episodes, verdicts, metrics.",
+}
+TRAINER_KEY, AGENTS_KEY, OPERATOR_KEY = KEYS
 
 
-class ErrorFields(BaseModel):
-    """`code` is for programs, `message` for people. Some codes have more fields."""
+class _Model(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ErrorFields(_Model):
+    """What is wrong. Some codes have more fields."""
 
     model_config = ConfigDict(extra="allow")
 
     code: str
+    """Kind of error, for programs."""
     message: str
+    """What is wrong, where, and what to do, for people."""
     retryable: bool
+    """Whether the same request, sent again later, can succeed."""
 
 
-class ErrorReply(BaseModel):
+class ErrorReply(_Model):
     """The body of every status except 200."""
 
     error: ErrorFields
+    """What is wrong."""
 
 
-class StepBatchReply(BaseModel):
-    """One result or error per step, in order."""
+class StepBatchReply(_Model):
+    """The reply to many steps."""
 
     results: list[StepResult | ErrorReply]
+    """One result or error per step, in order."""
 
 
-class ResetBatchReply(BaseModel):
-    """One result or error per reset, in order."""
+class ResetBatchReply(_Model):
+    """The reply to many resets."""
 
     results: list[ResetResult | ErrorReply]
+    """One result or error per reset, in order."""
 
 
-REQUEST_MODELS: list[type[BaseModel]] = [ResetRequest, StepRequest]
+class Status(_Model):
+    """The reply to a probe."""
+
+    status: str
+    """"healthy" or "ready"."""
+
+
+BATCHES: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {
+    ResetBatchRequest: ("resets", ResetRequest),
+    StepBatchRequest: ("steps", StepRequest),
+}
 ERRORS = {
     400: "invalid_action",
     401: "unauthorized: if the server has keys",
@@ -53,27 +100,93 @@ ERRORS = {
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of an endpoint with these errors."""
-    codes = (401, *statuses)
-    return {code: {"model": ErrorReply, "description": ERRORS[code]} for code in codes}
+    return {
+        status: {
+            "model": ErrorReply,
+            "description": ERRORS[status],
+            "content": {"application/json": {"example": _error(status)}},
+        }
+        for status in (401, *statuses)
+    }
 
 
-def body_of(schema: dict[str, Any], required: bool = True) -> dict[str, Any]:
+def _error(status: int) -> dict[str, Any]:
+    """Return an example of an error with a status: the first of its codes."""
+    code = re.split("[,:]", ERRORS[status])[0]
+    kind = BY_CODE.get(code)
+    if kind is None:
+        return dict(json.loads(http_error_bytes(status, ERRORS[status])))
+    return kind(" ".join(str(kind.__doc__).split())).to_wire()
+
+
+def body_of(model: type[BaseModel], required: bool = True) -> dict[str, Any]:
     """Return the `openapi_extra` of an endpoint with this body."""
-    content = {"application/json": {"schema": schema}}
+    content = {"application/json": {"schema": {"$ref": _SCHEMAS + model.__name__}}}
     return {"requestBody": {"required": required, "content": content}}
 
 
-def ref(model: type[BaseModel]) -> dict[str, str]:
-    """Return the schema that refers to a request model."""
-    return {"$ref": f"#/components/schemas/{model.__name__}"}
-
-
-def batch_of(key: str, model: type[BaseModel]) -> dict[str, Any]:
-    """Return the `openapi_extra` of an endpoint that takes `{key: [model, ...]}`."""
-    schema = {
-        "type": "object",
-        "required": [key],
-        "properties": {key: {"type": "array", "items": ref(model)}},
-        "additionalProperties": False,
+def query_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the `openapi_extra` of an endpoint whose query has this model's fields."""
+    schemas = model.model_json_schema()["properties"]
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "description": field.description, "schema": schemas[name]}
+            for name, field in model.model_fields.items()
+        ]
     }
-    return body_of(schema)
+
+
+def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
+    """Return the OpenAPI document of a server with these settings."""
+    found = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    requests = [model for batch, (_, item) in BATCHES.items() for model in (batch, item)]
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in requests], ref_template=_SCHEMAS + "{model}"
+    )
+    for batch, (field, item) in BATCHES.items():
+        items = {"$ref": _SCHEMAS + item.__name__}
+        schemas["$defs"][batch.__name__]["properties"][field]["items"] = items
+    components = found["components"]
+    components["schemas"] = schemas["$defs"] | components["schemas"]
+    for schema in components["schemas"].values():
+        for field in schema.get("properties", {}).values():
+            field.pop("title", None)  # its name again
+    components["securitySchemes"] = {
+        name: {"type": "http", "scheme": "bearer", "description": text}
+        for name, text in KEYS.items()
+    }
+    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            if keys := _keys(path, settings):
+                operation["security"] = [{key: []} for key in keys]
+            if text := operation.get("description"):
+                operation["summary"] = re.split("[.;]", text)[0].replace("`", "")
+            _show(operation, **examples.get(operation["operationId"], {}))
+    return found
+
+
+def _keys(path: str, settings: Settings) -> list[str]:
+    """Return the names of the keys that open a path; none if it needs no key."""
+    agents = {TRAINER_KEY: settings.api_key, AGENTS_KEY: settings.agents}
+    has_agents = any(agents.values())
+    if path.startswith((OPERATOR, METRICS)):
+        return [OPERATOR_KEY] if has_agents or settings.operator_key else []
+    if is_open(path) or not has_agents:
+        return []
+    given = agents | {OPERATOR_KEY: settings.operator_key}
+    return [name for name, value in given.items() if value]
+
+
+def _show(operation: dict[str, Any], request: Any = None, reply: Any = None) -> None:
+    """Add an example's request and reply to an operation."""
+    if request is not None and "requestBody" in operation:
+        operation["requestBody"]["content"]["application/json"]["example"] = request
+    for parameter in operation.get("parameters", []):
+        if parameter["name"] in (request or {}):
+            parameter["example"] = request[parameter["name"]]
+    if reply is not None:
+        for content in operation["responses"]["200"]["content"].values():
+            content["example"] = reply

@@ -1,12 +1,12 @@
 """From the bytes of a request to its model, or to an error that says what was expected where."""
 
 import asyncio
+from functools import cache
 from typing import Any, TypeVar
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import ErrorDetails, from_json, to_json
 from starlette.exceptions import HTTPException
 
 from env_server.settings import Settings
@@ -73,7 +73,7 @@ def parse(model: type[Request_], body: bytes) -> Request_:
 def parse_item(model: type[Request_], item: Any) -> Request_:
     """Return what was already read as JSON, a body or one item of a batch, as a request."""
     if not isinstance(item, dict):
-        raise InvalidRequest("body: Input should be an object")
+        raise InvalidRequest(f"body: {shown(item)} is wrong; expected an object")
     if len(item) > len(model.model_fields):
         names = ", ".join(model.model_fields)
         raise InvalidRequest(f"body: {len(item):,} fields; expected only {names}")
@@ -81,7 +81,7 @@ def parse_item(model: type[Request_], item: Any) -> Request_:
     try:
         return model.model_validate(item)
     except ValidationError as error:
-        raise invalid(error) from None
+        raise invalid(error, model) from None
 
 
 def _check_actions(item: dict[str, Any]) -> None:
@@ -102,21 +102,86 @@ def _no_action(place: str, reason: str) -> ActionParseError:
     return ActionParseError(f"{place} is not an action{reason}; {forms}")
 
 
-def invalid(error: ValidationError | RequestValidationError) -> ActionParseError | InvalidRequest:
-    """Return the error for a malformed request.
+def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError | InvalidRequest:
+    """Return the error for a malformed request: which field, what is wrong, what is expected.
 
     An action that is neither an object nor text is the agent's error: `ActionParseError`.
     """
-    problems: list[Any] = list(error.errors())
-    for problem in problems:
-        problem["loc"] = tuple(str(part)[:MAX_NAME_CHARS] for part in problem["loc"])
+    problems = error.errors(include_url=False)
     first = problems[0]
     place = list(first["loc"])
     is_action = place[:1] == ["action"] or (place[:1] == ["actions"] and len(place) > 1)
     if is_action and (first["type"] != "missing" or "SQLAction" in place):
-        fields = [f"{p['loc'][-1]}: {p['msg']}" for p in problems if "SQLAction" in p["loc"][:-1]]
-        path = ".".join(place[: 2 if place[0] == "actions" else 1])
+        inside = (problem for problem in problems if "SQLAction" in problem["loc"][:-1])
+        fields = [_text(str(one["loc"][-1])[:MAX_NAME_CHARS], one, SQLAction) for one in inside]
+        path = ".".join(map(str, place[: 2 if place[0] == "actions" else 1]))
         reason = f" ({'; '.join(fields[:3])})" if fields else ""
         return _no_action(path, reason)
-    texts = (f"{'.'.join(p['loc']) or 'body'}: {p['msg']}" for p in problems[:5])
+    # of a field that takes one of several kinds, the deepest: the item of a list, not the list
+    by_field: dict[str, tuple[str, ErrorDetails]] = {}
+    for problem in problems:
+        name = str(problem["loc"][0])
+        path = name[:MAX_NAME_CHARS]
+        path += "".join(f".{part}" for part in problem["loc"] if isinstance(part, int))
+        if len(path) > len(by_field.get(name, ("", problem))[0]):
+            by_field[name] = path, problem
+    texts = (_text(path, problem, model) for path, problem in [*by_field.values()][:3])
     return InvalidRequest("; ".join(texts))
+
+
+def _text(path: str, problem: ErrorDetails, model: type[BaseModel]) -> str:
+    """Return what is wrong with a field, or an item of it, and what is expected there."""
+    schema = _json_schema(model)
+    field = schema["properties"].get(path.partition(".")[0])
+    if field is None:
+        return f"{path}: there is no such field; expected only {', '.join(schema['properties'])}"
+    wrong = {"missing": "missing", "value_error": problem["msg"].removeprefix("Value error, ")}
+    reason = wrong.get(problem["type"]) or f"{shown(problem['input'])} is wrong"
+    return f"{path}: {reason}; expected {expected(field, schema.get('$defs', {}))}"
+
+
+@cache
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def shown(value: Any) -> str:
+    """Return a wrong value for an error, on one line and never long."""
+    if isinstance(value, list | dict):
+        return f"a list of {len(value):,}" if isinstance(value, list) else "an object"
+    if isinstance(value, str):
+        return repr(value[:40]) + ("..." if len(value) > 40 else "")
+    if isinstance(value, int) and abs(value) >= 10**18:  # Python may refuse to write it
+        return "a number of 19 or more digits"
+    return to_json(value).decode()
+
+
+def expected(schema: dict[str, Any], shared: dict[str, Any]) -> str:
+    """Return in words what a JSON schema takes; `shared` has those that it refers to."""
+    if "$ref" in schema:
+        return expected(shared[schema["$ref"].rpartition("/")[2]], shared)
+    if "anyOf" in schema:
+        kinds = [expected(one, shared) for one in schema["anyOf"] if one.get("type") != "null"]
+        return ", or ".join(kinds)
+    if "enum" in schema:
+        return f"one of {', '.join(map(repr, schema['enum']))}"
+    match schema:
+        case {"type": "array", "items": items}:
+            high = schema.get("maxItems")
+            count = f" of {schema.get('minItems', 0)} to {high}" if high else ""
+            return f"a list{count}" + (f", each {expected(items, shared)}" if items else "")
+        case {"type": "integer", "minimum": low, "maximum": high}:
+            return f"an integer from {low} to {high}"
+        case {"type": "integer", "minimum": low}:
+            return f"an integer from {low}"
+        case {"type": "integer"}:
+            return "an integer"
+        case {"type": "string", "pattern": pattern}:
+            return f"a string that matches {pattern}"
+        case {"type": "string", "maxLength": high}:
+            return f"a string of at most {high:,} characters, not empty"
+        case {"type": "string"}:
+            return "a string"
+        case {"type": "object"}:
+            return "an object"
+    return "any value"

@@ -11,10 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from env_server.http.requests import invalid
 from env_server.logs import episode_of
 from env_server.metrics import OTHER, Metrics
-from shared.errors import InternalError, SQLEnvError, Unauthorized
+from shared.errors import InternalError, InvalidRequest, SQLEnvError, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +48,11 @@ async def on_sqlenv_error(request: Request, error: Exception) -> Response:
 
 
 async def on_validation_error(request: Request, error: Exception) -> Response:
-    """Handle a parameter that FastAPI refuses."""
+    """Handle a parameter that FastAPI refuses: one that is missing, as all are strings."""
     assert isinstance(error, RequestValidationError)
-    return error_reply(invalid(error), request.app.state.metrics)
+    names = ", ".join(str(problem["loc"][-1]) for problem in error.errors())
+    problem = InvalidRequest(f"{names}: missing; expected in the query, as ?{names}=...")
+    return error_reply(problem, request.app.state.metrics)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic_core import to_json
 
-from env_server.http.openapi import ResetBatchReply, StepBatchReply, batch_of, body_of, errors, ref
+from env_server.http.openapi import ResetBatchReply, Status, StepBatchReply, body_of, errors
 from env_server.http.requests import parse, parse_item, read_body
 from env_server.http.responses import json_reply
 from env_server.http.work import Items, in_time, run_batch, service_of
@@ -40,7 +40,7 @@ server = APIRouter(tags=["server"])
     "/reset",
     response_model=ResetResult,
     responses=errors(400, 403, 404, 408, 409, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(ref(ResetRequest), required=False),
+    openapi_extra=body_of(ResetRequest, required=False),
 )
 async def reset(request: Request) -> Response:
     """Start an episode, or rebuild one by replaying its `actions`; returns the last one's result.
@@ -61,7 +61,7 @@ async def reset(request: Request) -> Response:
     "/step",
     response_model=StepResult,
     responses=errors(400, 404, 408, 409, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(ref(StepRequest)),
+    openapi_extra=body_of(StepRequest),
 )
 async def step(request: Request) -> Response:
     """Take a step. With `step` it is safe to retry: the reply is the same, charged once."""
@@ -74,7 +74,7 @@ async def step(request: Request) -> Response:
     "/reset_batch",
     response_model=ResetBatchReply,
     responses=errors(408, 413, 422, 429, 500, 503),
-    openapi_extra=batch_of("resets", ResetRequest),
+    openapi_extra=body_of(ResetBatchRequest),
 )
 async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
@@ -88,7 +88,7 @@ async def reset_batch(request: Request) -> Response:
     "/step_batch",
     response_model=StepBatchReply,
     responses=errors(408, 413, 422, 429, 500, 503),
-    openapi_extra=batch_of("steps", StepRequest),
+    openapi_extra=body_of(StepBatchRequest),
 )
 async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
@@ -112,13 +112,13 @@ async def close(request: Request, episode_id: EpisodePath) -> Response:
     return await in_time(request, service_of(request).pool.close, episode_id)
 
 
-@server.get("/health", response_model=dict[str, str])
+@server.get("/health", response_model=Status)
 async def health() -> Response:
     """Report that the process answers; `/ready` reports whether episodes can start."""
     return json_reply(b'{"status":"healthy"}')
 
 
-@server.get("/ready", response_model=dict[str, str], responses=errors(503))
+@server.get("/ready", response_model=Status, responses=errors(503))
 async def ready(request: Request) -> Response:
     """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker."""
     service_of(request).check_ready()

@@ -24,8 +24,10 @@ from shared.errors import Unauthorized
 
 pytestmark = pytest.mark.anyio
 AGENT, OPERATOR = "agent-key-0123456789", "operator-key-0123456789"
-PROBES = ["/health", "/ready"]
-AGENTS = ["/metadata", "/schema", "/openapi.json", "/state?episode_id=e", "/nothing", "/operators"]
+# those that need no key: probes, and pages, to which a browser sends none
+PROBES = ["/health", "/ready", "/docs", "/redoc", "/openapi.json", "/docs/scripts/nothing"]
+AGENTS = ["/metadata", "/schema", "/state?episode_id=e", "/nothing", "/operators", "/docsx"]
+AGENTS += ["/questions", "/databases"]
 OPERATORS = ["/operator/verdicts", "/operator/verdicts/e", "/metrics"]
 
 

@@ -1,0 +1,151 @@
+"""GET /questions and GET /databases: all that a reset can draw, in pages, and no answer."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from env_server.app import create_app
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
+from shared.dataset import OpenQuestion, Question
+from shared.models import MAX_PAGE
+
+pytestmark = pytest.mark.anyio
+FIELDS = ["question_id", "question", "db_id", "split", "difficulty"]
+
+
+async def pages(http: httpx.AsyncClient, path: str, **query: Any) -> list[dict[str, Any]]:
+    """Return the entries of all pages."""
+    entries: list[dict[str, Any]] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = (await http.get(path, params=query | {"offset": offset})).json()
+        assert list(page) == ["total", "next_offset", path[1:]]
+        entries += page[path[1:]]
+        offset = page["next_offset"]
+    assert len(entries) == page["total"]
+    return entries
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, MAX_PAGE])
+async def test_pages_hold_every_question_once_in_order(
+    http: httpx.AsyncClient, bank: QuestionBank, limit: int
+) -> None:
+    listed = await pages(http, "/questions", limit=limit)
+    assert [list(one) for one in listed] == [FIELDS] * 10
+    expected = [
+        (split, question.question_id, question.question_text, question.database_name)
+        for split in ("eval", "train")
+        for question in sorted(bank.splits[split], key=lambda one: one.question_id)
+    ]
+    names = ("split", "question_id", "question", "db_id")
+    assert [tuple(one[name] for name in names) for one in listed] == expected
+    listed = await pages(http, "/databases", limit=limit)
+    assert listed == [
+        {"db_id": "shop", "questions": {"eval": 1, "train": 6}},
+        {"db_id": "zoo", "questions": {"eval": 3}},
+    ]
+
+
+async def test_filters(http: httpx.AsyncClient) -> None:
+    for query, ids in (
+        ({"db_id": "zoo"}, ["zoo-1", "zoo-2", "zoo-3"]),
+        ({"split": "eval", "difficulty": "medium"}, ["zoo-2"]),
+        ({"split": "train", "db_id": "zoo"}, []),
+        ({"split": "nothing"}, []),
+        ({"db_id": "nothing"}, []),
+    ):
+        listed = await pages(http, "/questions", **query)
+        assert [one["question_id"] for one in listed] == ids
+    beyond = (await http.get("/questions", params={"offset": 99})).json()
+    assert beyond == {"total": 10, "next_offset": None, "questions": []}
+
+
+async def test_a_reset_draws_from_what_is_listed(http: httpx.AsyncClient) -> None:
+    listed = {one["question_id"] for one in await pages(http, "/questions", db_id="zoo")}
+    drawn = [
+        (await http.post("/reset", json={"db_id": "zoo", "seed": seed})).json()["info"]
+        for seed in range(30)
+    ]
+    assert {info["question_id"] for info in drawn} == listed
+
+
+async def test_the_list_says_nothing_about_answers(
+    http: httpx.AsyncClient, bank: QuestionBank
+) -> None:
+    text = (await http.get("/questions")).text + (await http.get("/databases")).text
+    for name in ("gold", "answer", "tables_involved", "SELECT"):
+        assert name not in text
+    golds = [question for split in bank.splits.values() for question in split]
+    secret = [one for one in golds if isinstance(one.gold_answer, str | float)]
+    assert len(secret) >= 3
+    assert not [one for one in secret if str(one.gold_answer) in text]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "limit: '0' is wrong; expected an integer from 1 to 500"),
+        ("limit=501", "limit: '501' is wrong; expected an integer from 1 to 500"),
+        ("offset=-1", "offset: '-1' is wrong; expected an integer from 0 to 9007199254740992"),
+        ("offset=" + "9" * 5000, "expected an integer from 0"),
+        ("difficulty=hm", "difficulty: 'hm' is wrong; expected one of 'easy', 'medium', 'hard'"),
+        ("gold=1", "gold: there is no such field; expected only offset, limit, split, "),
+    ],
+)
+async def test_a_wrong_query_is_named(http: httpx.AsyncClient, query: str, message: str) -> None:
+    reply = await http.get(f"/questions?{query}")
+    assert reply.status_code == 422
+    assert message in reply.json()["error"]["message"]
+
+
+AGENT = "agent-key-0123456789"
+
+
+async def test_every_key_reads_and_nobody_else(tiny_data: Path) -> None:
+    settings = Settings(data_dir=tiny_data, sql_workers=1, agent_keys=AGENT)
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        key = {"Authorization": f"Bearer {AGENT}"}
+        for path in ("/questions", "/databases"):
+            assert (await http.get(path)).status_code == 401
+            assert (await http.get(path, headers=key)).status_code == 200
+
+
+async def test_open_questions_are_not_listed(tiny_data: Path) -> None:
+    mine = OpenQuestion(question_id="mine", question_text="How many?", database_name="zoo")
+    bank = QuestionBank(tiny_data, {}, open_questions=[mine])
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1), bank)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        assert await pages(http, "/questions") == await pages(http, "/databases") == []
+
+
+def test_a_page_of_many_questions_costs_its_own_entries(
+    tiny_data: Path, question: Question
+) -> None:
+    """A page is cut from a list that is sorted once, and unknown filters search no question."""
+    compared: list[str] = []
+
+    class Id(str):
+        def __lt__(self, other: str) -> bool:
+            compared.append(other)
+            return super().__lt__(other)
+
+    many = [question.model_copy(update={"question_id": Id(n)}) for n in range(1000)]
+    bank = QuestionBank(tiny_data, {"train": many})
+    assert 999 <= len(compared) < 20_000
+    compared.clear()
+    assert len(bank.matching((None, (), "shop"))) == len(bank.matching((None, (), None))) == 1000
+    assert bank.matching((None, (), "shop")) is bank.matching((None, (), "shop"))
+    assert bank.matching((None, ("easy",), "shop"))
+    assert compared == []

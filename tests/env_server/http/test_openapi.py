@@ -1,0 +1,160 @@
+"""The OpenAPI document: nothing without a description, no call without an example, every key."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from env_server.app import create_app
+from env_server.http.openapi import EXAMPLES, KEYS, document
+from env_server.settings import Settings
+from shared.errors import BY_CODE, TimedOut
+from tests.env_server.http.examples import ABRIDGED, abridge, play
+
+pytestmark = pytest.mark.anyio
+SETTINGS = Settings()
+
+
+@pytest.fixture(scope="module")
+def api() -> dict[str, Any]:
+    return document(create_app(SETTINGS), SETTINGS)
+
+
+def operations(api: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, found in api["paths"].items():
+        for method, operation in found.items():
+            yield f"{method} {path}", operation
+
+
+def undescribed(api: dict[str, Any]) -> set[str]:
+    """Return the models, fields, calls, parameters and replies without a description."""
+    found = {
+        f"{name}.{field}"
+        for name, schema in api["components"]["schemas"].items()
+        for field, part in schema.get("properties", {}).items()
+        if not part.get("description")
+    }
+    found |= {
+        name for name, part in api["components"]["schemas"].items() if "description" not in part
+    }
+    for call, operation in operations(api):
+        parts = {call: operation} | {
+            f"{call} {name}": part
+            for kind in ("parameters", "responses")
+            for name, part in named(operation.get(kind, {}))
+        }
+        found |= {name for name, part in parts.items() if not part.get("description")}
+    return found
+
+
+def named(parts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(parts, dict):
+        yield from parts.items()
+    else:
+        yield from ((part["name"], part) for part in parts)
+
+
+def without_example(api: dict[str, Any]) -> set[str]:
+    """Return the bodies, parameters and replies without an example."""
+    found = set()
+    for call, operation in operations(api):
+        parts = [("reply", part) for part in operation["responses"]["200"]["content"].values()]
+        parts += [
+            ("body", part) for part in operation.get("requestBody", {}).get("content", {}).values()
+        ]
+        parts += [(part["name"], part) for part in operation.get("parameters", [])]
+        found |= {f"{call}: {name}" for name, part in parts if "example" not in part}
+    return found
+
+
+def test_everything_has_a_description_and_an_example(api: dict[str, Any]) -> None:
+    assert undescribed(api) == set()
+    assert without_example(api) == set()
+    assert len(list(operations(api))) >= 15
+    assert len(api["components"]["schemas"]) >= 25
+
+
+def test_a_new_call_needs_both() -> None:
+    class Bare(BaseModel):
+        field: str
+
+    app = create_app(SETTINGS)
+
+    @app.post("/bare", response_model=Bare)
+    async def bare(number: int) -> None: ...
+
+    api = document(app, SETTINGS)
+    assert undescribed(api) >= {"Bare", "Bare.field", "post /bare", "post /bare number"}
+    assert without_example(api) == {"post /bare: reply", "post /bare: number"}
+
+
+async def test_the_examples_are_what_the_server_replies() -> None:
+    shown = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    calls = {name: example.get("request", {}) for name, example in shown.items()}
+    played = await play(calls)
+    for name in ABRIDGED & played.keys():
+        assert set(shown[name]["reply"]) <= set(played[name]["reply"]), name
+    abridge(played)
+    told = shown["metadata"]["reply"], played["metadata"]["reply"]  # versions and digests change
+    assert [list(reply) for reply in told] == [list(told[0])] * 2
+    played["metadata"] = shown["metadata"]
+    assert played == shown
+
+
+def test_operation_ids_are_short_and_unique(api: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for _, operation in operations(api)]
+    assert {"reset", "step", "questions", "databases", "close"} < set(ids)
+    assert len(set(ids)) == len(ids)
+    assert max(map(len, ids)) <= 15
+
+
+OPERATOR = "SQLENV_OPERATOR_KEY"
+
+
+@pytest.mark.parametrize(
+    ("given", "step", "verdicts"),
+    [
+        ({}, None, None),
+        ({"api_key": "t" * 16}, {"SQLENV_API_KEY"}, {OPERATOR}),
+        ({"agent_keys": "a" * 16}, {"SQLENV_AGENT_KEYS"}, {OPERATOR}),
+        ({"operator_key": "o" * 16}, None, {OPERATOR}),
+        (
+            {"api_key": "t" * 16, "agent_keys": "a" * 16, "operator_key": "o" * 16},
+            {*KEYS},
+            {OPERATOR},
+        ),
+    ],
+    ids=["none", "trainer", "agents", "operator", "all"],
+)  # fmt: skip
+def test_each_call_names_the_keys_that_open_it(
+    given: dict[str, str], step: set[str] | None, verdicts: set[str] | None
+) -> None:
+    settings = Settings(**given)  # type: ignore[arg-type]
+    api = document(create_app(settings), settings)
+    assert set(api["components"]["securitySchemes"]) == set(KEYS)
+    for path, method, names in (
+        ("/step", "post", step),
+        ("/questions", "get", step),
+        ("/operator/verdicts", "get", verdicts),
+        ("/metrics", "get", verdicts),
+        ("/health", "get", None),
+    ):
+        security = api["paths"][path][method].get("security")
+        expected = None if names is None else [{name: []} for name in KEYS if name in names]
+        assert security == expected, path
+
+
+def test_every_error_has_an_example_of_its_own(api: dict[str, Any]) -> None:
+    for call, operation in operations(api):
+        for status, reply in operation["responses"].items():
+            if status != "200":
+                error = reply["content"]["application/json"]["example"]["error"]
+                assert reply["description"].startswith(error["code"]), (call, status)
+                assert BY_CODE.get(error["code"], TimedOut).retryable == error["retryable"]
+
+
+def test_a_batch_names_its_items(api: dict[str, Any]) -> None:
+    batch = api["components"]["schemas"]["StepBatchRequest"]["properties"]["steps"]
+    assert batch["items"] == {"$ref": "#/components/schemas/StepRequest"}

@@ -1,0 +1,133 @@
+"""/docs and /redoc: from files of the server's own, open to browsers, or a line on how to get them.
+
+`tests/browser/test_api_pages.py` opens them.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from env_server.app import create_app
+from env_server.http import pages
+from env_server.settings import Settings
+
+pytestmark = pytest.mark.anyio
+KEY = "trainer-key-0123456789"
+
+
+@pytest.fixture
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of fastapi-offline, whether or not it is installed."""
+    for name in pages.FILES:
+        (tmp_path / name).write_text(f"content of {name}")
+    monkeypatch.setattr(pages, "scripts_folder", lambda: tmp_path)
+    return tmp_path
+
+
+@asynccontextmanager
+async def serving(**given: str) -> AsyncIterator[httpx.AsyncClient]:
+    """An application that is not started: the pages need no data."""
+    transport = httpx.ASGITransport(create_app(Settings(**given)))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://env") as http:
+        yield http
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+async def test_a_page_loads_only_what_the_server_has(scripts: Path, path: str) -> None:
+    async with serving(api_key=KEY) as http:
+        page = await http.get(path)
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'self'" in page.headers["content-security-policy"]
+        assert "//" not in re.sub(r"//.*redoc.*github|<!--.*?-->", "", page.text, flags=re.DOTALL)
+        links = re.findall(r"""(?:src|href|spec-url)="([^"]+)"|url: '([^']+)'""", page.text)
+        names = {one or other for one, other in links}
+        assert len(names) >= 3
+        for name in names:
+            assert (await http.get(httpx.URL("http://env/docs").join(name))).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+async def test_without_its_scripts_a_page_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(pages, "find_spec", lambda name: None)
+    async with serving() as http:
+        reply = await http.get(path)
+        message = reply.json()["error"]["message"]
+        assert reply.status_code == 404
+        assert "pip install fastapi-offline" in message
+        assert "\n" not in message
+        assert (await http.get("/openapi.json")).status_code == 200
+
+
+async def test_the_scripts_folder_is_all_that_is_served(scripts: Path) -> None:
+    (scripts.parent / "secret").write_text("secret")
+    async with serving(api_key=KEY) as http:
+        assert (await http.get("/docs/scripts/swagger-ui.css")).text == "content of swagger-ui.css"
+        for name in ("nothing", "../secret", "%2e%2e/secret", "..%2fsecret", ""):
+            reply = await http.get(f"/docs/scripts/{name}")
+            assert reply.status_code in (401, 404)
+            assert (
+                "secret" not in reply.json()["error"]["message"].removeprefix("Not Found: GET ")[:8]
+            )
+        for path in ("/docs/scripts", "/docs/", "/docsx", "/docs/scripts/../../step"):
+            assert (await http.post(path)).status_code in (401, 404, 405)
+
+
+def test_a_package_without_the_files_counts_as_missing(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+
+    class Spec:
+        origin = str(scripts / "__init__.py")
+
+    monkeypatch.setattr(pages, "find_spec", lambda name: Spec)
+    assert pages.scripts_folder() is None
+    (scripts / "static").mkdir()
+    for name in pages.FILES:
+        (scripts / name).rename(scripts / "static" / name)
+    assert pages.scripts_folder() == scripts / "static"
+
+
+# -- CORS
+
+SITE = "https://notebook.example"
+PREFLIGHT = {
+    "Origin": SITE,
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization,content-type",
+}
+
+
+async def test_no_other_origin_may_call_unless_the_setting_names_it() -> None:
+    async with serving(api_key=KEY) as http:
+        assert (await http.options("/step", headers=PREFLIGHT)).status_code == 401
+        reply = await http.get("/health", headers={"Origin": SITE})
+        assert "access-control-allow-origin" not in reply.headers
+    async with serving(api_key=KEY, cors_origins=f"http://localhost:3000, {SITE}") as http:
+        reply = await http.options("/step", headers=PREFLIGHT)
+        assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, SITE)
+        refused = await http.post("/step", headers={"Origin": SITE})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == SITE, "a page can read the error"
+        other = await http.options("/step", headers=PREFLIGHT | {"Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers
+    async with serving(cors_origins="*") as http:
+        reply = await http.get("/health", headers={"Origin": SITE})
+        assert reply.headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in reply.headers
+
+
+@pytest.mark.parametrize("bad", ["notebook.example", "https://a.b/path", "https://", "null"])
+def test_an_origin_has_a_scheme_and_no_path(bad: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"cors_origins(.|\n)*is no origin: expected SCHEME://HOST"
+    ):
+        Settings(cors_origins=f"https://fine.example,{bad}")
+    assert Settings(cors_origins="").origins == []

@@ -20,7 +20,8 @@ from shared.console import print_line
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
-from trainer.play.session import Display, PlayedQuestion, PlayStep
+from trainer.play.played import PlayedQuestion, PlayStep
+from trainer.play.session import Display
 from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
@@ -87,8 +88,13 @@ class Screen(Display):
         self._console.print()
         if played.answer is not None:
             answer = Text(printable(played.answer), "bold")
-            look: dict[str, Any] = {"title_align": "left", "expand": False, "border_style": "green"}
+            colour = "yellow" if played.doubts else "green"
+            look: dict[str, Any] = {"title_align": "left", "expand": False, "border_style": colour}
             self._console.print(Panel(answer, title="answer, unchecked", **look))
+            if played.query is not None:
+                self._print(Text("from ").append_text(_argument(played.query)))
+            for doubt in played.doubts:
+                self._print(Text(f"unsure: {doubt}", "yellow"))
         else:
             self._print(Text(no_answer(played), "bold yellow"))
         counts = [counted(len(played.steps), "step")]

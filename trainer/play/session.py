@@ -4,85 +4,19 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from shared.actions import ActionType
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
 from trainer.play.database import Database
+from trainer.play.played import PlayedQuestion, PlayStep
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, play_episodes
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import format_observation, opening_messages
-
-
-@dataclass(frozen=True)
-class PlayStep:
-    """One turn: the agent's text, the action parsed from it, and the environment's reply."""
-
-    step: int
-    text: str
-    action: ActionType
-    argument: str
-    parse_fallback: bool  # the text held no action and ran as a QUERY
-    result: str
-    error: str | None
-    error_code: str | None
-    steps_left: int
-    tokens: int | None  # of the text; None if the model's server does not count
-    agent_s: float
-    env_s: float
-
-
-@dataclass
-class PlayedQuestion:
-    """How one question was played. `answer` is None if the agent gave none; see `outcome`."""
-
-    question: str
-    tables: list[str] = field(default_factory=list)
-    steps: list[PlayStep] = field(default_factory=list)
-    outcome: Outcome = Outcome.ABANDONED
-    answer: str | None = None
-    context_overflow: bool = False
-    too_large: bool = False  # its actions reached the server's limit on bytes
-    context_truncations: int = 0  # how often old turns were dropped from the agent's context
-    operational_reward: float | None = None
-    wall_s: float = 0.0
-
-    @property
-    def tokens(self) -> int | None:
-        counts = [step.tokens for step in self.steps if step.tokens is not None]
-        return sum(counts) if len(counts) == len(self.steps) else None
-
-    @property
-    def agent_s(self) -> float:
-        return sum(step.agent_s for step in self.steps)
-
-    @property
-    def fallbacks(self) -> int:
-        return sum(step.parse_fallback for step in self.steps)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "question": self.question,
-            "answer": self.answer,
-            "outcome": str(self.outcome),
-            "tables": self.tables,
-            "context_overflow": self.context_overflow,
-            "too_large": self.too_large,
-            "context_truncations": self.context_truncations,
-            "operational_reward": self.operational_reward,
-            "parse_fallbacks": self.fallbacks,
-            "tokens": self.tokens,
-            "agent_s": round(self.agent_s, 4),
-            "wall_s": round(self.wall_s, 4),
-            "steps": [asdict(step) for step in self.steps],
-        }
 
 
 class Display:

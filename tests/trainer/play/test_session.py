@@ -36,7 +36,8 @@ from trainer.errors import PlayError
 from trainer.play.agent import Agent, Options, Sampling, local_agent
 from trainer.play.database import examine, host
 from trainer.play.display import Screen, printable
-from trainer.play.session import Display, PlayedQuestion, ask, check_fits
+from trainer.play.played import PlayedQuestion
+from trainer.play.session import Display, ask, check_fits
 from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.generators.base import EpisodeView
 

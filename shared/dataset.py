@@ -60,7 +60,8 @@ class OpenQuestion(BaseModel):
 
 
 SPIDER_DEV_PREFIX = "spider-dev-"
-DEV_PREFIXES = (SPIDER_DEV_PREFIX,)
+BIRD_DEV_PREFIX = "bird-dev-"
+DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX)
 
 _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])

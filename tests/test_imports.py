@@ -41,7 +41,8 @@ FLOORS = {
         ("config",), ("errors", "presets"),
     ),
     "data": (
-        ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("choose",),
+        ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("likeness",),
+        ("choose",),
         ("domains",), ("golds",), ("settings",),
     ),
 }  # fmt: skip

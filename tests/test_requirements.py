@@ -15,7 +15,7 @@ EXTRAS = {
     "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
     "env_server": ["server"],
     "trainer": ["trainer", "notebook", "lora", "api"],
-    "data": ["server"],
+    "data": ["server", "postgres"],
 }
 
 

@@ -1,38 +1,33 @@
 """Findings on questions side by side: leaks between splits, and answers that are too frequent."""
 
-import difflib
 import hashlib
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from sqlglot.errors import SqlglotError
-
 from data.audit.flags import Finding
-from data.choose import TRAIN, normalised, skeleton
+from data.choose import TRAIN
 from data.golds.execute import open_readonly
+from data.likeness import Keyed
 from shared.dataset import Question, database_path, is_dev_question
 from shared.errors import DatabaseLoadError
 from shared.sqltext import quote_identifier
 
 MAX_ANSWER_SHARE = 0.04  # of a split's questions that one constant answer may be right for
 MAX_ANSWER_COUNT = 2  # always allowed, however small the split
-NEAR_RATIO = 0.95  # likeness of two questions' words from which they are near-duplicates
 SHARED_TABLES = 0.5  # of an unseen database's tables that a training database may also have
 
 Splits = Mapping[str, Sequence[Question]]
-_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
 
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """Yield the findings on questions compared with others."""
     yield from _same_ids(splits)
     yield from _constants(splits)
-    keyed = {split: [_Keyed(question) for question in splits[split]] for split in splits}
+    keyed = {split: [Keyed(question) for question in splits[split]] for split in splits}
     for split, questions in keyed.items():
         yield from _repeated(split, questions)
     for first, second in combinations(keyed, 2):
@@ -87,34 +82,7 @@ def is_empty(answer: Any) -> bool:
     return all(map(is_empty, answer)) if isinstance(answer, list) else answer is None
 
 
-class _Keyed:
-    """A question with the keys that it is compared by."""
-
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.text = " ".join(question.question_text.lower().split())
-        self.words = re.findall(r"\w+|\?", _VALUE.sub("?", question.question_text.lower()))
-        self.gold = _key(question.gold_sql, normalised)
-        self.skeleton = _key(question.gold_sql, skeleton)
-
-    def likeness(self, twin: "_Keyed") -> tuple[str, str] | None:
-        """Return (flag, why) if `twin`, on the same database, asks the same or nearly the same."""
-        name = twin.question.question_id
-        if self.text == twin.text:
-            return "duplicate", f"the text of {name}"
-        if self.gold == twin.gold:
-            return "duplicate", f"the gold of {name}"
-        if self.skeleton == twin.skeleton:
-            return "near-duplicate", f"the gold of {name} except for a literal"
-        matcher = difflib.SequenceMatcher(None, self.words, twin.words, autojunk=False)
-        # the upper bounds first: they cost less
-        bounds = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
-        if all(ratio() >= NEAR_RATIO for ratio in bounds):
-            return "near-duplicate", f"nearly the words of {name}"
-        return None
-
-
-def _repeated(split: str, questions: Sequence[_Keyed]) -> Iterator[Finding]:
+def _repeated(split: str, questions: Sequence[Keyed]) -> Iterator[Finding]:
     first: dict[tuple[str, str, str], str] = {}
     for keyed in questions:
         question = keyed.question
@@ -126,10 +94,10 @@ def _repeated(split: str, questions: Sequence[_Keyed]) -> Iterator[Finding]:
 
 
 def _across(
-    split: str, questions: Sequence[_Keyed], other: str, others: Sequence[_Keyed]
+    split: str, questions: Sequence[Keyed], other: str, others: Sequence[Keyed]
 ) -> Iterator[Finding]:
     """Yield findings on the questions of `split`, which comes first (eval before train)."""
-    by_database: dict[str, list[_Keyed]] = defaultdict(list)
+    by_database: dict[str, list[Keyed]] = defaultdict(list)
     for keyed in others:
         by_database[keyed.question.database_name].append(keyed)
     for keyed in questions:
@@ -178,10 +146,3 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
                 columns = sorted(str(row[1]).lower() for row in info)
                 tables.add((str(name).lower(), *columns))
     return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
-
-
-def _key(sql: str, canonical: Callable[[str], str]) -> str:
-    try:
-        return canonical(sql)
-    except (SqlglotError, RecursionError):
-        return sql

@@ -1,5 +1,7 @@
 """`python -m data import` and `python -m data fetch`."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +11,18 @@ from pydantic import ValidationError
 from data.choose import TRAIN
 from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
 from data.settings import DataSettings
+from data.sources.bird import import_bird
 from data.sources.fetch import fetch_spider
+from data.sources.own import Request, import_csv, import_postgres, import_sqlite
+from data.sources.postgres import database_name
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
+from data.sources.split import Splitting
 from shared.console import failure, one_line_errors, table_console
 
-import_app = typer.Typer(no_args_is_help=True, help="Convert a public data set to SQLEnv's format.")
+import_app = typer.Typer(
+    no_args_is_help=True, help="Convert your own data or a public data set to SQLEnv's format."
+)
 fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set and import it.")
 
 Force = Annotated[
@@ -38,14 +46,136 @@ KeepEmpty = Annotated[
 ]
 
 
-@import_app.callback()
-def _import() -> None:
-    """Keep the name of the only command."""
-
-
 @fetch_app.callback()
 def _fetch() -> None:
     """Keep the name of the only command."""
+
+
+Questions = Annotated[
+    Path | None,
+    typer.Option(help="Questions with their SQL: JSON, JSON lines or CSV (see docs/own-data.md)."),
+]
+EvalQuestions = Annotated[
+    Path | None,
+    typer.Option(
+        help="Questions to measure on, in a file like QUESTIONS.",
+        show_default="some of QUESTIONS: whole databases, or SQL that no other question has",
+    ),
+]
+EvalShare = Annotated[
+    float, typer.Option(min=0, max=0.9, help="Share of QUESTIONS that are held out to measure on.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed of that choice.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Data directory to write.", show_default="NAME-data")
+]
+
+
+@import_app.command("sqlite")
+def import_sqlite_command(
+    databases: Annotated[
+        list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
+    ],
+    questions: Questions = None,
+    eval_questions: EvalQuestions = None,
+    out: Out = None,
+    eval_share: EvalShare = Splitting.eval_share,
+    seed: Seed = Splitting.seed,
+    force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
+) -> None:
+    """Import your own SQLite databases with questions about them."""
+    _import_own(
+        partial(import_sqlite, databases),
+        Request(
+            out or _named_after(databases[0]),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
+    )
+
+
+@import_app.command("csv")
+def import_csv_command(
+    directory: Annotated[
+        Path, typer.Argument(help="Folder of .csv or .tsv files: a table each; or one such file.")
+    ],
+    questions: Questions = None,
+    eval_questions: EvalQuestions = None,
+    out: Out = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of the CSV files.", show_default="UTF-8")
+    ] = None,
+    eval_share: EvalShare = Splitting.eval_share,
+    seed: Seed = Splitting.seed,
+    force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
+) -> None:
+    """Import a folder of CSV files as one database, with questions if you have some."""
+    _import_own(
+        partial(import_csv, directory, encoding=encoding),
+        Request(
+            out or _named_after(directory),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
+    )
+
+
+@import_app.command("postgres")
+def import_postgres_command(
+    source: Annotated[
+        str, typer.Argument(help="URL of a PostgreSQL database, or a plain dump of pg_dump.")
+    ],
+    questions: Questions = None,
+    eval_questions: EvalQuestions = None,
+    out: Out = None,
+    eval_share: EvalShare = Splitting.eval_share,
+    seed: Seed = Splitting.seed,
+    force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
+) -> None:
+    """Copy a PostgreSQL database, which is only read, with questions if you have some."""
+    _import_own(
+        partial(import_postgres, source),
+        Request(
+            out or _named_after(Path(database_name(source))),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
+    )
+
+
+@import_app.command("bird")
+def import_bird_command(
+    directory: Annotated[
+        Path, typer.Argument(help="BIRD's folder, with dev.json and dev_databases/ or train's.")
+    ],
+    out: Annotated[Path, typer.Option(help="Data directory to write.")],
+    evidence: Annotated[
+        bool, typer.Option(help="Whether to append BIRD's evidence to each question.")
+    ] = True,
+    force: Force = False,
+    keep_ties: KeepTies = False,
+    keep_empty: KeepEmpty = False,
+) -> None:
+    """Import BIRD: like Spider, with its evidence in the questions."""
+    with one_line_errors():
+        keep = _reasons(keep_ties, keep_empty)
+        report = import_bird(directory, out, force=force, keep=keep, evidence=evidence)
+    _show(report, out)
 
 
 @import_app.command("spider")
@@ -103,13 +233,31 @@ def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
     return (KEEP_TIES if keep_ties else frozenset()) | (KEEP_EMPTY if keep_empty else frozenset())
 
 
-def _show(report: ImportReport, out: Path) -> None:
-    report.show(table_console())
-    counts = f"{report.kept:,} questions on {report.databases} databases"
+def _named_after(path: Path) -> Path:
+    return Path(f"{path.resolve().stem}-data")
+
+
+def _import_own(importer: Callable[[Request], ImportReport], request: Request) -> None:
+    with one_line_errors():
+        report = importer(request)
+    report.show_tables(table_console())
+    _show(report, request.out, dropped=True)
+
+
+def _show(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
+    report.show(table_console(), dropped=dropped)
+    databases = f"{report.databases:,} database{'s' * (report.databases != 1)}"
+    counts = f"{report.kept:,} questions on {databases}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
-    if report.splits[TRAIN].kept:
+    files = list(out.glob("databases/*/*.sqlite"))
+    database = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
+    if not report.splits:
+        typer.echo("It has no questions. To make some, or to ask your own:")
+        typer.echo(f"  python -m data questions {database}")
+    elif report.splits[TRAIN].kept:
         typer.echo(f"Train on it with: make train DATA={out}")
         return
-    typer.echo("It has no training questions, so it is for evaluation and play:")
-    typer.echo(f"  python -m trainer evaluate --data {out}")
-    typer.echo(f"  python -m trainer play --db {out}/databases/NAME/NAME.sqlite")
+    else:
+        typer.echo("It has no training questions, so it is for evaluation and play:")
+        typer.echo(f"  python -m trainer evaluate --data {out}")
+    typer.echo(f"  python -m trainer play --db {database}")

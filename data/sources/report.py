@@ -1,20 +1,35 @@
 """What an import kept and dropped, and why: counted, shown as a table, written as JSON."""
 
 import json
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from data.golds.execute import Reason
 from shared.console import print_line, right_aligned
+from shared.dataset import Question
 from shared.errors import DataError
 
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
+BAD_ROW = "bad row"
+# what a user can do about a dropped question
+REMEDIES: dict[str, str] = {
+    Reason.FAILING: "correct the SQL; it is SQLite's, one SELECT",
+    Reason.EMPTY: "ask for what is there, or pass --keep-empty",
+    Reason.NULL: "ask for what is there, or pass --keep-empty",
+    Reason.TIED: "name more columns in ORDER BY, or pass --keep-ties",
+    Reason.ORDER: "let ORDER BY or GROUP BY name every column that decides the result",
+    Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
+    Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
+    Reason.UNSTABLE: "select numbers and text, and no random or present-time values",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,15 @@ class Flagged:
     database: str
     reason: str
     detail: str
+
+
+@dataclass(frozen=True)
+class ConvertedTable:
+    """A table that was made from another format: its rows, and the type of each column."""
+
+    name: str
+    rows: int
+    columns: dict[str, str]  # name -> SQLite's type, and the source's where it has one
 
 
 @dataclass
@@ -44,7 +68,8 @@ class SplitCount:
 class ImportReport:
     """The outcome of an import. Each of `problems` is one line on a file, a database or a row.
 
-    `keep` are the reasons that were asked for with --keep-ties and --keep-empty.
+    `keep` are the reasons that were asked for with --keep-ties and --keep-empty. `translated`
+    counts the golds whose SQL was another dialect's.
     """
 
     source: str
@@ -54,13 +79,26 @@ class ImportReport:
     dropped: list[Flagged] = field(default_factory=list)
     kept_on_request: list[Flagged] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    tables: list[ConvertedTable] = field(default_factory=list)
+    translated: int = 0
     databases: int = 0
     wall_s: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
 
     def drop(self, item: Flagged) -> None:
         """Record a dropped row."""
-        self.splits[item.split].dropped[item.reason] += 1
+        count = self.splits[item.split]
+        count.rows += 1
+        count.dropped[item.reason] += 1
         self.dropped.append(item)
+
+    def count(self, split: str, question: Question) -> None:
+        """Record a row that was kept."""
+        count = self.splits[split]
+        count.rows += 1
+        count.kept += 1
+        count.difficulty[question.difficulty] += 1
+        count.answer_type[question.answer_type] += 1
 
     def keep_flagged(self, item: Flagged) -> None:
         """Record a reason for which a row would have been dropped."""
@@ -70,6 +108,15 @@ class ImportReport:
     @property
     def kept(self) -> int:
         return sum(split.kept for split in self.splits.values())
+
+    def why_nothing(self) -> list[str]:
+        """Return why no row was kept, one line per problem and reason."""
+        reasons = [
+            f"{split}: {reason}: {count}"
+            for split, counts in self.splits.items()
+            for reason, count in counts.dropped.most_common()
+        ]
+        return [*self.problems[:10], *reasons] or ["it holds no question"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the report file."""
@@ -87,6 +134,8 @@ class ImportReport:
             "databases": self.databases,
             "wall_s": round(self.wall_s, 2),
             "splits": splits,
+            **({"tables": [vars(table) for table in self.tables]} if self.tables else {}),
+            **({"translated": self.translated} if self.translated else {}),
             "problems": self.problems,
             "dropped": [vars(item) for item in self.dropped],
             "kept_on_request": [vars(item) for item in self.kept_on_request],
@@ -98,8 +147,41 @@ class ImportReport:
         # a broken row may contain half a surrogate pair: the escape is JSON's own
         (directory / REPORT_NAME).write_text(text, encoding="utf-8", errors="backslashreplace")
 
-    def show(self, console: Console) -> None:
-        """Print the rows by split and reason, the problems, and what could not be kept."""
+    def show_tables(self, console: Console) -> None:
+        """Print the tables that were converted, with their rows and types."""
+        table = Table("table", *right_aligned("rows"), "columns", title="Tables")
+        for one in self.tables:
+            columns = ", ".join(f"{name} {kind}" for name, kind in one.columns.items())
+            table.add_row(escape(one.name), f"{one.rows:,}", escape(columns))
+        if self.tables:
+            console.print(table)
+
+    def show(self, console: Console, *, dropped: bool = False) -> None:
+        """Print the rows by split and reason, the problems, and what could not be kept.
+
+        With `dropped`, also each question that was dropped, and what helps.
+        """
+        if self.splits:
+            self._show_counts(console)
+        lines = [f"problem: {problem}" for problem in self.problems]
+        left_out = [item for item in self.dropped if dropped or item.reason in self.keep]
+        lines += [
+            f"not kept: {item.question_id}: {item.reason}: {item.detail}"
+            for item in left_out
+            if item.reason != BAD_ROW  # a problem already
+        ]
+        for line in lines[:MAX_SHOWN_LINES]:
+            print_line(console, line)
+        if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
+            print_line(console, f"... and {hidden:,} more in {REPORT_NAME}")
+        if dropped:
+            for reason in dict.fromkeys(item.reason for item in left_out):
+                if reason in REMEDIES and reason not in self.keep:
+                    print_line(console, f"{reason}: {REMEDIES[reason]}")
+        if self.translated:
+            print_line(console, f"{self.translated:,} golds were translated to SQLite's dialect")
+
+    def _show_counts(self, console: Console) -> None:
         title = f"{self.source}: questions kept and dropped"
         table = Table("", *right_aligned(*self.splits), title=title, title_justify="left")
         splits = list(self.splits.values())
@@ -122,16 +204,6 @@ class ImportReport:
         for kind in ("integer", "float", "string", "list", "table"):
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
-        lines = [f"problem: {problem}" for problem in self.problems]
-        lines += [
-            f"not kept: {item.question_id}: {item.reason}: {item.detail}"
-            for item in self.dropped
-            if item.reason in self.keep
-        ]
-        for line in lines[:MAX_SHOWN_LINES]:
-            print_line(console, line)
-        if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
-            print_line(console, f"... and {hidden:,} more in {REPORT_NAME}")
 
 
 def kept_reasons(directory: Path) -> frozenset[Reason]:

@@ -1,0 +1,141 @@
+"""Convert a folder of CSV files to a SQLite database: one table per file, types from the cells."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from data.sources.questions import delimiter_of
+from data.sources.report import ConvertedTable, ImportReport
+from data.sources.sqlite_files import new_database
+from shared.errors import DataError
+from shared.sqltext import quote_identifier
+
+SUFFIXES = (".csv", ".tsv")
+MAX_CELL_CHARS = 1 << 30
+MISSING = {"", "na", "n/a", "nan", "null", "none"}  # NULL in a column of numbers
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
+_REAL = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+KINDS = ("INTEGER", "REAL", "TEXT")  # a column has the last that one of its cells needs
+_READ: dict[str, Callable[[str], Any]] = {"INTEGER": int, "REAL": float}
+
+
+def csv_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
+    """Return the CSV files of a folder, or the file itself; not those in `without`."""
+    inside = [folder] if folder.is_file() else sorted(folder.iterdir()) if folder.is_dir() else []
+    others = {path.resolve() for path in without}
+    files = [path for path in inside if path.suffix.lower() in SUFFIXES]
+    if left := [path for path in files if path.resolve() not in others]:
+        return left
+    raise DataError(f"no .csv or .tsv file at {folder}: name a folder that has some")
+
+
+def write_csv_database(
+    files: Sequence[Path], target: Path, report: ImportReport, encoding: str | None = None
+) -> None:
+    """Write the database `target`, and list its tables in `report`. Raises `DataError`."""
+    csv.field_size_limit(MAX_CELL_CHARS)
+    twice = [name for name, n in Counter(path.stem.lower() for path in files).items() if n > 1]
+    if twice:
+        raise DataError(f"two files would become the table {twice[0]}: rename one")
+    with new_database(target) as connection:
+        for path in files:
+            with _mapped_errors(path, encoding):
+                _add_table(connection, path, encoding or "utf-8-sig", report)
+
+
+def _add_table(
+    connection: apsw.Connection, path: Path, encoding: str, report: ImportReport
+) -> None:
+    with path.open(encoding=encoding, newline="") as file:
+        delimiter = delimiter_of(file.readline())
+
+    def rows() -> Iterator[list[str]]:
+        with path.open(encoding=encoding, newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            width = 0
+            for row in filter(None, reader):  # not the empty lines
+                width = width or len(row)
+                if len(row) != width:
+                    problem = f"{path} line {reader.line_num} has {len(row)} cells, its header"
+                    raise DataError(f"{problem} {width}: quote cells that contain {delimiter!r}")
+                yield row
+
+    header = next(rows(), None)
+    if header is None:
+        raise DataError(f"{path} is empty: write the names of its columns in line 1, or remove it")
+    columns = _column_names(path, header, report)
+    seen: list[set[str]] = [set() for _ in columns]
+    body = rows()
+    next(body)
+    count = 0
+    for row in body:
+        count += 1
+        for found, cell in zip(seen, row, strict=True):
+            if "TEXT" not in found:
+                found.add(_kind(cell))
+    kinds = [_column_kind(found) for found in seen]
+    types = dict(zip(columns, kinds, strict=True))
+    declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
+    table = quote_identifier(path.stem)
+    connection.execute(f"CREATE TABLE {table} ({declared})")
+    body = rows()
+    next(body)
+    connection.executemany(
+        f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})",
+        ([_value(cell, kind) for cell, kind in zip(row, kinds, strict=True)] for row in body),
+    )
+    report.tables.append(ConvertedTable(path.stem, count, types))
+
+
+def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
+    names = [name.strip() for name in header]
+    for index, name in enumerate(names):
+        if not name:
+            names[index] = f"column_{index + 1}"
+            report.problems.append(f"{path.name}: column {index + 1} has no name: {names[index]}")
+    first: dict[str, int] = {}
+    for index, name in enumerate(names, 1):
+        if (other := first.setdefault(name.lower(), index)) != index:
+            both = f"columns {other} and {index}"
+            raise DataError(f"{path} has the column {name!r} twice ({both}): rename one")
+    return names
+
+
+def _kind(cell: str) -> str:
+    text = cell.strip()
+    if text.lower() in MISSING:
+        return ""
+    if _INTEGER.fullmatch(text):
+        return "INTEGER" if -(2**63) <= int(text) < 2**63 else "TEXT"  # a longer one is a code
+    return "REAL" if _REAL.fullmatch(text) else "TEXT"
+
+
+def _column_kind(found: set[str]) -> str:
+    return max(found - {""}, key=KINDS.index, default="TEXT")
+
+
+def _value(cell: str, kind: str) -> Any:
+    if kind == "TEXT":
+        return cell or None
+    return None if cell.strip().lower() in MISSING else _READ[kind](cell)
+
+
+@contextmanager
+def _mapped_errors(path: Path, encoding: str | None) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeError as error:
+        remedy = "name its encoding, for example --encoding cp1252, or save it as UTF-8"
+        raise DataError(f"{path} is not {encoding or 'UTF-8'} ({error}): {remedy}") from error
+    except LookupError as error:
+        raise DataError(f"--encoding {encoding} is not an encoding that Python knows") from error
+    except (csv.Error, apsw.Error) as error:
+        raise DataError(f"{path}: {error}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error

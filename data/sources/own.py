@@ -1,0 +1,135 @@
+"""Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from data.choose import EVAL, TRAIN
+from data.golds.execute import Reason
+from data.sources.convert import Source, import_source
+from data.sources.csv_files import csv_files, write_csv_database
+from data.sources.postgres import database_name, shown, write_postgres
+from data.sources.questions import rows_of
+from data.sources.report import ImportReport, SplitCount
+from data.sources.split import Splitting
+from data.sources.sqlite_files import SUFFIXES, copy_database
+from data.sources.staging import check_out
+from shared.errors import DatabaseLoadError, DataError
+from shared.sqltext import quote_identifier
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of an import: the directory to write and the questions.
+
+    Without a file of eval questions `splitting` chooses them. `keep`: see `run_gold`.
+    """
+
+    out: Path
+    questions: Path | None = None
+    eval_questions: Path | None = None
+    splitting: Splitting = field(default_factory=Splitting)
+    force: bool = False
+    keep: Collection[Reason] = ()
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of questions."""
+        return [path for path in (self.questions, self.eval_questions) if path]
+
+
+def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
+    """Import SQLite files, and those below folders; a database is called as its file is."""
+    if not request.files:
+        remedy = "name a file of questions with --questions"
+        raise DataError(f"{remedy}, or make some with: python -m data questions {paths[0]}")
+    found: dict[str, Path] = {}
+    for path in paths:
+        inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES)
+        if path.is_dir() and not inside:
+            raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {path}")
+        for one in inside if path.is_dir() else [path]:
+            if (twin := found.setdefault(one.stem, one)) != one:
+                raise DataError(f"{twin} and {one} have the same name: rename one")
+    report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
+    return _import(report, found, copy_database, request)
+
+
+def import_csv(folder: Path, request: Request, encoding: str | None = None) -> ImportReport:
+    """Import a folder of CSV files as one database with its name, or one file."""
+    files = csv_files(folder, without=request.files)
+    report = ImportReport("csv", str(folder.resolve()))
+
+    def write(_folder: Path, target: Path) -> None:
+        write_csv_database(files, target, report, encoding)
+
+    return _import(report, {folder.resolve().stem: folder}, write, request)
+
+
+def import_postgres(source: str, request: Request) -> ImportReport:
+    """Import a PostgreSQL database, named by its URL or a plain dump; golds may be in its SQL."""
+    report = ImportReport("postgres", shown(source))
+
+    def write(_path: Path, target: Path) -> None:
+        write_postgres(source, target, report)
+
+    databases = {database_name(source): Path(report.path)}
+    return _import(report, databases, write, request, dialect="postgres")
+
+
+def _import(
+    report: ImportReport,
+    databases: dict[str, Path],
+    write: Callable[[Path, Path], None],
+    request: Request,
+    dialect: str = "sqlite",
+) -> ImportReport:
+    """Import `databases`, by name; one alone is written even if no question is about it."""
+    for path in databases.values():
+        check_out(request.out, path, force=request.force)
+    report.keep = frozenset(request.keep)
+    only = next(iter(databases)) if len(databases) == 1 else None
+    if request.files:
+        report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
+    same = len({path.stem for path in request.files}) < len(request.files)
+    split = TRAIN if request.eval_questions else None
+    files = ((request.questions, split, ""), (request.eval_questions, EVAL, "eval-" * same))
+    rows = [
+        row
+        for path, split, mark in files
+        if path is not None
+        for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
+    ]
+    source = Source(
+        report,
+        rows,
+        lambda name: databases.get(name, Path(name)),
+        write,
+        _notes,
+        databases=[only] if only else [],
+        dialect=dialect,
+    )
+    return import_source(source, request.out, request.splitting)
+
+
+def _notes(database: str, connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
+    """Yield what a user should know of a database's tables."""
+    if not tables:
+        raise DatabaseLoadError(f"the database {database} has no table: name one that has")
+    for table in tables:
+        name = quote_identifier(table)
+        try:
+            columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
+            tests = [f"max(typeof({quote_identifier(column)}) = 'blob')" for column in columns]
+            wanted = ", ".join(["count(*)", *tests])
+            count, *blobs = next(connection.execute(f"SELECT {wanted} FROM {name}"))
+        except apsw.Error as error:  # a view of what is not there
+            yield f"{table} cannot be read: {error}"
+            continue
+        if not count:
+            yield f"table {table} has no rows: a question about it has no answer"
+        for column, found in zip(columns, blobs, strict=True):
+            if found:
+                yield f"{table}.{column} holds BLOBs: an agent sees their size, and no answer may"

@@ -1,0 +1,194 @@
+"""The rows of question files: JSON arrays, JSON lines or CSV, under the usual names of the keys."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data.choose import TRAIN
+from data.sources.report import BAD_ROW, Flagged, ImportReport
+from shared.errors import DataError
+
+# our name -> the names that are accepted, in any letter case; the first with a text counts
+KEYS = {
+    "question": ("question", "question_text"),
+    "query": ("query", "sql", "gold_sql"),
+    "db_id": ("db_id", "database_name", "database", "db"),
+    "evidence": ("evidence",),
+}
+REQUIRED = ("question", "query")
+DELIMITERS = ",;\t|"
+MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only counted
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a questions file, with all keys checked. `split` None: it is to be chosen."""
+
+    question_id: str
+    split: str | None
+    database: str
+    question: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """A row as it is in its file. `unit` is what `number` counts: rows from 0, or lines from 1."""
+
+    unit: str
+    number: int
+    value: Any
+
+    @property
+    def where(self) -> str:
+        """Its place in the file, as in messages."""
+        return f"{self.unit} {self.number}"
+
+    def text(self, key: str) -> str:
+        """Return the text of one of `KEYS`, or "" without one."""
+        if not isinstance(self.value, dict):
+            return ""
+        known = {str(name).strip().lower(): value for name, value in self.value.items()}
+        texts = [known.get(name) for name in KEYS[key]]
+        return next((text for text in texts if isinstance(text, str) and text.strip()), "")
+
+    def fault(self, database: str | None = None) -> str | None:
+        """Return what is wrong with it, if anything; `database` is for rows without a name."""
+        if not isinstance(self.value, dict):
+            return f"not an object but {type(self.value).__name__}"
+        for key in ("db_id", *REQUIRED):
+            if not (text := self.text(key)) and not (key == "db_id" and database):
+                others = ", ".join(map(repr, KEYS[key][1:]))
+                return f"no text in '{key}' (or {others})"
+            if not _is_plain(text):
+                return f"'{key}' holds a NUL or half a surrogate pair"
+        name = database or self.text("db_id")
+        if Path(name).name != name or name.startswith("."):
+            return f"{name!r} is not a valid database name"
+        return None
+
+    def parse(
+        self,
+        question_id: str,
+        split: str | None,
+        database: str | None = None,
+        evidence: bool = True,
+    ) -> Row:
+        """Return the row, of which `fault` found nothing. `evidence`: whether to append it."""
+        sql = self.text("query").strip().rstrip(";").rstrip()
+        question, hint = self.text("question").strip(), " ".join(self.text("evidence").split())
+        if evidence and hint and _is_plain(hint):
+            question = f"{question} Hint: {hint}"
+        return Row(question_id, split, database or self.text("db_id"), question, sql)
+
+
+def read_rows(path: Path) -> list[RawRow]:
+    """Return the rows of a questions file. Raises `DataError`, with the path and the remedy."""
+    text = read_text(path)
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return list(_csv_rows(path, text))
+    try:
+        if text.lstrip().startswith("{"):
+            return list(_json_lines(text))
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # nested too deeply
+        raise DataError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, list):
+        raise DataError(f"{path} holds no JSON array of questions")
+    return [RawRow("row", number, row) for number, row in enumerate(value)]
+
+
+def rows_of(
+    path: Path,
+    split: str | None,
+    prefix: str,
+    report: ImportReport,
+    *,
+    only: str | None = None,
+    evidence: bool = True,
+) -> list[Row]:
+    """Return the usable rows of a file; the others are dropped in `report`, with their places.
+
+    A row's id is `prefix` and its number. `only` is the only database that there is: a file may
+    call it by another name, or not name it. Raises `DataError`: also if every row lacks a key.
+    """
+    raws = read_rows(path)
+    if not raws:
+        raise DataError(f"{path} holds no question")
+    named = {raw.text("db_id") for raw in raws} - {""}
+    database = only if len(named) < 2 else None
+    for key in (*REQUIRED, *(() if database else ("db_id",))):
+        if not any(raw.text(key) for raw in raws):
+            known = raws[0].value if isinstance(raws[0].value, dict) else {}
+            names = ", ".join(KEYS[key])
+            raise DataError(f"{path} has {', '.join(map(str, known))}, but none of {names}")
+    rows = []
+    for raw in raws:
+        row_id = f"{prefix}{raw.number:04}"
+        if fault := raw.fault(database):
+            report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), BAD_ROW, fault))
+            if len(report.problems) < MAX_NAMED_ROWS:
+                report.problems.append(f"{path.name} {raw.where}: {fault}")
+        else:
+            rows.append(raw.parse(row_id, split, database, evidence))
+    return rows
+
+
+def rows_or_problem(
+    path: Path, split: str, prefix: str, report: ImportReport, *, evidence: bool = True
+) -> list[Row]:
+    """Return what `rows_of` does; a file that cannot be read is a problem in `report`."""
+    try:
+        return rows_of(path, split, prefix, report, evidence=evidence)
+    except DataError as error:
+        report.problems.append(error.message)
+        return []
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file. Raises `DataError`."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
+
+
+def delimiter_of(header: str) -> str:
+    """Return the delimiter that divides a CSV file's first line into most cells."""
+    cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in DELIMITERS}
+    return max(cells, key=lambda mark: cells[mark])
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[RawRow]:
+    lines = io.StringIO(text, newline="")
+    reader = csv.DictReader(lines, delimiter=delimiter_of(text.partition("\n")[0]))
+    before = 1  # the header's line
+    try:
+        for row in reader:
+            yield RawRow("line", before + 1, row)
+            before = reader.line_num
+    except csv.Error as error:
+        raise DataError(f"{path} line {reader.line_num}: {error}") from error
+
+
+def _json_lines(text: str) -> Iterator[RawRow]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield RawRow("line", number, json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether `text` is valid in UTF-8 and SQLite; JSON allows more."""
+    return not re.search("[\0\ud800-\udfff]", text)

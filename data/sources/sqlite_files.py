@@ -1,0 +1,115 @@
+"""Copy and check SQLite files. The user's own file is only read, never opened as a database."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from data.golds.execute import open_readonly
+from shared.errors import DatabaseLoadError, DataError
+
+SUFFIXES = (".sqlite", ".sqlite3", ".db", ".db3")
+SIDECARS = ("-wal", "-journal")  # what SQLite keeps beside a file: changes, or the way back
+COPIES = 5  # attempts to copy a file that changes meanwhile
+WAIT_S = 0.2
+WAL = b"\2"
+# what lines of PRAGMA quick_check start with if the file is damaged
+DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a SQLite file in its last committed state, without its permissions.
+
+    Its -wal or -journal is copied too, and SQLite applies it to the copy: no lock is needed, and
+    nothing is created beside `source`. Raises `DatabaseLoadError`, which names `source`.
+    """
+    try:
+        if not source.is_file():
+            raise DatabaseLoadError(f"no database at {source}")
+        with source.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise DatabaseLoadError(f"can't open {source}: {error.strerror}") from error
+    if header and not header.startswith(b"SQLite format 3\0"):
+        remedy = "for CSV use 'import csv', for PostgreSQL 'import postgres'"
+        raise DatabaseLoadError(f"{source} is not a SQLite database: {remedy}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(COPIES):
+        before = _state(source)
+        copied = [suffix for suffix in ("", *SIDECARS) if suffix in before]
+        for suffix in copied:
+            shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
+        if _state(source) == before:
+            break
+        time.sleep(WAIT_S)
+    else:
+        remedy = f"close the program, or import a copy: sqlite3 {source} '.backup copy.db'"
+        raise DatabaseLoadError(f"{source} is being written to: {remedy}")
+    if len(copied) > 1 or header[18:19] == WAL:
+        _settle(source, target)
+
+
+@contextmanager
+def new_database(path: Path) -> Iterator[apsw.Connection]:
+    """Yield a connection to a new file, in one transaction. SQLite's errors become `DataError`s."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = apsw.Connection(str(path))
+    try:
+        connection.execute("PRAGMA synchronous = OFF; BEGIN")  # the file is new
+        yield connection
+        connection.execute("COMMIT")
+    except apsw.Error as error:
+        raise DataError(f"SQLite cannot hold this database: {error}") from error
+    finally:
+        connection.close()
+
+
+def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
+    """Open a database; return it with the names of its tables and views.
+
+    Raises `DatabaseLoadError` if the file is damaged.
+    """
+    connection = open_readonly(path)
+    try:
+        lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+            "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+        ).fetchall()
+    except (apsw.Error, UnicodeDecodeError) as error:
+        connection.close()
+        raise DatabaseLoadError(f"{path} is corrupt: {error}") from error
+    damage = [line for line in lines if line.startswith(DAMAGE)]
+    if damage:
+        connection.close()
+        raise DatabaseLoadError(f"{path} is corrupt: {' '.join(damage[0].split())[:200]}")
+    return connection, [str(name) for (name,) in names]
+
+
+def _state(source: Path) -> dict[str, tuple[int, int, int]]:
+    """Return the size and times of the file and of what is beside it."""
+    found = {}
+    for suffix in ("", *SIDECARS):
+        try:
+            status = Path(f"{source}{suffix}").stat()
+        except FileNotFoundError:
+            continue
+        found[suffix] = (status.st_size, status.st_mtime_ns, status.st_ino)
+    return found
+
+
+def _settle(source: Path, target: Path) -> None:
+    """Let SQLite apply what was copied beside `target`, and leave one file."""
+    try:
+        connection = apsw.Connection(str(target))
+        try:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise DatabaseLoadError(f"{source} is corrupt: {error}") from error
+    for suffix in (*SIDECARS, "-shm"):
+        Path(f"{target}{suffix}").unlink(missing_ok=True)

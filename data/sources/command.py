@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from data.choose import TRAIN
+from data.choose import EVAL, TRAIN
 from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
 from data.settings import DataSettings
 from data.sources.bird import import_bird
@@ -63,7 +63,7 @@ EvalQuestions = Annotated[
     ),
 ]
 EvalShare = Annotated[
-    float, typer.Option(min=0, max=0.9, help="Share of QUESTIONS that are held out to measure on.")
+    float, typer.Option(min=0.01, max=0.9, help="Share of QUESTIONS to hold out, to measure on.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed of that choice.")]
 Out = Annotated[
@@ -251,13 +251,16 @@ def _show(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     files = list(out.glob("databases/*/*.sqlite"))
     database = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
-    if not report.splits:
-        typer.echo("It has no questions. To make some, or to ask your own:")
-        typer.echo(f"  python -m data questions {database}")
-    elif report.splits[TRAIN].kept:
+    kept = {split for split, count in report.splits.items() if count.kept}
+    if kept == {TRAIN, EVAL}:
         typer.echo(f"Train on it with: make train DATA={out}")
-        return
-    else:
+    elif TRAIN in kept:
+        typer.echo("It has no eval questions, on which training is measured: import some too")
+    elif kept:
         typer.echo("It has no training questions, so it is for evaluation and play:")
         typer.echo(f"  python -m trainer evaluate --data {out}")
-    typer.echo(f"  python -m trainer play --db {database}")
+        typer.echo(f"  python -m trainer play --db {database}")
+    else:
+        typer.echo("It has no questions. To make some, or to ask your own:")
+        typer.echo(f"  python -m data questions {database}")
+        typer.echo(f"  python -m trainer play --db {database}")

@@ -87,7 +87,7 @@ def _write_splits(
     if splitting is not None:
         open_questions = [one.question for one in kept if one.row.split is None]
         chosen = held_out(open_questions, splitting)
-        if open_questions and not chosen and splitting.eval_share:
+        if open_questions and not chosen:
             remedy = "name eval questions with --eval-questions"
             report.problems.append(f"too few different questions to hold any out: {remedy}")
     by_split: dict[str, dict[str, Question]] = defaultdict(dict)

@@ -19,6 +19,7 @@ _OTHER_FORMATS = {
     b"\x1f\x8b": "gunzip --keep DUMP",
     b"SQLite format 3": "python -m data import sqlite DUMP",
 }
+_HEADER, _FOOTER = b"-- PostgreSQL database", b"dump complete"
 # what begins a part in which a semicolon ends nothing, and that semicolon
 _MARK = re.compile(r"--.*|/\*|\$(?:[^\W\d]\w*)?\$|(?<!\w)[eE]'|'|\"|;")
 _ENDS = {"'": re.compile(r"''|'"), '"': re.compile('"'), "/*": re.compile(r"\*/")}
@@ -85,10 +86,14 @@ def _items(path: Path) -> Iterator[str | CopyBlock]:
     """Yield each statement, and for COPY its block; what is left of a block is passed over."""
     with _mapped_errors(path):
         with path.open("rb") as binary:
-            start = binary.read(16)
+            start = binary.read(len(_HEADER) + 8)
+            binary.seek(max(0, path.stat().st_size - 1_000))
+            complete = _FOOTER in binary.read()
         for magic, remedy in _OTHER_FORMATS.items():
             if start.startswith(magic):
                 raise DataError(f"{path} is not a plain dump: make one with: {remedy}")
+        if _HEADER in start and not complete:
+            raise DataError(f"{path} is not complete: dump it again")
         with path.open(encoding="utf-8", newline="\n") as file:
             databases = 0
             for statement in _statements(file):
@@ -155,6 +160,8 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
                     end = re.compile(re.escape(mark))
                 elif mark:
                     end = _ESCAPED if mark in ("E'", "e'") else _ENDS[mark]
+    if rest := "".join(parts).strip():
+        yield rest
 
 
 def _parsed(path: Path, statement: str) -> exp.Insert:
@@ -187,7 +194,7 @@ def _cells(path: Path, row: exp.Tuple) -> list[str | None]:
                 cells.append(str(value.this).lower())
             case exp.Neg():
                 cells.append(f"-{value.name}")
-            case exp.Literal() | exp.ByteString() | exp.BitString():
+            case exp.Literal() | exp.ByteString() | exp.BitString() | exp.RawString():
                 cells.append(str(value.name))
             case exp.Var(name="DEFAULT"):
                 pass  # of a computed column, which is left out

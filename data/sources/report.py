@@ -116,7 +116,8 @@ class ImportReport:
             for split, counts in self.splits.items()
             for reason, count in counts.dropped.most_common()
         ]
-        return [*self.problems[:10], *reasons] or ["it holds no question"]
+        examples = [f"{one.question_id}: {one.detail}" for one in self.dropped[:3]]
+        return [*self.problems[:10], *reasons, *examples] or ["it holds no question"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the report file."""
@@ -179,7 +180,8 @@ class ImportReport:
                 if reason in REMEDIES and reason not in self.keep:
                     print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
-            print_line(console, f"{self.translated:,} golds were translated to SQLite's dialect")
+            differ = "read them, since LIKE, casts and dates differ"
+            print_line(console, f"{self.translated:,} golds were translated to SQLite: {differ}")
 
     def _show_counts(self, console: Console) -> None:
         title = f"{self.source}: questions kept and dropped"

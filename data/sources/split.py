@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from data.likeness import Keyed
 from shared.dataset import Question
 
-MOST = 1.5  # times the wanted share, what a group may fill
+MOST = 1.5  # times the wanted number, what may be held out: groups are not divided
+VARIETY = 4  # kinds of question among the held-out ones of one database, at least, if there are
 
 
 @dataclass(frozen=True)
@@ -24,22 +25,27 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     With several databases whole databases are held out; with one, questions whose SQL and words are
     no training question's, values aside. At least one group stays on either side, if there are two.
     """
-    rng = random.Random(splitting.seed)
-    shuffled = rng.sample(questions, len(questions))
+    shuffled = random.Random(splitting.seed).sample(questions, len(questions))
     several = len({question.database_name for question in questions}) > 1
     wanted = splitting.eval_share * len(questions)
+    most = min(max(1.0, MOST * wanted), len(questions) - 1)
     chosen: set[str] = set()
-    passed: list[list[Question]] = []  # groups that were too large
+    large: list[list[Question]] = []  # left for when the others are too few
     for group in _by_database(shuffled) if several else _alike(shuffled):
         if len(chosen) >= wanted:
             return chosen
-        if len(chosen) + len(group) <= max(1.0, MOST * wanted):
-            chosen |= {question.question_id for question in group}
+        if len(group) <= (most if several else max(1.0, wanted / VARIETY)):
+            chosen |= _ids(group) if len(chosen) + len(group) <= most else set()
         else:
-            passed.append(group)
-    if wanted and not chosen and len(passed) > 1:
-        return {question.question_id for question in min(passed, key=len)}
-    return chosen if passed else set()
+            large.append(group)
+    for group in sorted(large, key=len)[: len(large) - (not chosen)]:
+        if len(chosen) < wanted and (not chosen or len(chosen) + len(group) <= most):
+            chosen |= _ids(group)
+    return chosen
+
+
+def _ids(group: Sequence[Question]) -> set[str]:
+    return {question.question_id for question in group}
 
 
 def _by_database(questions: Sequence[Question]) -> Iterator[list[Question]]:

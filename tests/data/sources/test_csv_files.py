@@ -1,0 +1,146 @@
+"""A folder of CSV files becomes a database, with types that hold every cell."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from shared.dataset import database_path, load_splits
+from tests.data.sources.importing import QUESTIONS, files_of, run_import, write_questions
+
+ITEMS = "id,name,price\n1,pen,9.5\n2,cup,9.5\n3,cap,1\n4,jug,12.0\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(home: Path, sql: str = "SELECT * FROM t") -> list[tuple[Any, ...]]:
+    """Return rows of the database that shop/ became."""
+    connection = apsw.Connection(str(database_path(home / "shop-data", "shop")))
+    rows = connection.execute(sql).fetchall()
+    connection.close()
+    return rows
+
+
+def test_a_folder_with_questions_can_be_trained_on(home: Path) -> None:
+    (home / "shop" / "item.csv").write_text(ITEMS)
+    # beside the tables, and not one of them: it has the SQL
+    rows = "\n".join(f'"{text}","{sql}"' for text, sql in QUESTIONS)
+    (home / "shop" / "q.csv").write_text(f"question,sql\n{rows}\n")
+    status, text = run_import("csv", "shop", "--questions", "shop/q.csv")
+    assert status == 0, text
+    assert "make train DATA=shop-data" in text
+    assert "id INTEGER, name TEXT, price REAL" in text
+    assert set(load_splits(home / "shop-data")) == {"train", "eval"}
+    assert table(home, "SELECT name FROM sqlite_master") == [("item",)]
+
+
+def test_without_questions_the_database_is_written(home: Path) -> None:
+    (home / "shop" / "item.csv").write_text(ITEMS)
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    assert "wrote 0 questions on 1 database" in text
+    assert "python -m data questions shop-data/databases/shop/shop.sqlite" in text
+    assert not (home / "shop-data" / "questions").exists()
+    assert table(home, "SELECT sum(price), typeof(price) FROM item") == [(32.0, "real")]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["1", "-20", ""], "INTEGER", [1, -20, None]),
+        (["1", "2.5", "-.5", "1e3"], "REAL", [1.0, 2.5, -0.5, 1000.0]),
+        (["1", " 2", "NA", "null"], "INTEGER", [1, 2, None, None]),
+        (["007", "12"], "TEXT", ["007", "12"]),  # a postal code
+        (["1", "12345678901234567890"], "TEXT", ["1", "12345678901234567890"]),
+        (["+45", "1"], "TEXT", ["+45", "1"]),
+        (["2024-01-31", ""], "TEXT", ["2024-01-31", None]),
+        (["NA", "x"], "TEXT", ["NA", "x"]),
+        (["", ""], "TEXT", [None, None]),
+        (["nan", "inf"], "TEXT", ["nan", "inf"]),
+        (['"a\nb"', '"say ""hi"", now"'], "TEXT", ["a\nb", 'say "hi", now']),
+    ],
+)
+def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: list[Any]) -> None:
+    (home / "shop" / "t.csv").write_text("n,x\n" + "".join(f"0,{cell}\n" for cell in cells))
+    assert run_import("csv", "shop")[0] == 0
+    assert [row[1] for row in table(home)] == values
+    assert table(home, "PRAGMA table_info(t)")[1][2] == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "row"),
+    [
+        ("\ufeffid;Naïve name\n1;a,b\n", ["id", "Naïve name"], (1, "a,b")),
+        ("id\tname\r\n1\tx\r\n\r\n", ["id", "name"], (1, "x")),
+        (",name\n0,x\n", ["column_1", "name"], (0, "x")),  # as pandas writes an index
+        ("id\n1\n", ["id"], (1,)),
+        ('id,"select"\n1,"it\'s"\n', ["id", "select"], (1, "it's")),
+    ],
+)
+def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any, ...]) -> None:
+    (home / "shop" / "t.csv").write_text(text, encoding="utf-8", newline="")
+    assert run_import("csv", "shop")[0] == 0
+    assert [info[1] for info in table(home, "PRAGMA table_info(t)")] == columns
+    assert table(home) == [row]
+
+
+def test_another_encoding_is_named(home: Path) -> None:
+    (home / "shop" / "t.csv").write_bytes(b"id,name\n1,Jos\xe9\n")
+    status, text = run_import("csv", "shop")
+    assert status == 1
+    assert "shop/t.csv is not UTF-8 (" in text
+    assert "--encoding cp1252" in text
+    assert run_import("csv", "shop", "--encoding", "cp1252")[0] == 0
+    assert table(home) == [(1, "José")]
+
+
+def test_a_table_without_rows_is_noted(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text("id,name\n")
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    assert "problem: table t has no rows" in text
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no .csv or .tsv file at shop"),
+        ({"t.csv": ""}, "shop/t.csv is empty: write the names of its columns in line 1"),
+        ({"t.csv": "\n\n"}, "shop/t.csv is empty"),
+        ({"t.csv": "id,Name,name\n"}, "the column 'name' twice (columns 2 and 3): rename one"),
+        ({"t.csv": "id,name\n1,a,b\n"}, "shop/t.csv line 2 has 3 cells, its header 2"),
+        ({"t.csv": "id,name\n1,a\n2\n"}, "shop/t.csv line 3 has 1 cells, its header 2"),
+        ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, "two files would become the table t"),
+        ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
+        ({"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"}, "shop/t.csv: too many columns"),
+    ],
+)
+def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -> None:
+    for name, text in files.items():
+        (home / "shop" / name).write_text(text)
+    before = files_of(home)
+    status, text = run_import("csv", "shop")
+    assert (status, text.count("\n")) == (1, 1), text
+    assert message in text
+    assert files_of(home) == before
+    assert [path.name for path in home.iterdir()] == ["shop"]
+
+
+def test_an_unknown_encoding_is_one_error(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text(ITEMS)
+    status, text = run_import("csv", "shop", "--encoding", "klingon")
+    assert status == 1
+    assert "--encoding klingon is not an encoding that Python knows" in text
+
+
+def test_one_file_is_a_database_too(home: Path) -> None:
+    (home / "item.csv").write_text(ITEMS)
+    write_questions(home / "q.jsonl")
+    assert run_import("csv", "item.csv", "--questions", "q.jsonl", "--out", "out")[0] == 0
+    assert {one.database_name for one in load_splits(home / "out")["train"]} == {"item"}

@@ -1,0 +1,263 @@
+"""A user's own SQLite databases and question files become a data directory."""
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from data.__main__ import app
+from data.audit import audit
+from shared.dataset import Question, database_path, load_splits
+from tests.data.sources.importing import (
+    QUESTIONS,
+    SHOP,
+    files_of,
+    make_database,
+    run_import,
+    write_questions,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with shop.db and q.jsonl."""
+    folder = tmp_path / "home"
+    make_database(folder / "shop.db")
+    write_questions(folder / "q.jsonl")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def by_id(data_dir: Path) -> dict[str, Question]:
+    return {one.question_id: one for split in load_splits(data_dir).values() for one in split}
+
+
+def test_question_and_sql_are_enough(home: Path) -> None:
+    before = files_of(home)
+    status, text = run_import("sqlite", "shop.db", "--questions", "q.jsonl")
+    assert status == 0
+    assert "make train DATA=shop-data" in text
+    splits = load_splits(home / "shop-data")
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 5, "eval": 1}
+    found = by_id(home / "shop-data")["q-0002"]  # line 2
+    assert found == Question(
+        question_id="q-0002",
+        question_text="What does the cap cost?",
+        database_name="shop",
+        gold_sql="SELECT price FROM item WHERE name = 'cap'",
+        gold_answer=1.0,
+        answer_type="float",
+        difficulty="easy",
+        tables_involved=["item"],
+    )
+    assert audit(home / "shop-data").clean
+    assert {name: files_of(home)[name] for name in before} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text_key", "sql_key", "more"),
+    [
+        ("q.json", "question", "query", {"db_id": "shop_1"}),
+        ("q.json", "question_text", "gold_sql", {"database_name": "shop"}),
+        ("q.jsonl", "question", "SQL", {"sql_note": "x"}),
+        ("q.csv", "Question", "Query", {"DB_ID": "other"}),
+        ("q.tsv", "question", "sql", {}),
+        # as Spider's own files: the query, and its parsed form as `sql`
+        ("q.json", "question", "query", {"sql": {"select": []}}),
+    ],
+)
+def test_natural_files_just_work(
+    home: Path, name: str, text_key: str, sql_key: str, more: dict[str, object]
+) -> None:
+    rows = [{text_key: text, sql_key: sql, **more} for text, sql in QUESTIONS]
+    path = home / name
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="", encoding="utf-8-sig") as file:
+            writer = csv.DictWriter(file, rows[0], delimiter="\t" if name == "q.tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "out")
+    assert status == 0, text
+    assert sorted(one.gold_sql for one in by_id(home / "out").values()) == sorted(
+        sql.rstrip(";") for _, sql in QUESTIONS
+    )
+
+
+def test_the_user_names_the_eval_questions(home: Path) -> None:
+    (home / "more").mkdir()
+    write_questions(home / "more" / "q.jsonl", QUESTIONS[:2])
+    write_questions(home / "q.jsonl", QUESTIONS[2:])
+    args = ("--questions", "q.jsonl", "--eval-questions", "more/q.jsonl", "--out", "out")
+    assert run_import("sqlite", "shop.db", *args)[0] == 0
+    splits = load_splits(home / "out")
+    assert [one.question_id for one in splits["eval"]] == ["q-eval-0001", "q-eval-0002"]
+    assert len(splits["train"]) == 4
+
+
+def test_eval_questions_alone_are_for_evaluation(home: Path) -> None:
+    status, text = run_import("sqlite", "shop.db", "--eval-questions", "q.jsonl", "--out", "out")
+    assert status == 0
+    assert set(load_splits(home / "out")) == {"eval"}
+    assert "python -m trainer evaluate --data out" in text
+
+
+def test_the_split_is_the_seeds(home: Path) -> None:
+    def eval_ids(seed: int) -> list[str]:
+        args = ("--questions", "q.jsonl", "--out", "out", "--seed", seed, "--eval-share", 0.3)
+        assert run_import("sqlite", "shop.db", *args)[0] == 0
+        return [one.question_id for one in load_splits(home / "out")["eval"]]
+
+    found = [eval_ids(seed) for seed in (1, 2, 3, 4, 1)]
+    assert found[0] == found[4]
+    assert len({tuple(ids) for ids in found}) > 1
+
+
+def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
+    rows = []
+    for name in ("a", "b", "c", "d", "e"):
+        make_database(home / "all" / name / f"{name}.sqlite")
+        rows += [{"question": t, "query": s, "db_id": name} for t, s in QUESTIONS]
+    make_database(home / "all" / "unasked.sqlite")
+    (home / "q.json").write_text(json.dumps(rows))
+    assert run_import("sqlite", "all", "--questions", "q.json", "--out", "out")[0] == 0
+    splits = load_splits(home / "out")
+    held_out = {one.database_name for one in splits["eval"]}
+    assert len(held_out) == 1
+    assert not held_out & {one.database_name for one in splits["train"]}
+    assert not database_path(home / "out", "unasked").exists()
+
+
+def test_dropped_questions_are_named_with_what_helps(home: Path) -> None:
+    bad = [
+        ("Nope?", "SELECT nope FROM item"),
+        ("Delete?", "DELETE FROM item"),
+        ("The dearest two?", "SELECT name FROM item ORDER BY price LIMIT 2"),
+        ("Over 100?", "SELECT name FROM item WHERE price > 100"),
+        ("A picture?", "SELECT x'00'"),
+    ]
+    write_questions(home / "q.jsonl", [*QUESTIONS, *bad])
+    status, text = run_import("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
+    assert status == 0
+    for line in (
+        "not kept: q-0007: failing: no such column: nope",
+        "not kept: q-0008: failing: not a SELECT",
+        "not kept: q-0009: tied: rows 2 to 3 differ and are equal in the sort key 9.5",
+        "not kept: q-0010: empty: no rows",
+        "not kept: q-0011: unstable: a blob of 1 bytes",
+        "tied: name more columns in ORDER BY, or pass --keep-ties",
+    ):
+        assert line in text
+    report = json.loads((home / "out" / "import_report.json").read_text())
+    rows = sum(split["rows"] for split in report["splits"].values())
+    assert (rows, len(report["dropped"])) == (11, 5)
+
+
+def test_what_an_agent_cannot_read_is_noted(home: Path) -> None:
+    make_database(
+        home / "odd.db",
+        SHOP + "CREATE TABLE photo (id INTEGER, data); INSERT INTO photo VALUES (1, x'00');"
+        "CREATE TABLE later (id INTEGER); CREATE VIEW broken AS SELECT * FROM absent;",
+    )
+    status, text = run_import("sqlite", "odd.db", "--questions", "q.jsonl", "--out", "out")
+    assert status == 0
+    assert "problem: photo.data holds BLOBs: " in text
+    assert "problem: table later has no rows: " in text
+    assert "problem: broken cannot be read: no such table: main.absent" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ("question;answer\na;b\n", "q.csv", "q.csv has question, answer, but none of query, sql"),
+        ("", "q.csv", "q.csv holds no question"),
+        ("[]", "q.json", "q.json holds no question"),
+        ('{"question": "x"', "q.jsonl", "q.jsonl is not JSON: line 1: "),
+        ("no json", "q.json", "q.json is not JSON: "),
+        ('"a"', "q.json", "q.json holds no JSON array of questions"),
+        ("question,sql\n\udce9,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
+        ('{"question": "?", "sql": "SELECT nope FROM item"}', "q.jsonl", "no such column: nope"),
+        ('[{"question": 1, "sql": "SELECT 1"}]', "q.json", "none of question, question_text"),
+        (None, "q.jsonl", "q.jsonl is missing"),
+    ],
+)  # fmt: skip
+def test_bad_question_files_are_one_error(
+    home: Path, content: str | None, name: str, message: str
+) -> None:
+    (home / "q.jsonl").unlink()
+    if content is not None:
+        (home / name).write_text(content, errors="surrogateescape")
+    before = files_of(home)
+    status, text = run_import("sqlite", "shop.db", "--questions", name)
+    assert status == 1
+    assert message in text
+    assert files_of(home) == before
+    assert not any("partial" in path.name for path in home.iterdir())
+
+
+def test_bad_databases_are_one_error(home: Path) -> None:
+    (home / "text.db").write_text("id,name\n")
+    (home / "empty.db").touch()
+    (home / "torn.db").write_bytes((home / "shop.db").read_bytes()[:5000])
+    (home / "folder").mkdir()
+    for name, message in {
+        "text.db": "text.db is not a SQLite database: for CSV use 'import csv'",
+        "empty.db": "the database empty has no table",
+        "torn.db": "torn.db is ",
+        "absent.db": "no database at absent.db",
+        "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3) below folder",
+    }.items():
+        status, text = run_import("sqlite", name, "--questions", "q.jsonl", "--out", "out")
+        assert (status, text.count("\n")) == (1, 1), text
+        assert message in text
+        assert "partial" not in text
+        assert not (home / "out").exists()
+
+
+def test_questions_on_other_databases_are_named(home: Path) -> None:
+    make_database(home / "zoo.db")
+    rows = [{"question": t, "sql": s, "db_id": "shop"} for t, s in QUESTIONS]
+    rows += [{"question": "?", "sql": "SELECT 1", "db_id": "moon"}, {"question": "?", "sql": "S"}]
+    (home / "q.json").write_text(json.dumps(rows))
+    args = ("--questions", "q.json", "--out", "out")
+    status, text = run_import("sqlite", "shop.db", "zoo.db", *args)
+    assert status == 0
+    assert "problem: no database at moon; 1 questions need it" in text
+    assert "q.json row 7: no text in 'db_id'" in text
+
+
+def test_without_questions_it_says_how_to_get_some(home: Path) -> None:
+    status, text = run_import("sqlite", "shop.db")
+    assert status == 1
+    assert "--questions" in text
+    assert "python -m data questions shop.db" in text
+
+
+def test_one_question_cannot_be_divided(home: Path) -> None:
+    write_questions(home / "q.jsonl", QUESTIONS[:1])
+    status, text = run_import("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
+    assert status == 0
+    assert "too few different questions to hold any out: name eval questions with" in text
+    assert "It has no eval questions" in text
+
+
+def test_the_pages_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text(encoding="utf-8")
+    script = page.partition("```bash\n")[2].partition("```")[0]
+    files = script.partition("python -m")[0]
+    commands = [line.split() for line in script.splitlines() if line.startswith("python -m data")]
+    subprocess.run(["bash", "-e", "-c", files], check=True, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for _python, _m, _data, *words in commands:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+    splits = load_splits(tmp_path / "shop-data")
+    assert {name: len(found) for name, found in splits.items()} == {"train": 9, "eval": 3}
+    assert "9 to train on and 3 to measure on" in page
+    assert "make train DATA=shop-data" in script

@@ -1,0 +1,58 @@
+"""Held-out questions are no training question's twins."""
+
+import pytest
+
+from data.likeness import Keyed
+from data.sources.split import Splitting, held_out
+from shared.dataset import Question
+
+
+def question(name: str, text: str, sql: str, database: str = "shop") -> Question:
+    return Question(
+        question_id=name,
+        question_text=text,
+        database_name=database,
+        gold_sql=sql,
+        gold_answer=1,
+        answer_type="integer",
+        difficulty="easy",
+        tables_involved=[],
+    )
+
+
+TEMPLATES = [
+    question(f"{name}-{value}", f"{name} of {value}?", f"SELECT {name} FROM t WHERE x = {value}")
+    for name in "abcdefgh"
+    for value in range(5)
+]  # fmt: skip
+SINGLE = [question(f"q{n}", f"word{n} " * n, f"SELECT c{n} FROM t") for n in range(1, 21)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_questions_that_differ_in_a_value_stay_together(seed: int) -> None:
+    chosen = held_out([*TEMPLATES, *SINGLE], Splitting(0.2, seed))
+    assert 12 <= len(chosen) <= 18
+    keyed = {one.question_id: Keyed(one) for one in [*TEMPLATES, *SINGLE]}
+    for name in chosen:
+        assert not [o for o in keyed if o not in chosen and keyed[name].likeness(keyed[o])]
+
+
+def test_large_groups_come_last() -> None:
+    chosen = held_out([*TEMPLATES[:10], *SINGLE], Splitting(0.2, 1))
+    assert chosen < {one.question_id for one in SINGLE}
+
+
+def test_without_small_groups_the_smallest_is_held_out() -> None:
+    chosen = held_out(TEMPLATES[:9], Splitting(0.1, 1))
+    assert chosen == {one.question_id for one in TEMPLATES[5:9]}
+
+
+@pytest.mark.parametrize("questions", [[], SINGLE[:1], TEMPLATES[:5]])
+def test_one_group_is_not_divided(questions: list[Question]) -> None:
+    assert held_out(questions, Splitting()) == set()
+
+
+def test_two_databases_are_divided() -> None:
+    pair = [*SINGLE, question("z", "z?", "SELECT z FROM z", "zoo")]
+    assert held_out(pair, Splitting()) == {"z"}
+    assert held_out(pair, Splitting(0.9)) in ({"z"}, {one.question_id for one in SINGLE})

@@ -65,8 +65,8 @@ def add_pages(app: FastAPI) -> None:
         path = request.scope["path"]
         if folder is None:
             message = (
-                f"{path} needs the package fastapi-offline: run 'pip install fastapi-offline' and "
-                f"start the server again, or read {DOCUMENT}"
+                f"{path} needs the package fastapi-offline: run 'pip install fastapi-offline' (the "
+                f"extra 'docs') and start the server again, or read {DOCUMENT}"
             )
             return json_reply(http_error_bytes(404, message), 404)
         return Response(pages[path], headers=POLICY, media_type="text/html")

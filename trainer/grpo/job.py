@@ -48,6 +48,7 @@ from trainer.grpo.resume import (
     drop_after,
     finished_result,
     resume_command,
+    resumed_from,
     shared_checkpoint,
     short_path,
 )
@@ -137,6 +138,9 @@ def run_job(
         generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         print_line(console, f"run {folder.path}")
+        if resume is not None:
+            checkpoint = ranks.first(folder.last_checkpoint)
+            print_line(console, resumed_from(checkpoint, config.max_steps))
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "

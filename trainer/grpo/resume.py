@@ -11,7 +11,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import Inputs, check_resumed_data
 from trainer.grpo.train import finished
-from trainer.run.folder import Run, keep_lines, read_json
+from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json
 from trainer.runtime.ranks import Ranks
 
 
@@ -47,6 +47,15 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
 
     ranks.together(check)
     return path
+
+
+def resumed_from(checkpoint: Path | None, max_steps: int) -> str:
+    """Return from which step a resumed run goes on, for people; `max_steps` -1: of its own plan."""
+    if checkpoint is None:
+        return "resumed from the start: it was stopped before its first checkpoint"
+    if max_steps < 0:
+        max_steps = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
+    return f"resumed from step {checkpoint_step(checkpoint)} of {max_steps}, {checkpoint.name}"
 
 
 def drop_after(folder: Run, done: int) -> None:

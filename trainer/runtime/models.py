@@ -16,6 +16,7 @@ from trainer.runtime.out_of_memory import reporting_out_of_memory
 T = TypeVar("T")
 
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
+HUB_EXAMPLE = "Qwen/Qwen3-0.6B"
 WEIGHTS = ("*.safetensors", "*.bin")
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
@@ -23,15 +24,20 @@ LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not f
 def find_model(name: str) -> str:
     """Return the directory or the hub's name to load a model from.
 
-    A directory must exist. Another name must be on the hub; where the hub can't be reached, it is
-    the directory in the hub's cache. Raises `ModelLoadError` otherwise, within 5 s; imports neither
-    torch nor transformers, so that a command can refuse a wrong name at once.
+    A directory must exist. Another name, OWNER/NAME, must be on the hub; where the hub can't be
+    reached, it is the directory in the hub's cache. Raises `ModelLoadError` otherwise, within 5 s;
+    imports neither torch nor transformers, so that a command can refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(shipped_path(name))
     if looks_local(source):
         check_directory(source)
         return source
+    if "/" not in source:
+        raise ModelLoadError(
+            f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
+            f"is named OWNER/{name}; pass a folder as --model, or a name such as {HUB_EXAMPLE}"
+        )
     from huggingface_hub import constants, try_to_load_from_cache
 
     error = _ask_hub(source)

@@ -218,6 +218,7 @@ def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
     resumed = command("--resume", str(run.path), "--steps", str(steps))
     output, _ = resumed.communicate(timeout=200)
     assert resumed.returncode == 0, output
+    assert f"resumed from step {steps - 1} of {steps}" in output
     assert read_json(run.summary)["train_steps"] == steps
     assert "before (greedy)" not in output  # kept, not measured again
     check_audit(run)

@@ -26,6 +26,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError, RunError, TrainingDiverged
 from trainer.evaluation.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.grpo.resume import resumed_from
 from trainer.run.folder import open_run, read_json, read_lines, write_json
 from trainer.runtime.interrupt import Interrupted
 
@@ -284,3 +285,12 @@ def test_server_restarts_are_those_of_all_sessions(small: GRPOConfig, tmp_path: 
     begin(replace(small, max_steps=1), tmp_path, FakeClient(), resume=run, own=server(1)).run()
     summary = read_json(run.summary)
     assert (summary["server_restarts"], summary["sessions"]) == (3, 2)
+
+
+def test_a_resumed_run_says_from_which_step(tmp_path: Path) -> None:
+    assert "from the start" in resumed_from(None, 70)
+    checkpoint = tmp_path / "checkpoint-20"
+    checkpoint.mkdir()
+    assert resumed_from(checkpoint, 70) == "resumed from step 20 of 70, checkpoint-20"
+    (checkpoint / "trainer_state.json").write_text('{"max_steps": 38}')  # a warm start's own plan
+    assert resumed_from(checkpoint, -1) == "resumed from step 20 of 38, checkpoint-20"

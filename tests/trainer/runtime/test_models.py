@@ -213,6 +213,13 @@ UNREACHABLE = (
 )
 
 
+def test_a_name_without_an_owner_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.runtime.models._soon", lambda ask: pytest.fail("asked the hub"))
+    with pytest.raises(ModelLoadError, match="is named OWNER/qwen3; pass a folder") as caught:
+        find_model("qwen3")
+    assert "\n" not in caught.value.message
+
+
 def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     hub_at(monkeypatch, "http://127.0.0.1:9")
     with pytest.raises(ModelLoadError, match=UNREACHABLE) as caught:
@@ -251,11 +258,12 @@ def test_a_cached_model_is_loaded_without_the_hub(
     [
         ["train"],
         ["evaluate"],
+        ["sft"],
         ["play", "--db", "data/databases/nowhere.sqlite", "--question", "How many?"],
     ],
     ids=lambda command: command[0],
 )
-@pytest.mark.parametrize("name", ["no/such", "./no/such"])
+@pytest.mark.parametrize("name", ["no/such", "./no/such", "nosuch"])
 def test_every_command_refuses_a_missing_model_before_torch_is_imported(
     command: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,8 +280,10 @@ def test_every_command_refuses_a_missing_model_before_torch_is_imported(
     )
     assert done.returncode == 1
     assert done.stdout.split() == ["False", "False"]
-    assert re.search(r"error: (can't load the model 'no/such'|no model directory)", done.stderr)
-    assert re.search(r"hf download|save_pretrained", done.stderr)
+    assert re.search(
+        r"error: (can't load the model 'no/such'|no model directory|no model 'nosuch')", done.stderr
+    )
+    assert re.search(r"hf download|save_pretrained|is named OWNER/nosuch", done.stderr)
 
 
 def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalLM) -> None:

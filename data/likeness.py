@@ -20,6 +20,7 @@ class Keyed:
         self.question = question
         self.text = " ".join(question.question_text.lower().split())
         self.words = re.findall(r"\w+|\?", _VALUE.sub("?", question.question_text.lower()))
+        self.vocabulary = frozenset(self.words)
         self.gold = _key(question.gold_sql, normalised)
         self.skeleton = _key(question.gold_sql, skeleton)
 
@@ -32,9 +33,10 @@ class Keyed:
             return "duplicate", f"the gold of {name}"
         if self.skeleton == twin.skeleton:
             return "near-duplicate", f"the gold of {name} except for a literal"
-        ours, others = len(self.words), len(twin.words)
-        if 2 * min(ours, others) < NEAR_RATIO * (ours + others):
-            return None  # as real_quick_ratio, without the cost of a matcher
+        total = len(self.words) + len(twin.words)
+        most = min(len(self.words) - len(self.vocabulary - twin.vocabulary), len(twin.words))
+        if 2 * most < NEAR_RATIO * total:
+            return None  # an upper bound, without the cost of a matcher
         matcher = difflib.SequenceMatcher(None, self.words, twin.words, autojunk=False)
         # the upper bound first: it costs less
         if all(ratio() >= NEAR_RATIO for ratio in (matcher.quick_ratio, matcher.ratio)):

@@ -1,5 +1,6 @@
 """`python -m data import` and `python -m data fetch`."""
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -249,16 +250,18 @@ def _show(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
     databases = f"{report.databases:,} database{'s' * (report.databases != 1)}"
     counts = f"{report.kept:,} questions on {databases}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
+    directory = shlex.quote(str(out))
     files = list(out.glob("databases/*/*.sqlite"))
-    database = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
+    path = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
+    database = shlex.quote(str(path))
     kept = {split for split, count in report.splits.items() if count.kept}
     if kept == {TRAIN, EVAL}:
-        typer.echo(f"Train on it with: make train DATA={out}")
+        typer.echo(f"Train on it with: make train DATA={directory}")
     elif TRAIN in kept:
         typer.echo("It has no eval questions, on which training is measured: import some too")
     elif kept:
         typer.echo("It has no training questions, so it is for evaluation and play:")
-        typer.echo(f"  python -m trainer evaluate --data {out}")
+        typer.echo(f"  python -m trainer evaluate --data {directory}")
         typer.echo(f"  python -m trainer play --db {database}")
     else:
         typer.echo("It has no questions. To make some, or to ask your own:")

@@ -25,13 +25,14 @@ def check_out(out: Path, source: Path, *, force: bool) -> None:
 def staged(out: Path) -> Iterator[Path]:
     """Yield an empty directory that replaces `out` when the block ends without an error."""
     out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.partial-") as folder:
+    parent = next(folder for folder in out.parents if folder.is_dir())
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}.partial-") as folder:
         new, old = Path(folder) / "new", Path(folder) / "old"
         new.mkdir()
         yield new
         if out.exists():
             out.rename(old)
+        out.parent.mkdir(parents=True, exist_ok=True)
         try:
             new.rename(out)
         except OSError:

@@ -194,9 +194,10 @@ def test_bad_question_files_are_one_error(
     if content is not None:
         (home / name).write_text(content, errors="surrogateescape")
     before = files_of(home)
-    status, text = run_import("sqlite", "shop.db", "--questions", name)
+    status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "new/out")
     assert status == 1
     assert message in text
+    assert not (home / "new").exists()
     assert files_of(home) == before
     assert not any("partial" in path.name for path in home.iterdir())
 

@@ -65,7 +65,10 @@ DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX)
 
 _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
-_REMEDY = "make the shipped data with 'python -m data build', or pass another directory as --data"
+_REMEDY = (
+    "make the shipped data with 'python -m data build', or name as --data a directory that "
+    "'python -m data import' wrote (docs/own-data.md)"
+)
 
 
 def is_dev_question(question_id: str) -> bool:

@@ -26,8 +26,9 @@ def audit_command(
     data_dir = Path(__file__).parents[1] if directory is None else data_directory(directory)
     if not (data_dir / "questions").is_dir():
         if (data_dir / "dev.json").is_file():
-            remedy = "run 'python -m data import spider' first"
-            raise failure(f"{data_dir} has Spider's own layout: {remedy}")
+            name = "bird" if (data_dir / "dev_databases").is_dir() else "spider"
+            remedy = f"run 'python -m data import {name}' first"
+            raise failure(f"{data_dir} has {name.capitalize()}'s own layout: {remedy}")
         folder = data_dir / "questions"
         raise failure(f"no questions_<split>.json in {folder}: name a data directory")
     with one_line_errors():

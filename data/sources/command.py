@@ -264,6 +264,5 @@ def _show(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
         typer.echo(f"  python -m trainer evaluate --data {directory}")
         typer.echo(f"  python -m trainer play --db {database}")
     else:
-        typer.echo("It has no questions. To make some, or to ask your own:")
-        typer.echo(f"  python -m data questions {database}")
+        typer.echo("It has no questions: to train on it, pass some with --questions. To ask one:")
         typer.echo(f"  python -m trainer play --db {database}")

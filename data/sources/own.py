@@ -43,8 +43,7 @@ class Request:
 def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
     """Import SQLite files, and those below folders; a database is called as its file is."""
     if not request.files:
-        remedy = "name a file of questions with --questions"
-        raise DataError(f"{remedy}, or make some with: python -m data questions {paths[0]}")
+        raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
     found: dict[str, Path] = {}
     for path in paths:
         inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES)

@@ -236,8 +236,7 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
 def test_without_questions_it_says_how_to_get_some(home: Path) -> None:
     status, text = run_import("sqlite", "shop.db")
     assert status == 1
-    assert "--questions" in text
-    assert "python -m data questions shop.db" in text
+    assert "no questions: name a file with --questions (see docs/own-data.md)" in text
 
 
 def test_one_question_cannot_be_divided(home: Path) -> None:

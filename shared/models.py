@@ -277,7 +277,7 @@ class ResetRequest(_Request):
     step_budget: int | None = Field(default=None, ge=1, le=MAX_STEP_BUDGET)
     """Steps that the episode has; without it the server's."""
     answer_form: AnswerForm = "text"
-    """Whether ANSWER holds a value as text, or a SQL statement."""
+    """Whether ANSWER holds a value as text, as without this field, or a SQL statement."""
     rewards: Rewards | None = None
     """Show rewards at each step, or at the end only; an agent's key gets them at the end."""
     actions: _Actions | None = None

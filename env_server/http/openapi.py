@@ -32,6 +32,11 @@ KEYS = {
     f"{ENV_PREFIX}OPERATOR_KEY": "The operator's key: everybody's episodes, verdicts, metrics.",
 }
 TRAINER_KEY, AGENTS_KEY, OPERATOR_KEY = KEYS
+GUIDE = (
+    "`POST /reset` starts an episode, `POST /step` plays one action of it: 'DESCRIBE: table', "
+    "'SAMPLE: table', 'QUERY: SELECT ...' or 'ANSWER: text', which ends it. `GET /questions` lists "
+    "what an episode can be about. The examples were played on the shipped data."
+)
 
 
 class _Model(BaseModel):
@@ -139,12 +144,18 @@ def query_of(model: type[BaseModel]) -> dict[str, Any]:
 def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     """Return the OpenAPI document of a server with these settings."""
     found = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes
+        title=app.title,
+        version=app.version,
+        description=f"{app.description}.\n\n{GUIDE}",
+        routes=app.routes,
     )
     requests = [model for batch, (_, item) in BATCHES.items() for model in (batch, item)]
     _, schemas = models_json_schema(
         [(model, "validation") for model in requests], ref_template=_SCHEMAS + "{model}"
     )
+    for schema in schemas["$defs"].values():
+        for part in schema.get("properties", {}).values():
+            part.pop("default", None)  # generated clients take a field that has one as required
     for batch, (field, item) in BATCHES.items():
         items = {"$ref": _SCHEMAS + item.__name__}
         schemas["$defs"][batch.__name__]["properties"][field]["items"] = items

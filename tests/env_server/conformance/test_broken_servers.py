@@ -197,7 +197,7 @@ def test_a_correct_server_passes(tiny_data: Path) -> None:
     assert {result.group for result in results} == set(GROUPS)
 
 
-def set_in(*path: str, to: Any) -> Callable[[Any, Any], None]:
+def set_in(*path: str | int, to: Any) -> Callable[[Any, Any], None]:
     def change(_: Any, body: Any) -> None:
         for key in path[:-1]:
             body = body[key]
@@ -268,6 +268,8 @@ STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
     ("fault", "group", "name"),
     [
         (OnReply(STEP, set_in("info", "gold_answer", to=5)), "gold",
+         "no field of any reply is named after gold"),
+        (OnReply(("/questions",), set_in("questions", 0, "gold_sql", to="SELECT 1")), "gold",
          "no field of any reply is named after gold"),
         (OnReply(STEP, set_in("info", "gold_answer", to=5)), "play",
          "DESCRIBE, SAMPLE, QUERY and ANSWER work as documented"),

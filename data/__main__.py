@@ -1,53 +1,9 @@
-"""`python -m data`: build, audit, generate, import and fetch data sets."""
+"""The command line of data sets: `python -m data`, or `sqlenv data`."""
 
-import tempfile
-from pathlib import Path
-from typing import Annotated
+from shared.console import packages_needed
 
-import typer
-
-from data.audit.command import audit_command
-from data.build import DATA_DIR, build, compare
-from data.generate import generate_command
-from data.sources.command import fetch_app, import_app
-from data.summary import show
-from shared.console import errors, failure, one_line_errors, print_line, table_console
-
-HELP = "Build, audit, generate, import and fetch data sets."
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
-
-
-@app.command("build")
-def build_command(
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Rebuild in a temporary folder and compare; write nothing."),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Data directory to write or check.", show_default="the shipped data"),
-    ] = None,
-) -> None:
-    """Build the shipped databases and questions."""
-    directory = DATA_DIR if out is None else out
-    problems: list[str] = []
-    with one_line_errors(), tempfile.TemporaryDirectory(prefix="sqlenv-build-") as scratch:
-        built = Path(scratch) if check else directory
-        build(built)
-        show(table_console(), built)
-        if check:
-            problems = compare(directory, built)
-    for problem in problems:
-        print_line(errors, problem, "yellow")
-    if problems:
-        raise failure(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
-    typer.echo(f"{directory} is what the code builds" if check else f"wrote {directory}")
-
-
-app.command("audit")(audit_command)
-app.command("generate")(generate_command)
-app.add_typer(import_app, name="import")
-app.add_typer(fetch_app, name="fetch")
+with packages_needed("server"):
+    from data.commands import app
 
 if __name__ == "__main__":
     app()

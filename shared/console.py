@@ -21,6 +21,7 @@ from rich.table import Column
 
 from shared.errors import SQLEnvError
 
+PACKAGES = ("shared", "env_server", "trainer", "data")  # of this project
 TABLE_WIDTH = 120  # a narrower table breaks its cells
 
 errors = Console(stderr=True)
@@ -52,6 +53,24 @@ def failure(message: object, status: int = 1) -> typer.Exit:
     """Print one error line to stderr and return the exception that ends the command."""
     errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(status)
+
+
+@contextmanager
+def packages_needed(extras: str) -> Iterator[None]:
+    """Turn the lack of a package into one line that says how to get it, and exit code 1.
+
+    `extras` are those of this project that the block needs, comma-separated.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name in PACKAGES:  # a fault of this project's own
+            raise
+        failure(
+            f"this command needs {name}, which is not installed: pip install 'sqlenv[{extras}]'"
+        )
+        raise SystemExit(1) from error
 
 
 @contextmanager

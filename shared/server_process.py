@@ -30,6 +30,19 @@ _ROOT = Path(__file__).resolve().parents[1]  # the folder that holds env_server
 _ANNOUNCEMENT = re.compile(r"SQLEnv serves (http://[^\s\"]+)")
 
 
+def child_environment() -> dict[str, str]:
+    """Return the environment variables of a child process that runs a module of this project.
+
+    It finds this project's packages, also in a source tree that is not installed, and never modules
+    of the same names in the working directory.
+    """
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    if not _ROOT.name.endswith("-packages"):
+        path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    return environment
+
+
 class ServerProcess:
     """One environment server in a session of its own, so that signals reach its SQL workers too.
 
@@ -54,14 +67,13 @@ class ServerProcess:
         """
         self.data_dir, self.log_path, self.port, self.url = data_dir, log_path, port, ""
         self._command, self._options, self._preexec_fn = [*command], options, preexec_fn
-        self._environment = dict(os.environ)
+        self._environment = child_environment()
         if settings is not None:
             self._environment = {
-                name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)
+                name: value
+                for name, value in self._environment.items()
+                if not name.startswith(ENV_PREFIX)
             } | {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in settings.items()}
-        if not _ROOT.name.endswith("-packages"):  # a source tree, which may not be installed
-            path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-            self._environment["PYTHONPATH"] = os.pathsep.join(path)
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0  # bytes of the log that earlier starts wrote
 

@@ -30,7 +30,7 @@ FLOORS = {
         ("models",), ("actions", "console"), ("errors", "order_by", "seeds", "shipped", "sqltext"),
     ),
     "env_server": (
-        ("__main__",), ("app", "audit"), ("http",), ("service",), ("pool",),
+        ("__main__",), ("commands",), ("app", "audit"), ("http",), ("service",), ("pool",),
         ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
         ("verifier", "rewards"), ("render",),
         ("sql",), ("logs", "settings", "conformance", "callers"),
@@ -41,8 +41,8 @@ FLOORS = {
         ("config",), ("errors", "presets"),
     ),
     "data": (
-        ("__main__",), ("audit", "generate", "summary"), ("build", "sources"), ("likeness",),
-        ("choose",),
+        ("__main__",), ("commands",), ("audit", "generate", "summary"), ("build", "sources"),
+        ("likeness",), ("choose",),
         ("domains",), ("golds",), ("settings",),
     ),
 }  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 from tests.test_imports import OURS, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-SMALL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "num_generations": 2}
+SMALL = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("elsewhere")
+    """A folder with the user's own modules of the same names, which are never imported."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name in ("trainer.py", "shared/__init__.py", "env_server/__init__.py", "data/__init__.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("raise SystemExit('the user')")
+    return folder
 
 
 def environment(installed: Path) -> dict[str, str]:
@@ -67,10 +72,10 @@ def run(installed: Path, folder: Path, *command: str) -> str:
 
 @pytest.fixture(scope="module")
 def url(installed: Path, elsewhere: Path) -> Iterator[str]:
-    """The URL of `sqlenv-server`, started without options but the port."""
+    """The URL of `sqlenv serve`, started without options but the port."""
     log = elsewhere / "server.log"
     with log.open("w") as output:
-        command = [str(installed / "bin" / "sqlenv-server"), "--port", "0"]
+        command = [str(installed / "bin" / "sqlenv"), "serve", "--port", "0"]
         process = subprocess.Popen(
             command, cwd=elsewhere, env=environment(installed), stdout=output, stderr=output
         )
@@ -96,7 +101,7 @@ def test_the_wheel_holds_every_file(wheel: Path) -> None:
 def test_the_packages_are_the_installed_ones(installed: Path, elsewhere: Path) -> None:
     code = f"import {', '.join(OURS)}; print(*(p.__file__ for p in ({', '.join(OURS)})))"
     files = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         cwd=elsewhere,
         env=environment(installed),
         capture_output=True,
@@ -108,12 +113,13 @@ def test_the_packages_are_the_installed_ones(installed: Path, elsewhere: Path) -
 
 def test_help_names_the_commands(installed: Path, elsewhere: Path) -> None:
     assert "Usage: sqlenv train" in run(installed, elsewhere, "sqlenv", "train", "--help")
-    assert "Usage: sqlenv-server" in run(installed, elsewhere, "sqlenv-server", "--help")
+    for program in ("serve", "data"):
+        assert "Usage: " in run(installed, elsewhere, "sqlenv", program, "--help")
 
 
 def test_the_server_passes_conformance(installed: Path, elsewhere: Path, url: str) -> None:
     """Also finds the hostile corpus and, with --data, the shipped questions."""
-    command = ["sqlenv-server", "conformance", "--url", url, "--data", "data"]
+    command = ["sqlenv", "serve", "conformance", "--url", url, "--data", "data"]
     output = run(installed, elsewhere, *command, "--json", "checks.json")
     assert "hostile" in output
     assert (elsewhere / "checks.json").is_file()
@@ -123,7 +129,7 @@ def test_training_and_its_report_work_from_any_folder(installed: Path, elsewhere
     settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     run(
         installed, elsewhere, "sqlenv", "train", "--steps", "1", "--eval-limit", "2",
-        "--eval-every", "0", *settings,
+        "--eval-every", "0", "--processes", "2", *settings,
     )  # fmt: skip
     latest = elsewhere / "runs" / "latest"
     assert json.loads((latest / "summary.json").read_text())["train_steps"] == 1
@@ -131,5 +137,70 @@ def test_training_and_its_report_work_from_any_folder(installed: Path, elsewhere
     assert config["model_name"] == "data/models/sqlenv-tiny"
     assert config["db_dir"] == "data/databases"
     run(installed, elsewhere, "sqlenv", "report", "runs/latest")
-    run(installed, elsewhere, "sqlenv-server", "verify", "runs/latest")
+    run(installed, elsewhere, "sqlenv", "serve", "verify", "runs/latest")
     run(installed, elsewhere, "sqlenv", "doctor")
+
+
+def test_nothing_is_written_to_the_installed_packages(
+    installed: Path, elsewhere: Path, wheel: Path
+) -> None:
+    refused = subprocess.run(
+        [str(installed / "bin" / "sqlenv"), "data", "build"],
+        cwd=elsewhere,
+        env=environment(installed),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: the data of an installed package are not rebuilt")
+    listed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(OURS)}
+    files = {
+        path.relative_to(installed).as_posix()
+        for package in OURS
+        for path in (installed / package).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    assert files == {name for name in listed if name.partition("/")[0] in OURS}
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        (("train", "--steps", "1"), "server,trainer"),
+        (("evaluate",), "server,trainer"),
+        (("sft", "--model", "data/models/sqlenv-tiny"), "server,trainer"),
+        (("pretrain",), "server,trainer"),
+        (("play", "--db", "x.db", "-q", "How many?"), "server,trainer"),
+        (("report", "runs/latest"), "server,trainer"),
+        (("serve",), "server"),
+        (("data", "generate", "--out", "generated"), "server"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_missing_extra_is_one_line(
+    installed: Path, elsewhere: Path, tmp_path: Path, command: tuple[str, ...], needs: str
+) -> None:
+    """As after `pip install sqlenv` without extras."""
+    blocked = ("numpy", "torch", "transformers", "psutil", "jinja2", "matplotlib", "uvicorn")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {(*blocked, 'apsw', 'trl')}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(installed)])
+    done = subprocess.run(
+        [str(installed / "bin" / "sqlenv"), *command],
+        cwd=elsewhere,
+        env=environment(installed) | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: this command needs ")
+    assert line.endswith(f", which is not installed: pip install 'sqlenv[{needs}]'")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 from rich.console import Console
 
-from shared.console import errors, failure, print_line
+from shared.console import errors, failure, packages_needed, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import ApiName, GRPOConfig
@@ -138,7 +138,8 @@ def out_and_servers(
 def guarded() -> Iterator[None]:
     """Turn a known error into one line and exit code 1, an interruption into exit code 130."""
     try:
-        yield
+        with packages_needed("server,trainer"):
+            yield
     except SQLEnvError as error:
         raise failure(error) from error
     except KeyboardInterrupt:

@@ -24,6 +24,7 @@ from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
+from shared.server_process import child_environment
 from trainer.config import GRPOConfig
 from trainer.presets import SAVED_AS
 from trainer.pretraining.data_parallel import Task, imitate
@@ -142,7 +143,7 @@ def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
         command += ["--noise", str(stage.noise), "--mixture", stage.mixture]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
     return out
 
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from shared.server_process import child_environment
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
 
@@ -27,6 +28,7 @@ def launch(processes: int, arguments: Sequence[str], report: Callable[[str], Non
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    os.environ.update(child_environment())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(STOP_S))
     for name in list(logging.root.manager.loggerDict):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from data.__main__ import app
 from data.audit import FLAGS, AuditReport, Severity, audit
 from data.audit.golds import states_number
 from data.audit.values import value_findings
+from data.commands import app
 from data.golds.execute import GoldResult, open_readonly
 from data.sources.spider import import_spider
 from shared.errors import DataError, QuestionLoadError

@@ -13,7 +13,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
-from data.__main__ import app
+from data.commands import app
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.spec import Domain, Kind

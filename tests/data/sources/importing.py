@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 from typer.testing import CliRunner
 
-from data.__main__ import app
+from data.commands import app
 
 SHOP = """
 CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);

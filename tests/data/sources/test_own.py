@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from data.__main__ import app
 from data.audit import audit
+from data.commands import app
 from shared.dataset import Question, database_path, load_splits
 from tests.data.sources.importing import (
     QUESTIONS,

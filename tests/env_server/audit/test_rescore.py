@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from env_server.__main__ import command
 from env_server.audit import rescore as module
 from env_server.audit.rescore import Rescored, Source, rescore
 from env_server.audit.verify import verify_run
+from env_server.commands import command
 from env_server.rewards import RULES, VERSIONS, RewardRules
 from env_server.verifier import Gold, Standard
 from env_server.verifier.reading import IsResult, no_result

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from env_server.__main__ import command
 from env_server.audit.verify import Report, verify_run
+from env_server.commands import command
 from shared.errors import DataError, DigestMismatch
 from shared.run_files import CHECKSUMS, checksums, render_checksums
 from tests.env_server.audit.run_folder import forge, read, record, write, write_lines, write_results

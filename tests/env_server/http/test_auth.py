@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from env_server.__main__ import command
 from env_server.app import create_app
+from env_server.commands import command
 from env_server.http import auth
 from env_server.http.auth import Keys
 from env_server.metrics import Metrics

@@ -1,0 +1,197 @@
+"""`python -m env_server`: the environment server as a process, and commands that check its work."""
+
+import gc
+import logging
+import socket
+import time
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, cast
+
+import typer
+import uvicorn
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from env_server.app import create_app
+from env_server.audit import command as audit_command
+from env_server.conformance.command import conformance
+from env_server.http.protocol import Connections, Protocol
+from env_server.logs import configure
+from env_server.questions import QuestionBank
+from env_server.service import Service
+from env_server.settings import ENV_PREFIX, Settings, settings_table
+from shared.console import failure, one_line_errors
+
+log = logging.getLogger("env_server")
+# longer than clients keep an idle connection, so that none is closed under a request
+KEEP_ALIVE_S = 75
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server, shutting down in stages. On a signal `/ready` fails at once, and then
+
+    1. for `drain_s` episodes continue and none starts, so that balancers turn away before anything
+       is refused;
+    2. the requests in flight finish, for `shutdown_grace_s` at most; others for episodes get 503;
+    3. the port closes and the process exits with 0.
+
+    A second signal ends the first stage, a third the second.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI, url: str) -> None:
+        super().__init__(config)
+        self.app, self.url = app, url
+        self.refuse_at: float | None = None  # monotonic seconds: the end of the first stage
+        self.close_at: float | None = None  # the end of the second
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and announce the URL; whoever started the process waits for that line."""
+        await super().startup(sockets)
+        service: Service = self.app.state.service
+        metadata = service.metadata
+        line = (
+            f"SQLEnv serves {self.url} data={service.settings.data_dir} "
+            f"databases={metadata.databases} questions={sum(metadata.questions.values())} "
+            f"standard={metadata.standard} digest={metadata.digest[:12]}"
+        )
+        if service.settings.log_format == "json":  # whatever the log level
+            log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, line, (), None))
+        else:
+            typer.echo(line)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start the next stage."""
+        service: Service | None = self.app.state.service
+        if service is None or self.close_at is not None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+        elif self.refuse_at is None and service.settings.drain_s:
+            self.refuse_at = time.monotonic() + service.settings.drain_s
+            service.pool.draining = True
+        else:
+            self.refuse(service)
+
+    def refuse(self, service: Service) -> None:
+        """Start the second stage."""
+        service.pool.draining = service.pool.closing = True
+        self.close_at = time.monotonic() + service.settings.shutdown_grace_s
+
+    async def on_tick(self, counter: int) -> bool:
+        """Start the second or third stage when it is due; uvicorn calls this every 0.1 s."""
+        service: Service | None = self.app.state.service
+        now = time.monotonic()
+        if service is not None and self.close_at is not None:
+            if not service.pool.in_flight or now >= self.close_at:
+                # for replies that are still being sent
+                self.config.timeout_graceful_shutdown = max(1, round(self.close_at - now))
+                self.should_exit = True
+        elif service is not None and now >= (self.refuse_at or float("inf")):
+            self.refuse(service)
+        return await super().on_tick(counter)
+
+
+def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    app = create_app(settings, bank)
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    protocol = partial(Protocol, Connections(settings, app.state.metrics))
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http=cast(type[Protocol], protocol),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
+    )
+    # Episodes are many objects that live long and form no cycles: with 10,000 of them the
+    # collector's default pace cost 35 of 100 us per step.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    Server(config, app, url).run(sockets=[listener])
+
+
+def settings_error(error: ValidationError) -> str:
+    """Return the message for the first wrong setting, without the value of a key."""
+    first = error.errors(include_url=False)[0]
+    if not first["loc"]:  # two settings that exclude each other
+        return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
+    name = str(first["loc"][0])
+    value = "" if name.endswith(("_key", "_keys")) else f" is {first['input']}"
+    rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
+    rule = rule.replace("less than or equal to", "at most")
+    rule = rule.replace("greater than or equal to", "at least")
+    return f"{name}{value}: {rule}; see --settings"
+
+
+def option(name: str, *flags: str) -> Any:
+    """Return a command line option with its setting's description."""
+    field = Settings.model_fields[name]
+    source = f"[{ENV_PREFIX}{name.upper()}; default: {field.default}]"
+    return typer.Option(*flags, help=f"{field.description} {source}")
+
+
+def show_settings(wanted: bool) -> None:
+    """Print the table of settings and exit, if `--settings` is given."""
+    if wanted:
+        typer.echo(settings_table())
+        raise typer.Exit
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, option("host", "--host")] = None,
+    port: Annotated[int | None, option("port", "--port")] = None,
+    data_dir: Annotated[Path | None, option("data_dir", "--data")] = None,
+    sql_workers: Annotated[int | None, option("sql_workers", "--workers")] = None,
+    capacity: Annotated[int | None, option("capacity", "--capacity")] = None,
+    lease_s: Annotated[float | None, option("lease_s", "--lease-s", "--lease")] = None,
+    step_budget: Annotated[int | None, option("step_budget", "--step-budget")] = None,
+    standard: Annotated[str | None, option("standard", "--standard")] = None,
+    log_level: Annotated[str | None, option("log_level", "--log-level")] = None,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--settings", help="Print all settings and exit.", callback=show_settings, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Serve SQL episodes over HTTP: POST /reset, POST /step; see /docs for the rest.
+
+    Without a subcommand, starts the server. Settings can also be given in the environment
+    (SQLENV_...); --settings lists them all. On SIGTERM or Ctrl-C the server finishes the requests
+    in flight and exits.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    options = {name: value for name, value in locals().items() if name in Settings.model_fields}
+    try:
+        settings = Settings(**{name: value for name, value in options.items() if value is not None})
+    except ValidationError as error:
+        raise failure(settings_error(error)) from None
+    configure(settings.log_level, settings.log_format)
+    with one_line_errors():
+        bank = QuestionBank.load(settings.data_dir)
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        address = f"{settings.host} port {settings.port}"
+        reason = str(error.strerror).partition(" (while")[0]
+        message = f"can't listen on {address}: {reason}; choose another with --port or --host"
+        raise failure(message) from None
+    run_server(settings, listener, bank)
+
+
+command = typer.Typer(
+    add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
+command.callback(invoke_without_command=True)(serve)
+command.command()(conformance)
+audit_command.register(command)

@@ -122,7 +122,7 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     assert "step_budget" in choice.why
     assert local_agent(str(copy), Options(Sampling(), 1.0)).config.step_budget == 7
     other = local_agent(str(copy), Options(Sampling(), 1.0, preset="offline", steps=3)).config
-    assert (other.step_budget, other.max_new_tokens) == (3, 64)
+    assert (other.step_budget, other.max_new_tokens) == (3, 96)
 
 
 def test_settings_that_this_version_lacks_are_left_out(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_commands_print_the_preset_and_take_it(
     assert "preset smollm2-135m: given with --preset" in shown
     run(command, *out, "--set", f"model_name={model}")
     taken = [(one.lora_rank, one.system_prompt, one.max_new_tokens) for one in started]
-    assert taken == [(0, "short", 64), (16, "short", 9), (0, "full", 384), (16, "short", 64)]
+    assert taken == [(0, "short", 96), (16, "short", 9), (0, "full", 384), (16, "short", 96)]
 
 
 def test_a_served_model_gets_the_preset_of_its_name(started: list[GRPOConfig]) -> None:

@@ -113,7 +113,7 @@ def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError 
     is_action = place[:1] == ["action"] or (place[:1] == ["actions"] and len(place) > 1)
     if is_action and (first["type"] != "missing" or "SQLAction" in place):
         inside = (problem for problem in problems if "SQLAction" in problem["loc"][:-1])
-        fields = [_text(str(one["loc"][-1])[:MAX_NAME_CHARS], one, SQLAction) for one in inside]
+        fields = [_text(str(one["loc"][-1]), "", one, SQLAction) for one in inside]
         path = ".".join(map(str, place[: 2 if place[0] == "actions" else 1]))
         reason = f" ({'; '.join(fields[:3])})" if fields else ""
         return _no_action(path, reason)
@@ -121,18 +121,18 @@ def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError 
     by_field: dict[str, tuple[str, ErrorDetails]] = {}
     for problem in problems:
         name = str(problem["loc"][0])
-        path = name[:MAX_NAME_CHARS]
-        path += "".join(f".{part}" for part in problem["loc"] if isinstance(part, int))
-        if len(path) > len(by_field.get(name, ("", problem))[0]):
-            by_field[name] = path, problem
-    texts = (_text(path, problem, model) for path, problem in [*by_field.values()][:3])
-    return InvalidRequest("; ".join(texts))
+        item = "".join(f".{part}" for part in problem["loc"] if isinstance(part, int))
+        if name not in by_field or len(item) > len(by_field[name][0]):
+            by_field[name] = item, problem
+    found = [*by_field.items()][:3]
+    return InvalidRequest("; ".join(_text(name, *place, model) for name, place in found))
 
 
-def _text(path: str, problem: ErrorDetails, model: type[BaseModel]) -> str:
+def _text(name: str, item: str, problem: ErrorDetails, model: type[BaseModel]) -> str:
     """Return what is wrong with a field, or an item of it, and what is expected there."""
     schema = _json_schema(model)
-    field = schema["properties"].get(path.partition(".")[0])
+    path = repr(name[:MAX_NAME_CHARS])[1:-1] + item  # on one line
+    field = schema["properties"].get(name)
     if field is None:
         return f"{path}: there is no such field; expected only {', '.join(schema['properties'])}"
     wrong = {"missing": "missing", "value_error": problem["msg"].removeprefix("Value error, ")}

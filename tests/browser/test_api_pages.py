@@ -13,7 +13,7 @@ from tests.conftest import needs_program
 
 pytestmark = [
     needs_program("chromium", MISSING),
-    pytest.mark.skipif(scripts_folder() is None, reason="pip install fastapi-offline"),
+    needs_program("fastapi-offline", None if scripts_folder() else "pip install fastapi-offline"),
 ]
 KEY = "trainer-key-0123456789"
 

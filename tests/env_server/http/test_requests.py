@@ -51,6 +51,47 @@ def test_the_error_is_short_and_early(
     assert time.process_time() - start < 0.5
 
 
+SOME_ACTION = "'TYPE: argument' with TYPE one of DESCRIBE, SAMPLE, QUERY, ANSWER, or an object of"
+LEVELS = "one of 'easy', 'medium', 'hard'"
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "message"),
+    [
+        (ResetRequest, {"seed": "abc"}, "seed: 'abc' is wrong; expected an integer"),
+        (ResetRequest, {"step_budget": 0},
+         "step_budget: 0 is wrong; expected an integer from 1 to 100"),
+        (ResetRequest, {"step_budget": 10**50},
+         "step_budget: a number of 19 or more digits is wrong; expected an integer from 1 to 100"),
+        (ResetRequest, {"difficulty": ["easy", "hm"]},
+         f"difficulty.1: 'hm' is wrong; expected {LEVELS}, or a list of 1 to 3, each {LEVELS}"),
+        (ResetRequest, {"rewards": "x", "question_id": 7},
+         "question_id: 7 is wrong; expected a string; "
+         "rewards: 'x' is wrong; expected one of 'step', 'end'"),
+        (ResetRequest, {"episode_id": "two\nwords"},
+         "episode_id: 'two\\nwords' is wrong; expected a string that matches "
+         "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$"),
+        (StepRequest, {"episode_id.\n": 1, "action": "ANSWER: 1"},
+         "episode_id: missing; expected a string; episode_id.\\n: there is no such field; "
+         "expected only episode_id, action, step"),
+        (StepBatchRequest, {}, "steps: missing; expected a list"),
+        (StepBatchRequest, [], "body: a list of 0 is wrong; expected an object"),
+        (StepRequest, {"episode_id": "e", "action": {"action_type": "DROP", "argument": "x"}},
+         "action is not an action (action_type: 'DROP' is wrong; expected one of 'DESCRIBE', "
+         f"'SAMPLE', 'QUERY', 'ANSWER'); expected {SOME_ACTION} action_type and argument"),
+        (ResetRequest, {"actions": [{"action_type": "QUERY", "argument": "é" * 15_000}]},
+         "actions.0 is not an action (argument: over 20,000 bytes; expected a string of at most "
+         f"20,000 characters, not empty); expected {SOME_ACTION} action_type and argument"),
+    ],
+)  # fmt: skip
+def test_an_error_says_which_field_what_is_wrong_and_what_is_expected(
+    model: type[BaseModel], value: Any, message: str
+) -> None:
+    with pytest.raises(SQLEnvError) as raised:
+        parse_item(model, value)
+    assert raised.value.message == message
+
+
 def test_brackets_are_counted_before_the_body_is_parsed() -> None:
     body = b'{"steps":[' + b",".join([b"[]"] * MAX_BRACKETS) + b"]}"
     with pytest.raises(InvalidRequest, match="over 100,000 objects and arrays"):

@@ -24,7 +24,8 @@ def copy_database(source: Path, target: Path) -> None:
     """Copy a SQLite file in its last committed state, without its permissions.
 
     Its -wal or -journal is copied too, and SQLite applies it to the copy: no lock is needed, and
-    nothing is created beside `source`. Raises `DatabaseLoadError`, which names `source`.
+    nothing is created beside `source`. A link is followed first: SQLite keeps those files beside
+    the file that it leads to. Raises `DatabaseLoadError`, which names `source`.
     """
     try:
         if not source.is_file():
@@ -37,12 +38,13 @@ def copy_database(source: Path, target: Path) -> None:
         remedy = "for CSV use 'import csv', for PostgreSQL 'import postgres'"
         raise DatabaseLoadError(f"{source} is not a SQLite database: {remedy}")
     target.parent.mkdir(parents=True, exist_ok=True)
+    real = source.resolve()
     for _ in range(COPIES):
-        before = _state(source)
+        before = _state(real)
         copied = [suffix for suffix in ("", *SIDECARS) if suffix in before]
         for suffix in copied:
-            shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
-        if _state(source) == before:
+            shutil.copyfile(f"{real}{suffix}", f"{target}{suffix}")
+        if _state(real) == before:
             break
         time.sleep(WAIT_S)
     else:

@@ -48,6 +48,18 @@ def test_rows_that_are_only_in_the_wal_are_copied(shop: Path) -> None:
     writer.close()
 
 
+def test_a_link_is_copied_with_the_wal_of_the_file_that_it_leads_to(
+    shop: Path, tmp_path: Path
+) -> None:
+    writer = apsw.Connection(str(shop))
+    writer.execute("PRAGMA journal_mode = WAL").fetchall()
+    writer.execute("INSERT INTO item VALUES (5, 'mug', 3)")
+    (link := tmp_path / "link.db").symlink_to(shop)
+    copy_database(link, target := tmp_path / "copy.sqlite")
+    assert count(target) == 5
+    writer.close()
+
+
 def test_a_closed_wal_database_becomes_an_ordinary_one(shop: Path) -> None:
     writer = apsw.Connection(str(shop))
     writer.execute("PRAGMA journal_mode = WAL").fetchall()

@@ -46,14 +46,22 @@ def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
         raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
     found: dict[str, Path] = {}
     for path in paths:
-        inside = sorted(one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES)
-        if path.is_dir() and not inside:
-            raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {path}")
-        for one in inside if path.is_dir() else [path]:
+        for one in _files_below(path, request.out) if path.is_dir() else [path]:
             if (twin := found.setdefault(one.stem, one)) != one:
                 raise DataError(f"{twin} and {one} have the same name: rename one")
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
     return _import(report, found, copy_database, request)
+
+
+def _files_below(folder: Path, out: Path) -> list[Path]:
+    """Return the SQLite files below a folder, without the copies of an earlier import to `out`."""
+    out = out.resolve()
+    copies = out if folder.resolve() in out.parents else None
+    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
+    found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
+    if not found:
+        raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {folder}")
+    return sorted(found)
 
 
 def import_csv(folder: Path, request: Request, encoding: str | None = None) -> ImportReport:
@@ -86,7 +94,7 @@ def _import(
     dialect: str = "sqlite",
 ) -> ImportReport:
     """Import `databases`, by name; one alone is written even if no question is about it."""
-    for path in databases.values():
+    for path in (*databases.values(), *request.files):
         check_out(request.out, path, force=request.force)
     report.keep = frozenset(request.keep)
     only = next(iter(databases)) if len(databases) == 1 else None

@@ -134,6 +134,26 @@ def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
     assert not database_path(home / "out", "unasked").exists()
 
 
+def test_a_folder_that_holds_its_own_import_is_imported_again(home: Path) -> None:
+    (home / "folder.db").mkdir()
+    for _ in range(2):
+        status, text = run_import("sqlite", ".", "--questions", "q.jsonl", "--out", "home-data")
+        assert status == 0, text
+    assert {one.database_name for one in by_id(home / "home-data").values()} == {"shop"}
+
+
+@pytest.mark.parametrize("option", ["--questions", "--eval-questions"])
+def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) -> None:
+    assert run_import("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")[0] == 0
+    write_questions(home / "out" / "mine.jsonl")
+    before = files_of(home)
+    args = (option, "out/mine.jsonl", "--out", "out", "--force")
+    status, text = run_import("sqlite", "shop.db", *args)
+    assert (status, text.count("\n")) == (1, 1)
+    assert "mine.jsonl overlap: name another directory" in text
+    assert files_of(home) == before
+
+
 def test_dropped_questions_are_named_with_what_helps(home: Path) -> None:
     bad = [
         ("Nope?", "SELECT nope FROM item"),

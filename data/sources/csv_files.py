@@ -1,6 +1,7 @@
 """Convert a folder of CSV files to a SQLite database: one table per file, types from the cells."""
 
 import csv
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from shared.sqltext import quote_identifier
 
 SUFFIXES = (".csv", ".tsv")
 MAX_CELL_CHARS = 1 << 30
+MAX_INTEGER_CHARS = len(str(-(2**63)))
 MISSING = {"", "na", "n/a", "nan", "null", "none"}  # NULL in a column of numbers
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
 _REAL = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
@@ -111,9 +113,10 @@ def _kind(cell: str) -> str:
     text = cell.strip()
     if text.lower() in MISSING:
         return ""
-    if _INTEGER.fullmatch(text):
-        return "INTEGER" if -(2**63) <= int(text) < 2**63 else "TEXT"  # a longer one is a code
-    return "REAL" if _REAL.fullmatch(text) else "TEXT"
+    if _INTEGER.fullmatch(text):  # a longer one is a code
+        fits = len(text) <= MAX_INTEGER_CHARS and -(2**63) <= int(text) < 2**63
+        return "INTEGER" if fits else "TEXT"
+    return "REAL" if _REAL.fullmatch(text) and math.isfinite(float(text)) else "TEXT"
 
 
 def _column_kind(found: set[str]) -> str:

@@ -124,9 +124,10 @@ def rows_of(
     database = only if len(named) < 2 else None
     for key in (*REQUIRED, *(() if database else ("db_id",))):
         if not any(raw.text(key) for raw in raws):
-            known = raws[0].value if isinstance(raws[0].value, dict) else {}
+            first = raws[0].value
+            known = ", ".join(map(str, first)) if isinstance(first, dict) else ""
             names = ", ".join(KEYS[key])
-            raise DataError(f"{path} has {', '.join(map(str, known))}, but none of {names}")
+            raise DataError(f"{path} has {known or 'rows without keys'}, but none of {names}")
     rows = []
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"
@@ -169,8 +170,8 @@ def delimiter_of(header: str) -> str:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[RawRow]:
-    lines = io.StringIO(text, newline="")
-    reader = csv.DictReader(lines, delimiter=delimiter_of(text.partition("\n")[0]))
+    header = io.StringIO(text, newline="").readline()
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(header))
     before = 1  # the header's line
     try:
         for row in reader:

@@ -58,6 +58,9 @@ def test_without_questions_the_database_is_written(home: Path) -> None:
         (["1", " 2", "NA", "null"], "INTEGER", [1, 2, None, None]),
         (["007", "12"], "TEXT", ["007", "12"]),  # a postal code
         (["1", "12345678901234567890"], "TEXT", ["1", "12345678901234567890"]),
+        (["1", "7" * 5000], "TEXT", ["1", "7" * 5000]),
+        (["-9223372036854775808", "9223372036854775807"], "INTEGER", [-(2**63), 2**63 - 1]),
+        (["12e4567", "1"], "TEXT", ["12e4567", "1"]),  # infinite as a number
         (["+45", "1"], "TEXT", ["+45", "1"]),
         (["2024-01-31", ""], "TEXT", ["2024-01-31", None]),
         (["NA", "x"], "TEXT", ["NA", "x"]),
@@ -80,6 +83,7 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
         ("id\tname\r\n1\tx\r\n\r\n", ["id", "name"], (1, "x")),
         (",name\n0,x\n", ["column_1", "name"], (0, "x")),  # as pandas writes an index
         ("id\n1\n", ["id"], (1,)),
+        ("id;name\r1;a,b\r", ["id", "name"], (1, "a,b")),
         ('id,"select"\n1,"it\'s"\n', ["id", "select"], (1, "it's")),
     ],
 )

@@ -90,6 +90,15 @@ def test_natural_files_just_work(
     )
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_csv_questions_may_have_any_line_ends(home: Path, line_end: str) -> None:
+    lines = ["question;sql", *(f"{text};{sql}" for text, sql in QUESTIONS)]
+    (home / "q.csv").write_text(line_end.join(lines), newline="")
+    status, text = run_import("sqlite", "shop.db", "--questions", "q.csv", "--out", "out")
+    assert status == 0, text
+    assert len(by_id(home / "out")) == len(QUESTIONS)
+
+
 def test_the_user_names_the_eval_questions(home: Path) -> None:
     (home / "more").mkdir()
     write_questions(home / "more" / "q.jsonl", QUESTIONS[:2])
@@ -204,6 +213,7 @@ def test_what_an_agent_cannot_read_is_noted(home: Path) -> None:
         ("question,sql\n\udce9,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
         ('{"question": "?", "sql": "SELECT nope FROM item"}', "q.jsonl", "no such column: nope"),
         ('[{"question": 1, "sql": "SELECT 1"}]', "q.json", "none of question, question_text"),
+        ("[1, 2]", "q.json", "q.json has rows without keys, but none of question, question_text"),
         (None, "q.jsonl", "q.jsonl is missing"),
     ],
 )  # fmt: skip

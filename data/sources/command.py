@@ -146,10 +146,12 @@ def import_postgres_command(
     keep_empty: KeepEmpty = False,
 ) -> None:
     """Copy a PostgreSQL database, which is only read, with questions if you have some."""
+    with one_line_errors():
+        name = database_name(source)
     _import_own(
         partial(import_postgres, source),
         Request(
-            out or _named_after(Path(database_name(source))),
+            out or Path(f"{name}-data"),
             questions,
             eval_questions,
             Splitting(eval_share, seed),
@@ -235,6 +237,7 @@ def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
 
 
 def _named_after(path: Path) -> Path:
+    """Return the default of --out."""
     return Path(f"{path.resolve().stem}-data")
 
 

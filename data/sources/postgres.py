@@ -53,8 +53,14 @@ def shown(source: str) -> str:
 
 
 def database_name(source: str) -> str:
-    """Return a name for the SQLite database: the URL's database, or the dump's file."""
-    path = unquote(urlsplit(source).path).strip("/") if is_url(source) else source
+    """Return a name for the SQLite database: the URL's database, or the dump's file.
+
+    Raises `DataError` for a malformed URL, without repeating it: it may hold a password.
+    """
+    try:
+        path = unquote(urlsplit(source).path).strip("/") if is_url(source) else source
+    except ValueError as error:
+        raise DataError("malformed URL: expected postgresql://USER@HOST/DATABASE") from error
     return Path(path).stem or "postgres"
 
 

@@ -211,6 +211,12 @@ def test_a_url_without_the_package_is_one_error(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_malformed_url_is_one_error_without_its_password() -> None:
+    status, text = run_import("postgres", "postgresql://ann:secret@[::1/shop")
+    assert status == 1
+    assert text == "error: malformed URL: expected postgresql://USER@HOST/DATABASE\n"
+
+
 def test_a_url_is_shown_without_its_password() -> None:
     url = "postgres://ann:secret@host:5432/my%20shop?sslmode=require&password=other"
     assert shown(url) == "postgresql://host:5432/my%20shop"

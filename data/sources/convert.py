@@ -23,7 +23,7 @@ from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.questions import Row
-from data.sources.report import Flagged, ImportReport
+from data.sources.report import UNPARSED, Flagged, ImportReport
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from data.sources.staging import staged
@@ -36,7 +36,7 @@ from shared.errors import DatabaseLoadError, DataError
 class Source:
     """What a reader found.
 
-    file_of    returns where the database of a name is, also for messages
+    file_of    returns where the database of a name is; raises `DatabaseLoadError` if nowhere
     write      writes the SQLite file of what is there to a path; raises `DatabaseLoadError`
     notes      returns lines for the report on a written database, given with its tables and views
     databases  written even if no question is kept
@@ -129,8 +129,9 @@ def _convert(source: Source, folder: Path) -> list[_Kept]:
 
 def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Row]) -> list[_Kept]:
     """Write one database; return its usable questions."""
-    report, path = source.report, source.file_of(name)
+    report, path = source.report, Path(name)
     try:
+        path = source.file_of(name)
         source.write(path, target)
         connection, tables = open_checked(target)
     except DatabaseLoadError as error:
@@ -167,7 +168,7 @@ def _convert_row(
         _drop(report, row, str(error.reason), error.detail)
         return None
     except (SqlglotError, RecursionError) as error:
-        _drop(report, row, "unparsed", str(error).splitlines()[0])
+        _drop(report, row, UNPARSED, str(error).splitlines()[0])
         return None
     return _Kept(row, question, gold)
 

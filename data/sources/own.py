@@ -109,22 +109,20 @@ def _import(
         if path is not None
         for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
     ]
+
+    def file_of(name: str) -> Path:
+        if name not in databases:
+            raise DatabaseLoadError(f"no database {name!r} among those to import")
+        return databases[name]
+
     source = Source(
-        report,
-        rows,
-        lambda name: databases.get(name, Path(name)),
-        write,
-        _notes,
-        databases=[only] if only else [],
-        dialect=dialect,
+        report, rows, file_of, write, _notes, databases=[only] if only else [], dialect=dialect
     )
     return import_source(source, request.out, request.splitting)
 
 
-def _notes(database: str, connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
+def _notes(_database: str, connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
     """Yield what a user should know of a database's tables."""
-    if not tables:
-        raise DatabaseLoadError(f"the database {database} has no table: name one that has")
     for table in tables:
         name = quote_identifier(table)
         try:

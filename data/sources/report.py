@@ -19,6 +19,7 @@ from shared.errors import DataError
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
 BAD_ROW = "bad row"
+UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
 # what a user can do about a dropped question
 REMEDIES: dict[str, str] = {
     Reason.FAILING: "correct the SQL; it is SQLite's, one SELECT",
@@ -28,6 +29,7 @@ REMEDIES: dict[str, str] = {
     Reason.ORDER: "let ORDER BY or GROUP BY name every column that decides the result",
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
+    UNPARSED: "write the same in more usual SQL",
     Reason.UNSTABLE: "select numbers and text, and no random or present-time values",
 }
 

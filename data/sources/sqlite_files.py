@@ -72,7 +72,7 @@ def new_database(path: Path) -> Iterator[apsw.Connection]:
 def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
     """Open a database; return it with the names of its tables and views.
 
-    Raises `DatabaseLoadError` if the file is damaged.
+    Raises `DatabaseLoadError` if the file is damaged, or has none.
     """
     connection = open_readonly(path)
     try:
@@ -88,6 +88,9 @@ def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
     if damage:
         connection.close()
         raise DatabaseLoadError(f"{path} is corrupt: {' '.join(damage[0].split())[:200]}")
+    if not names:
+        connection.close()
+        raise DatabaseLoadError(f"{path} has no table")
     return connection, [str(name) for (name,) in names]
 
 

@@ -239,7 +239,7 @@ def test_bad_databases_are_one_error(home: Path) -> None:
     (home / "folder").mkdir()
     for name, message in {
         "text.db": "text.db is not a SQLite database: for CSV use 'import csv'",
-        "empty.db": "the database empty has no table",
+        "empty.db": "empty.db has no table",
         "torn.db": "torn.db is ",
         "absent.db": "no database at absent.db",
         "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3) below folder",
@@ -255,12 +255,17 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
     make_database(home / "zoo.db")
     rows = [{"question": t, "sql": s, "db_id": "shop"} for t, s in QUESTIONS]
     rows += [{"question": "?", "sql": "SELECT 1", "db_id": "moon"}, {"question": "?", "sql": "S"}]
+    make_database(home / "moon")  # not among those that are named
+    (home / "empty.db").touch()
+    rows += [{"question": "?", "sql": "SELECT 1", "db_id": "empty"}]
     (home / "q.json").write_text(json.dumps(rows))
     args = ("--questions", "q.json", "--out", "out")
-    status, text = run_import("sqlite", "shop.db", "zoo.db", *args)
+    status, text = run_import("sqlite", "shop.db", "zoo.db", "empty.db", *args)
     assert status == 0
-    assert "problem: no database at moon; 1 questions need it" in text
+    assert "no database 'moon' among those to import; 1 questions need it" in text
+    assert "problem: empty.db has no table; 1 questions need it" in text
     assert "q.json row 7: no text in 'db_id'" in text
+    assert [path.name for path in (home / "out" / "databases").iterdir()] == ["shop"]
 
 
 def test_without_questions_it_says_how_to_get_some(home: Path) -> None:

@@ -13,7 +13,13 @@ import apsw
 
 from env_server.sql.connection import Refused, SqlConnection, limit_heap
 from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
-from env_server.sql.limits import MAX_COLUMNS_NAMED, MAX_ERROR_CHARS, MAX_TABLES_NAMED, SqlLimits
+from env_server.sql.limits import (
+    MAX_COLUMNS_NAMED,
+    MAX_ERROR_CHARS,
+    MAX_RESULT_BYTES,
+    MAX_TABLES_NAMED,
+    SqlLimits,
+)
 from shared.sqltext import quote_identifier, quote_text
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
@@ -90,13 +96,15 @@ class SqlRunner:
             self._open.popitem()[1].close()
 
     def _run_once(self, job: SqlJob) -> SqlResult:
-        kind = JobKind(job.kind)
         try:
-            connection = self._connection(kind, job.db_path)
-        except apsw.Error as error:
+            return self._result(JobKind(job.kind), job)
+        except apsw.Error as error:  # of opening a connection
             return SqlResult(error=_unreadable(error), error_code="db_error")
         except MemoryError:
             return SqlResult(error=OUT_OF_MEMORY, error_code="sql_budget")
+
+    def _result(self, kind: JobKind, job: SqlJob) -> SqlResult:
+        connection = self._connection(kind, job.db_path)
         if kind == JobKind.TABLES:
             return SqlResult(["name"], [(name,) for name in connection.tables])
         self._deadline.start(connection)
@@ -287,7 +295,8 @@ def tables_hint(tables: list[str]) -> str:
 def columns_hint(trusted: SqlConnection, sql: str) -> str:
     """Return '; the columns are a(id, name), b(id)' of the tables that `sql` names, in its order.
 
-    Empty if it names none. A column called like a table counts as naming it.
+    Empty if it names none, or only views that can't be read. A column called like a table counts as
+    naming it. Raises `MemoryError`.
     """
     found = {
         table: re.search(rf"(?<!\w){re.escape(table)}(?!\w)", sql, re.IGNORECASE)
@@ -297,9 +306,15 @@ def columns_hint(trusted: SqlConnection, sql: str) -> str:
     lists = []
     for _, table in named[:MAX_TABLES_NAMED]:
         columns = run_query(trusted, _COLUMNS.format(name=quote_text(table)), MAX_COLUMNS_NAMED)
+        if columns.error == OUT_OF_MEMORY:
+            raise MemoryError
         names = [str(name) for name, *_ in columns.rows] + ["..."] * columns.truncated
-        lists.append(f"{table}({', '.join(names)})")
-    return f"; the columns are {', '.join(lists)}" if lists else ""
+        if names:
+            lists.append(f"{table}({', '.join(names)})")
+    text = ", ".join(lists)
+    if len(text) > MAX_RESULT_BYTES:
+        text = text[:MAX_RESULT_BYTES] + "..."
+    return f"; the columns are {text}" if text else ""
 
 
 def _unreadable(error: Exception) -> str:

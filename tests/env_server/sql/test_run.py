@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.connection import SqlConnection
 from env_server.sql.run import Deadline, SqlRunner
 from tests.conftest import SHOP, make_database
 
@@ -103,6 +104,43 @@ def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(
     error = str(query(runner, path, 'SELECT x FROM "a b"').error)
     assert error.startswith("no such column: x; the columns are a b(c0, c1, ")
     assert error.endswith(", c99, ...)")
+
+
+def test_columns_of_many_wide_tables_are_cut(runner: SqlRunner, tmp_path: Path) -> None:
+    wide = ", ".join(f"quite_a_long_name_of_a_column_{n}" for n in range(90))
+    tables = [f"t{n}" for n in range(50)]
+    script = "".join(f"CREATE TABLE {name} ({wide});" for name in tables)
+    path = make_database(tmp_path / "wide.sqlite", script)
+    error = str(query(runner, path, f"SELECT x FROM {', '.join(tables)}").error)
+    assert error.startswith("no such column: x; the columns are t0(quite_a_long_name_of_a_column_0")
+    assert error.endswith("...")
+    assert 4_000 < len(error) < 4_100
+
+
+def test_a_view_without_columns_is_not_named(runner: SqlRunner, tmp_path: Path) -> None:
+    script = "CREATE TABLE t (a); CREATE VIEW v AS SELECT gone FROM t;"
+    path = make_database(tmp_path / "view.sqlite", script)
+    assert query(runner, path, "SELECT * FROM v").error == "no such column: gone"
+    error = query(runner, path, "SELECT x FROM t, v").error
+    assert error == "no such column: gone; the columns are t(a)"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(MemoryError(), "sql_budget"), (apsw.CantOpenError(), "db_error")]
+)
+def test_a_failure_to_open_the_database_for_the_columns_is_a_result(
+    shop: str, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    opened = SqlRunner._connection
+
+    def connection(self: SqlRunner, kind: JobKind, path: str) -> SqlConnection:
+        if kind == JobKind.DESCRIBE:
+            raise error
+        return opened(self, kind, path)
+
+    monkeypatch.setattr(SqlRunner, "_connection", connection)
+    with SqlRunner() as runner:
+        assert query(runner, shop, "SELECT nam FROM customers").error_code == code
 
 
 @pytest.mark.parametrize("name", ["overflow", "too many", "at most 7 tables", "JSON path too deep"])

@@ -128,7 +128,7 @@ def _values(answer: str) -> Iterator[str]:
     """Yield the single values of an answer: JSON, or lines with `|` between values."""
     try:
         items = [json.loads(answer)]
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply
         items = re.split(r"[\n|]", answer)
     while items:
         item = items.pop()

@@ -55,6 +55,7 @@ def test_an_answer_that_its_query_returned_is_not_doubted(answer: str) -> None:
         ((FAILED, QUERIED), "Ann", []),
         ((QUERIED,), "Dan", ["it is not in the result of the query"]),
         ((QUERIED,), '["Ann", "Dan"]', ["it is not in the result of the query"]),
+        ((QUERIED,), "[" * 20_000, ["it is not in the result of the query"]),
         ((QUERIED,), "100", []),  # 99.0, rounded
         ((QUERIED,), "110", ["it is not in the result of the query"]),
         ((("QUERY: SELECT 1 FROM orders", "1\n(no rows)", None),), "1",

@@ -16,7 +16,8 @@ from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
-_ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+")  # as a browser sends it: without a path
+# as a browser sends it: without a path
+_ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+", re.IGNORECASE)
 
 # An empty key counts as unset, so that a compose file can pass on a variable that the host lacks.
 Key = Annotated[
@@ -121,8 +122,9 @@ class Settings(BaseSettings):
 
     @property
     def origins(self) -> list[str]:
-        """The origins of `cors_origins`."""
-        return [origin.strip() for origin in (self.cors_origins or "").split(",") if origin.strip()]
+        """The origins of `cors_origins`, in lower case as browsers send them."""
+        origins = (self.cors_origins or "").lower().split(",")
+        return [origin.strip() for origin in origins if origin.strip()]
 
     @field_validator("cors_origins")
     @classmethod

@@ -2,7 +2,7 @@
 
     path                   opened by
     /health, /ready        anyone: probes send no key
-    /docs, /redoc,         anyone: browsers send no key, and the pages are the same on every server
+    /docs, /redoc,         anyone: browsers send no key, and the pages show no data
     /openapi.json
     /operator/...          the operator's key; without one, anyone if the server listens on
                            loopback and has no other key

@@ -131,3 +131,9 @@ def test_an_origin_has_a_scheme_and_no_path(bad: str) -> None:
     ):
         Settings(cors_origins=f"https://fine.example,{bad}")
     assert Settings(cors_origins="").origins == []
+
+
+async def test_an_origin_may_be_written_in_any_letter_case() -> None:
+    async with serving(cors_origins="HTTPS://Notebook.Example") as http:
+        reply = await http.get("/health", headers={"Origin": SITE})
+        assert reply.headers["access-control-allow-origin"] == SITE

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Column
 
 from shared.errors import SQLEnvError
+from shared.shipped import INSTALLED
 
 PACKAGES = ("shared", "env_server", "trainer", "data")  # of this project
 TABLE_WIDTH = 120  # a narrower table breaks its cells
@@ -64,11 +65,14 @@ def packages_needed(extras: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name in PACKAGES:  # a fault of this project's own
+        name = error.name or ""
+        # a fault of this project's own, or a module that an installed package lacks
+        if name in (*PACKAGES, "") or "." in name:
             raise
+        # the registry's package of this name, if there is one, is not this checkout
+        source = "-e '." if (INSTALLED / "pyproject.toml").is_file() else "'sqlenv"
         failure(
-            f"this command needs {name}, which is not installed: pip install 'sqlenv[{extras}]'"
+            f"this command needs {name}, which is not installed: pip install {source}[{extras}]'"
         )
         raise SystemExit(1) from error
 

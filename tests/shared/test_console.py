@@ -1,6 +1,7 @@
 """What the commands share on a terminal."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 from shared.console import (
     TABLE_WIDTH,
     one_line_errors,
+    packages_needed,
     print_line,
     progress_bar,
     table_console,
@@ -57,3 +59,18 @@ def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) 
     with progress_bar("counting") as bar:
         bar(1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_missing_package_of_a_checkout_is_installed_from_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit), packages_needed("server"):
+        import_module("no_such_package.part")
+    line = "error: this command needs no_such_package, which is not installed: "
+    assert capsys.readouterr().err == f"{line}pip install -e '.[server]'\n"
+
+
+@pytest.mark.parametrize("name", ["typer.no_such_part", "shared.no_such_part", "data", ""])
+def test_a_fault_that_no_installation_removes_is_not_called_a_missing_package(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError), packages_needed("server"):
+        raise ModuleNotFoundError("no module", name=name or None)

@@ -197,7 +197,7 @@ class VerdictTotals(_Model):
 
 
 class ListedQuestion(_Model):
-    """One question that a reset can draw. Of its answer it says nothing."""
+    """One question that a reset can draw, without anything about its answer."""
 
     question_id: str
     """Id, which a reset takes."""
@@ -294,7 +294,7 @@ class StepRequest(_Request):
     action: SQLAction | str
     """Action as text, 'TYPE: argument', or as an object."""
     step: int | None = Field(default=None, ge=0)
-    """Steps answered so far. With it a repeat is safe: it gets the same reply, charged once."""
+    """Steps answered so far. With it a repeat is safe: it gets the same reply and counts once."""
 
 
 class ResetBatchRequest(_Request):

@@ -41,7 +41,7 @@ class Request:
 
 
 def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
-    """Import SQLite files, and those below folders; a database is called as its file is."""
+    """Import SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
         raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
     found: dict[str, Path] = {}

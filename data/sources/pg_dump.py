@@ -83,7 +83,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _items(path: Path) -> Iterator[str | CopyBlock]:
-    """Yield each statement, and for COPY its block; what is left of a block is passed over."""
+    """Yield each statement, or the block of a COPY, whose unread rows are then skipped."""
     with _mapped_errors(path):
         with path.open("rb") as binary:
             start = binary.read(len(_HEADER) + 8)

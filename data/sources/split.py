@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from data.likeness import Keyed
 from shared.dataset import Question
 
-MOST = 1.5  # times the wanted number, what may be held out: groups are not divided
-VARIETY = 4  # kinds of question among the held-out ones of one database, at least, if there are
+MAX_OVERSHOOT = 1.5  # most held-out questions per wanted one, since groups are not divided
+MIN_GROUPS = 4  # held out of one database, if it has as many small enough ones
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,20 @@ class Splitting:
 def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     """Return the ids of the questions to measure on; the others are to be trained on.
 
-    With several databases whole databases are held out; with one, questions whose SQL and words are
-    no training question's, values aside. At least one group stays on either side, if there are two.
+    With several databases, whole databases are held out; with one, groups of similar questions, so
+    that no training question has the same SQL or words, except for a value. If there are two groups
+    or more, each side has at least one.
     """
     shuffled = random.Random(splitting.seed).sample(questions, len(questions))
     several = len({question.database_name for question in questions}) > 1
     wanted = splitting.eval_share * len(questions)
-    most = min(max(1.0, MOST * wanted), len(questions) - 1)
+    most = min(max(1.0, MAX_OVERSHOOT * wanted), len(questions) - 1)
     chosen: set[str] = set()
     large: list[list[Question]] = []  # left for when the others are too few
     for group in _by_database(shuffled) if several else _alike(shuffled):
         if len(chosen) >= wanted:
             return chosen
-        if len(group) <= (most if several else max(1.0, wanted / VARIETY)):
+        if len(group) <= (most if several else max(1.0, wanted / MIN_GROUPS)):
             chosen |= _ids(group) if len(chosen) + len(group) <= most else set()
         else:
             large.append(group)

@@ -12,7 +12,7 @@ from data.golds.execute import open_readonly
 from shared.errors import DatabaseLoadError, DataError
 
 SUFFIXES = (".sqlite", ".sqlite3", ".db", ".db3")
-SIDECARS = ("-wal", "-journal")  # what SQLite keeps beside a file: changes, or the way back
+SIDECARS = ("-wal", "-journal")  # beside a file: its write-ahead log, or its rollback journal
 COPIES = 5  # attempts to copy a file that changes meanwhile
 WAIT_S = 0.2
 WAL = b"\2"

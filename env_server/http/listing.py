@@ -1,7 +1,7 @@
 """`GET /questions`, `GET /databases`: what a reset can draw.
 
-Every key may read them: they show nothing that resets with that key don't, and nothing about an
-answer (no gold, no type, no tables). Open questions, which a reset must name, are not listed.
+Every key may read them: they show what resets with that key show too, and nothing about an answer
+(no gold, no type, no tables). Open questions, which a reset must name, are not listed.
 """
 
 from collections.abc import Sequence

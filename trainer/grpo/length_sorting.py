@@ -47,8 +47,8 @@ def sort_by_length(batch: dict[str, Any]) -> dict[str, Any]:
 def split_updates(batch: dict[str, Any], updates: int) -> list[dict[str, Any]]:
     """Return `updates` parts of a generation batch, each with its longest rows first.
 
-    Part k has every `updates`th row from row k on: as many of each group as any other part, and the
-    same rows however many processes share the batch.
+    Part k has every `updates`th row from row k on: the same rows however many processes share the
+    batch, and if `updates` divides the size of a group, as many rows of each group as other parts.
     """
     rows = torch.arange(len(batch["completion_mask"]))
     return [

@@ -50,7 +50,10 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
 
 
 def resumed_from(checkpoint: Path | None, max_steps: int) -> str:
-    """Return from which step a resumed run goes on, for people; `max_steps` -1: of its own plan."""
+    """Return the line that says at which step a resumed run continues.
+
+    With a `max_steps` of -1 their number is the one in the checkpoint.
+    """
     if checkpoint is None:
         return "resumed from the start: it was stopped before its first checkpoint"
     if max_steps < 0:

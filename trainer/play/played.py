@@ -61,7 +61,7 @@ class PlayedQuestion:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the answer may be wrong: what usually goes with a wrong one. Empty without one."""
+        """The reasons to doubt the answer, each of which is frequent among wrong ones."""
         if self.answer is None:
             return []
         doubts = []

@@ -22,10 +22,15 @@ _OTHER_FORMATS = {
 _HEADER, _FOOTER = b"-- PostgreSQL database", b"dump complete"
 # what begins a part in which a semicolon ends nothing, and that semicolon
 _MARK = re.compile(r"--.*|/\*|\$(?:[^\W\d]\w*)?\$|(?<!\w)[eE]'|'|\"|;")
-_ENDS = {"'": re.compile(r"''|'"), '"': re.compile('"'), "/*": re.compile(r"\*/")}
+_ENDS = {"'": re.compile(r"''|'"), '"': re.compile('"'), "/*": re.compile(r"/\*|\*/")}
 _ESCAPED = re.compile(r"\\.|''|'", re.S)
 _COPY = re.compile(r"COPY\s+(?P<table>.+?)\s+FROM\s+stdin\s*(?P<options>.*)$", re.I | re.S)
 _INSERT = re.compile(r"INSERT\s+INTO\b", re.I)
+# a function's body that is not quoted: its statements end with semicolons too, until a line END
+_BODY = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE)\b.*\bBEGIN\s+ATOMIC\b(?!.*\nEND$)",
+    re.I | re.S,
+)
 _OVERRIDING = re.compile(r"\s+OVERRIDING\s+(?:SYSTEM|USER)\s+VALUE(?=\s+VALUES\b)", re.I)
 _COPY_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)", re.S)
 _CONTROL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -126,7 +131,7 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
     """
     parts: list[str] = []
     end: re.Pattern[str] | None = None  # of the quoted part or comment that a line starts in
-    comment = False
+    depth = 0  # of comments, which nest
     for line in lines:
         if end is None and not "".join(parts).strip():
             parts = []
@@ -140,12 +145,18 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
             piece, at = line[at:stop], stop
             mark = found[0] if found else ""
             if end is not None:
-                if not comment:
+                if depth:
+                    depth += {"/*": 1, "*/": -1}.get(mark, 0)
+                    end = end if depth else None
+                else:
                     parts.append(piece)
-                if mark and (len(mark) == 1 or end not in (_ENDS["'"], _ESCAPED)):
-                    end, comment = None, False
+                    if mark and (len(mark) == 1 or end not in (_ENDS["'"], _ESCAPED)):
+                        end = None
             elif mark == ";":
                 statement = "".join([*parts, piece[:-1]]).strip()
+                if _BODY.match(statement):
+                    parts.append(piece)
+                    continue
                 parts = []
                 if statement:
                     yield statement
@@ -153,7 +164,7 @@ def _statements(lines: Iterator[str]) -> Iterator[str]:
                 parts.append(piece[: -len(mark)] + "\n")
             elif mark == "/*":
                 parts.append(piece[:-2])
-                end, comment = _ENDS["/*"], True
+                end, depth = _ENDS["/*"], 1
             else:
                 parts.append(piece)
                 if mark.startswith("$"):

@@ -156,6 +156,21 @@ def test_hand_written_statements(tmp_path: Path) -> None:
     ]
 
 
+def test_statements_of_a_functions_body_and_nested_comments_are_no_rows(tmp_path: Path) -> None:
+    dump = tmp_path / "d.sql"
+    dump.write_text(
+        "CREATE TABLE t (x int);\n"
+        # as pg_dump writes a function with a body in standard SQL
+        "CREATE FUNCTION f(a integer) RETURNS integer\n    LANGUAGE sql\n    BEGIN ATOMIC\n"
+        " INSERT INTO t (x)\n   VALUES (91);\n INSERT INTO t (x)\n   VALUES (92);\n"
+        " SELECT\n         CASE\n             WHEN (a > 1) THEN 1\n             ELSE 2\n"
+        "         END;\n INSERT INTO t (x)\n   VALUES (93);\nEND;\n"
+        "/* a; /* nested; */ INSERT INTO t VALUES (94); */\n"
+        "COPY t FROM stdin;\n1\n\\.\nINSERT INTO t VALUES (2);\n"
+    )
+    assert [list(rows) for *_, rows in read_data(dump)] == [[["1"]], [["2"]]]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -1,5 +1,6 @@
 """Convert a folder of CSV files to a SQLite database: one table per file, types from the cells."""
 
+import codecs
 import csv
 import math
 import re
@@ -48,7 +49,12 @@ def write_csv_database(
     with new_database(target) as connection:
         for path in files:
             with _mapped_errors(path, encoding):
-                _add_table(connection, path, encoding or "utf-8-sig", report)
+                _add_table(connection, path, _without_mark(encoding or "utf-8"), report)
+
+
+def _without_mark(encoding: str) -> str:
+    """Return the encoding that also removes a byte order mark. Raises `LookupError`."""
+    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
 
 
 def _add_table(

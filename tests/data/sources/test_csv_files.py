@@ -104,6 +104,16 @@ def test_another_encoding_is_named(home: Path) -> None:
     assert table(home) == [(1, "José")]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_part_of_a_name(home: Path, encoding: str) -> None:
+    mark = "" if encoding == "utf-16" else "\ufeff"  # Python writes that of UTF-16 itself
+    (home / "shop" / "t.csv").write_text(
+        f'{mark}"id",name\n1,x\n', encoding=encoding.removesuffix("-sig")
+    )
+    assert run_import("csv", "shop", "--encoding", encoding)[0] == 0
+    assert table(home, "SELECT id FROM t") == [(1,)]
+
+
 def test_a_table_without_rows_is_noted(home: Path) -> None:
     (home / "shop" / "t.csv").write_text("id,name\n")
     status, text = run_import("csv", "shop")

@@ -100,7 +100,13 @@ def load_inputs(
             f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
         )
     train_questions = load_questions(path) if has_training or training else []
-    eval_questions = load_questions(path.with_name(f"questions_{split}.json"))
+    measured = path.with_name(f"questions_{split}.json")
+    if has_training and not shipped_path(measured).exists():
+        raise QuestionLoadError(
+            f"{path.parent} has no {split} questions ({measured.name}) to measure success on: name "
+            "other data with --data, or import some with --eval-questions"
+        )
+    eval_questions = load_questions(measured)
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:
         check_extras(config)

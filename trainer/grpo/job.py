@@ -52,7 +52,13 @@ from trainer.grpo.resume import (
     shared_checkpoint,
     short_path,
 )
-from trainer.grpo.train import build_trainer, overlapped, save_trained, train_from
+from trainer.grpo.train import (
+    build_trainer,
+    check_enough_questions,
+    overlapped,
+    save_trained,
+    train_from,
+)
 from trainer.report.page import report
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
@@ -123,6 +129,7 @@ def run_job(
         ranks.together(lambda: check_shared_server(options.servers, ranks))
         check_same_settings(shared_settings(config, options, resume), ranks)
         inputs = ranks.together(lambda: load_inputs(config, options))
+        ranks.together(lambda: kind.check(config, inputs))
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
             if result is not None:
@@ -197,6 +204,11 @@ class Job:
         self._spent = spent_at(self._checkpoint)
         self._overlapped: OverlappedRollouts | None = None
         self._git = git_state()  # now: the files may change while the run is under way
+
+    @staticmethod
+    def check(config: GRPOConfig, inputs: Inputs) -> None:
+        """Raise `ConfigError` for inputs that some phase can't use, before anything is played."""
+        check_enough_questions(len(inputs.train), config)
 
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json.

@@ -30,6 +30,18 @@ NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
 CHECKPOINTS_KEPT = 2
 
 
+def check_enough_questions(questions: int, config: GRPOConfig) -> None:
+    """Raise `ConfigError` if so many training questions don't fill one step."""
+    needed = config.rollouts_per_step // config.num_generations
+    if questions < needed:
+        raise ConfigError(
+            f"a step takes {needed} questions (per_device_train_batch_size x "
+            f"gradient_accumulation_steps / num_generations), but only {questions} are left "
+            "after difficulty_filter: reduce per_device_train_batch_size",
+            field="per_device_train_batch_size",
+        )
+
+
 def build_trainer(
     model: Any,
     tokenizer: Any,
@@ -68,14 +80,7 @@ def build_trainer(
     if not launched():
         check_one_gpu(config, torch.cuda.device_count())
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
-    questions = config.rollouts_per_step // config.num_generations
-    if len(prompts) < questions:
-        raise ConfigError(
-            f"a step takes {questions} questions (per_device_train_batch_size x "
-            f"gradient_accumulation_steps / num_generations), but only {len(prompts)} are left "
-            "after difficulty_filter: reduce per_device_train_batch_size",
-            field="per_device_train_batch_size",
-        )
+    check_enough_questions(len(prompts), config)
     options = {
         "save_strategy": "steps",
         "save_steps": config.save_steps or NO_SAVE_STEPS,

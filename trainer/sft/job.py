@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from shared.console import print_line
 from shared.run_files import RunSummary
+from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
-from trainer.evaluation.inputs import JobOptions
+from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
 from trainer.grpo.metrics_log import MetricsCallback
 from trainer.grpo.resume import drop_after, short_path
@@ -57,6 +58,10 @@ class SftJob(Job):
     """One warm start over an open client."""
 
     options: SftOptions
+
+    @staticmethod
+    def check(config: GRPOConfig, inputs: Inputs) -> None:
+        """Accept any number of questions."""
 
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json."""

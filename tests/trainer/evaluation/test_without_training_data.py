@@ -47,6 +47,17 @@ def test_training_on_it_is_refused_with_a_remedy(dev: Path, small: GRPOConfig) -
     assert load_inputs(config, JobOptions(), training=False, with_model=False).train == []
 
 
+def test_data_without_eval_questions_is_refused_with_a_remedy(
+    tmp_path: Path, small: GRPOConfig
+) -> None:
+    source = make_spider(tmp_path / "spider")
+    (source / "dev.json").unlink()
+    import_spider(source, tmp_path / "train")
+    message = r"has no eval questions \(questions_eval\.json\).*--eval-questions"
+    with pytest.raises(QuestionLoadError, match=message):
+        load_inputs(small.override(data_dir=tmp_path / "train"), JobOptions())
+
+
 def test_data_that_is_not_there_is_no_data_without_training_questions(
     tmp_path: Path, small: GRPOConfig
 ) -> None:

@@ -1,5 +1,5 @@
 # `make train` and `make test` first install everything into .venv. To change how:
-# PYTHON=python3.12 TORCH=torch==2.12.0 PIP_FLAGS="--index-url ..."
+# PYTHON=python3.12 TORCH=torch==2.12.0 TORCH_PIP_FLAGS="--index-url ..." (of torch alone)
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
@@ -21,7 +21,7 @@ TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install train notebook test test-all mutate serve lint clean
+.PHONY: help install demo train notebook test test-all mutate serve lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,9 +33,12 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 		"SQLEnv needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(BIN)/pip install -q $(PIP_FLAGS) $(TORCH)
-	$(BIN)/pip install -q $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q $(TORCH_PIP_FLAGS) $(TORCH)
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
+
+demo: $(STAMP)  ## a short training: 10 steps, measured on 64 eval questions; results in runs/latest
+	$(BIN)/python -m trainer train --seed 1 --steps 10 --eval-limit 64 --eval-every 5
 
 train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))

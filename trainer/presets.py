@@ -49,7 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "loss_type": "grpo",
         "epsilon_high": 0.28,
         "learning_rate": 3e-4,
-        # with its small vocabulary little is gained, and the published runs are kept bit by bit
+        # with its small vocabulary little is gained
         "masked_logits": False,
         "max_steps": 70,
         "save_steps": 20,

@@ -143,7 +143,7 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         prepare(self.model.get_base_model() if lora else self.model, self.temperature)
         self._masking = True
 
-    def update_often(self, updates: int) -> None:
+    def update_in_parts(self, updates: int) -> None:
         """Take `updates` optimizer steps per generation batch, each on a part of its rows.
 
         They divide `gradient_accumulation_steps`.

@@ -116,7 +116,7 @@ def build_trainer(
         )
     if config.masked_logits:
         trainer.mask_logits()
-    trainer.update_often(config.updates_per_batch)
+    trainer.update_in_parts(config.updates_per_batch)
     if off_policy or sampler is not None:
         trainer.correct_sampling(config.importance_cap)
     trainer.remove_callback(PrinterCallback)

@@ -142,6 +142,6 @@ def _values(answer: str) -> Iterator[str]:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return float(text.replace(",", ""))
     except ValueError:
         return None

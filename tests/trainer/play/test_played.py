@@ -34,6 +34,7 @@ def played(*replies: Reply, answer: str) -> PlayedQuestion:
         "ann",
         "99",
         "2979.41",
+        "2,979.41",
         "Ann\nBo",
         "Ann | 10.5\nBo | 99.0",
         '["Ann", "Cy"]',

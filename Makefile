@@ -37,8 +37,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(STAMP)  ## a short training: 10 steps, measured on 64 eval questions; results in runs/latest
-	$(BIN)/python -m trainer train --seed 1 --steps 10 --eval-limit 64 --eval-every 5
+demo: $(STAMP)  ## a short training: 8 steps, measured on 64 eval questions; results in runs/latest
+	$(BIN)/python -m trainer train --seed 1 --steps 8 --eval-limit 64 --eval-every 4
 
 train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))

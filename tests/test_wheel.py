@@ -15,7 +15,12 @@ import pytest
 from tests.test_imports import OURS, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-SMALL = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 2}
+SMALL = {
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "num_generations": 2,
+    "updates_per_batch": 1,
+}
 
 
 @pytest.fixture(scope="module")

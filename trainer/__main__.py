@@ -159,7 +159,7 @@ def train(
     ] = None,
     eval_points: Annotated[
         int, Option(min=1, help="Questions at each point of the eval curve.")
-    ] = 32,
+    ] = 64,
     allow_dev_questions: Annotated[
         bool,
         Option(

@@ -1,5 +1,6 @@
 """Measure a policy: success over a set of questions, and how many of them to measure on."""
 
+import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -120,8 +121,8 @@ def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
     """Return `limit` of the prompts, in their order; all for 0.
 
     Difficulties, databases and their combinations (cells) keep their shares: each place goes to the
-    cell that is furthest below its shares by then, and a cell's places are evenly spaced over its
-    prompts. Even spacing over the file would interfere with the order of the file.
+    cell that is furthest below its shares by then. A cell's prompts are drawn at random, as files
+    are sorted by the form of their questions; always the same ones, so that runs compare.
     """
     if limit <= 0 or limit >= len(prompts):
         return list(prompts)
@@ -140,8 +141,10 @@ def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
             if taken["cell", *cell] < len(members)
         }
         taken.update(groups[max(lack, key=lambda cell: lack[cell])])
-    chosen = []
-    for cell, members in cells.items():
-        count = taken["cell", *cell]
-        chosen += [members[number * len(members) // count] for number in range(count)]
+    stream = random.Random("subset")
+    chosen = [
+        index
+        for cell, members in cells.items()
+        for index in stream.sample(members, taken["cell", *cell])
+    ]
     return [prompts[index] for index in sorted(chosen)]

@@ -42,7 +42,7 @@ class JobOptions:
     eval_limit: int = 0  # questions of the eval set; 0: all of the trained difficulties
     # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_every: int | None = None
-    eval_points: int = 32  # questions per point
+    eval_points: int = 64  # questions per point
 
     @property
     def saved(self) -> dict[str, Any]:

@@ -86,7 +86,7 @@ from trainer.run.folder import (
     write_json,
     write_text,
 )
-from trainer.run.plots import learning_curve
+from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import (
     RANK_WAIT,
     build_summary,
@@ -351,8 +351,9 @@ class Job:
             row |= eval_row(mode, result.episodes)
         append_lines(self.folder.metrics, [row])
         name, lines = Path(self._config.model_name).name, list(read_lines(self.folder.metrics))
-        title = f"GRPO of {name}, seed {self._config.seed}  ({self.folder.id})"
-        picture = learning_curve(lines, title=title, steps=step, **self._summaries())
+        summaries = self._summaries()
+        title = headline(name, self._config.seed, summaries)
+        picture = learning_curve(lines, title=title, steps=step, **summaries)
         write_bytes(self.folder.curve, picture)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:

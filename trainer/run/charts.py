@@ -15,7 +15,8 @@ COLOURS = {
     "grey": "#6b7280", "blue": "#1f6fb2", "orange": "#c2410c", "green": "#1a7f4b",
     "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
 }  # fmt: skip
-PANEL_INCHES = (6.4, 4.2)
+PANEL_INCHES = (7.6, 4.2)
+LABEL_HEIGHT = 0.045  # of the labels at the ends of curves, as a share of the axis
 
 Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
@@ -162,6 +163,38 @@ def _plot_columns(axes: Axes, parts: Sequence[Series]) -> None:
             tops[x] += y
 
 
+def label_ends(axes: Axes, chart: Chart) -> None:
+    """Write the name of each curve and line beside its right end, in its colour, without overlaps.
+
+    A curve as logged is not named: its running mean is.
+    """
+    low, high = axes.get_ylim()
+    ends = [(line.y, line.label, line.colour) for line in chart.baselines]
+    ends += [
+        (series.points[-1].y, series.label, series.colour)
+        for series in chart.series
+        if series.points and series.kind != "faint"
+    ]
+    ends.sort(key=lambda end: end[0])
+    places = [(y - low) / (high - low) for y, _, _ in ends]  # from the bottom, in shares
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + LABEL_HEIGHT)
+    top = 1.0
+    for index in reversed(range(len(places))):  # those pushed over the top move down again
+        places[index] = min(places[index], top)
+        top = places[index] - LABEL_HEIGHT
+    for place, (_, label, colour) in zip(places, ends, strict=True):
+        axes.text(
+            1.02,
+            place,
+            label,
+            color=COLOURS[colour],
+            transform=axes.transAxes,
+            va="center",
+            fontsize=7.5,
+        )
+
+
 def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
     """Draw the charts side by side as a PNG, each with its title above and its legend below."""
     width, height = PANEL_INCHES
@@ -174,9 +207,7 @@ def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
         axes.xaxis.label.set_fontsize(9)
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
-        if labels := axes.get_legend_handles_labels()[0]:
-            where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
-            axes.legend(**where, ncols=1 + (len(labels) > 5), fontsize=7.5, frameon=False)
+        label_ends(axes, chart)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

@@ -132,6 +132,18 @@ def curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
     return sorted(found, key=lambda point: point.x)
 
 
+def headline(name: str, seed: int, summaries: Summaries) -> str:
+    """Return a title for a run's charts: its result, once the model after training is measured."""
+    changes = [
+        f"{mode} {percent(before['rate'])} → {percent(after['rate'])}"
+        for mode in MODES
+        if (before := rate_of(summaries, "before", mode))
+        and (after := rate_of(summaries, "after", mode))
+    ]
+    result = f": success {', '.join(changes)}" if changes else ""
+    return f"GRPO of {name}, seed {seed}{result}"
+
+
 def learning_curve(
     rows: Sequence[Row],
     *,

@@ -1,5 +1,5 @@
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -204,6 +204,24 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
             assert abs(found[cell] - limit * size / len(rows)) <= 1, cell
     seen = sum(str(row["database_name"]).startswith("seen") for row in chosen)
     assert abs(seen - limit * 8 * 19 / len(rows)) <= 2
+
+
+def test_choose_draws_from_the_whole_of_a_cell() -> None:
+    """Shipped files are sorted by form: the first questions of each cell are of the same few."""
+    rows = load_question_prompts(GRPOConfig.preset("offline"), "eval")
+    order = [row["question_id"] for row in rows]
+    ranks: dict[tuple[str, str], int] = defaultdict(int)
+    place = {}
+    for row in rows:
+        cell = (row["difficulty"], row["database_name"])
+        place[row["question_id"]] = (cell, ranks[cell])
+        ranks[cell] += 1
+    drawn = [place[row["question_id"]] for row in choose(rows, 64)]
+    shares = [rank / (ranks[cell] - 1) for cell, rank in drawn if ranks[cell] > 1]
+    assert 0.4 < sum(shares) / len(shares) < 0.6, "on average from the middle"
+    assert sorted(order.index(row["question_id"]) for row in choose(rows, 64)) == [
+        order.index(row["question_id"]) for row in choose(rows, 64)
+    ]
 
 
 def test_choose_takes_at_most_all(prompts: list[dict[str, Any]]) -> None:

@@ -1,9 +1,22 @@
 """Numbers on charts, and charts as a PNG."""
 
+import itertools
+
 import pytest
+from matplotlib.figure import Figure
 
 from shared.console import percent
-from trainer.run.charts import Baseline, Chart, Point, Series, number, png
+from trainer.run.charts import (
+    LABEL_HEIGHT,
+    Baseline,
+    Chart,
+    Point,
+    Series,
+    label_ends,
+    number,
+    plot,
+    png,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,3 +45,22 @@ def test_shares_are_percentages() -> None:
 def test_a_chart_with_few_or_no_points_is_drawn(series: list[Series]) -> None:
     baseline = Baseline("chance", 0.2, interval=(0.1, 0.3))
     assert png([Chart("k", "T", series, [baseline], steps=9)], "title").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("top", [0.5, 0.99])
+def test_names_stand_beside_the_ends_in_their_order_without_overlaps(top: float) -> None:
+    curves = [
+        Series(f"curve {n}", [Point(0, 0.0), Point(9, top - n / 1000)], "blue") for n in range(4)
+    ]
+    logged = Series("as logged", [Point(0, 0.0), Point(9, 1.0)], "blue", "faint")
+    axes = Figure().subplots()
+    chart = Chart("k", "T", [*curves, logged], [Baseline("chance", 0.02)], bounds=(0.0, 1.0))
+    plot(axes, chart)
+    label_ends(axes, chart)
+    placed = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert list(placed) == ["chance", "curve 3", "curve 2", "curve 1", "curve 0"]
+    heights = list(placed.values())
+    assert all(b - a > LABEL_HEIGHT - 1e-9 for a, b in itertools.pairwise(heights))
+    assert placed["chance"] == pytest.approx(0.02)
+    assert max(heights) <= 1.0
+    assert abs(placed["curve 0"] - top) < 4 * LABEL_HEIGHT

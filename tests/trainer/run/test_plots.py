@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.image import imread
 
-from trainer.run.plots import learning_curve, running_mean, series
+from trainer.run.plots import headline, learning_curve, running_mean, series
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -81,3 +81,11 @@ def test_a_rate_that_was_not_measured_is_left_out() -> None:
         pixels(learning_curve([], title="run", before=empty)),
         pixels(learning_curve([], title="run")),
     )
+
+
+def test_the_headline_says_the_result_once_there_is_one() -> None:
+    before = {"before": rates(0.4)}
+    assert headline("tiny", 1, {}) == headline("tiny", 1, before) == "GRPO of tiny, seed 1"
+    title = headline("tiny", 1, before | {"after": rates(0.794)})
+    changes = "greedy 40.0 % → 79.4 %, sampled 40.0 % → 79.4 %"
+    assert title == f"GRPO of tiny, seed 1: success {changes}"

@@ -234,5 +234,5 @@ def test_the_options_are_saved_for_resuming() -> None:
         sources=("generated",), rows=3, batch=2
     )
     assert JobOptions(eval_limit=3).saved == {
-        "eval_limit": 3, "eval_every": None, "eval_points": 32,
+        "eval_limit": 3, "eval_every": None, "eval_points": 64,
     }  # fmt: skip

@@ -124,9 +124,8 @@ class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
     This applies to one pass over a generation batch that is one step, as `trainer.grpo.trl_config`
-    sets it up; all other cases are left to trl. The logged entropy and
-    clip ratios are trl's: means over micro-batches of the mean over each one's tokens, so tokens of
-    short rows weigh more.
+    sets it up; all other cases are left to trl. The logged entropy and clip ratios are trl's: means
+    over micro-batches of the mean over each one's tokens, so tokens of short rows weigh more.
     """
 
     _buffered_inputs: Any

@@ -104,10 +104,10 @@ class Chart:
 
 
 def plot(axes: Axes, chart: Chart) -> None:
-    """Draw the chart on `axes`, without title and legend."""
+    """Draw the chart on `axes`, without its title and the names of its curves."""
     for baseline in chart.baselines:
         colour = COLOURS[baseline.colour]
-        axes.axhline(baseline.y, color=colour, ls=":", lw=1.4, label=baseline.label)
+        axes.axhline(baseline.y, color=colour, ls=":", lw=1.4)
         if baseline.interval is not None:
             axes.axhspan(*baseline.interval, color=colour, alpha=0.08, lw=0)
     if chart.stacked:
@@ -139,7 +139,7 @@ def _plot_series(axes: Axes, series: Series) -> None:
     look = _LOOKS[kind]
     xs, ys = [point.x for point in series.points], [point.y for point in series.points]
     marked = "marker" in look
-    axes.plot(xs, ys, color=colour, label=series.label, clip_on=not marked, zorder=3, **look)
+    axes.plot(xs, ys, color=colour, clip_on=not marked, zorder=3, **look)
     ranged = [(p.x, p.y, p.low, p.high) for p in series.points if None not in (p.low, p.high)]
     if not ranged:
         return
@@ -196,7 +196,7 @@ def label_ends(axes: Axes, chart: Chart) -> None:
 
 
 def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
-    """Draw the charts side by side as a PNG, each with its title above and its legend below."""
+    """Draw the charts side by side as a PNG, each with its title above."""
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * len(charts), height), dpi=dpi, layout="constrained")
     figure.suptitle(title, fontsize=11)

@@ -1,0 +1,124 @@
+"""The commands of README.md and docs/training.md work as they are written there.
+
+Each runs as make prints it, with options behind its own that make a training short, in a folder
+that holds nothing but the sources. What a reader has to fill in is in `FILLED_IN`.
+"""
+
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.server_process import ServerProcess
+from tests.test_imports import OURS, ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+LINKED = (*OURS, "benchmarks", "Makefile", "pyproject.toml", "constraints.txt")
+FILLED_IN = {
+    "DATA=/some/import": f"DATA={ROOT / 'data'}",
+    "MODEL=DIR": f"MODEL={ROOT / 'data/models/sqlenv-tiny'}",
+    "spider DIR": "spider SPIDER",
+}
+SMALL = {
+    "train": "--steps 1 --eval-limit 4 --eval-every 0 --set per_device_train_batch_size=4"
+    " --set gradient_accumulation_steps=2 --set num_generations=4 --set updates_per_batch=1",
+    "sft": "--rows 8 --no-measure",
+}
+# What takes a network, a GPU or hours, and the test that covers it instead.
+ELSEWHERE = {
+    "git clone URL sqlenv": "the sources are those of this test",
+    "cd sqlenv": "the same",
+    "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_presets.py",
+    "make train PROCESSES=2": "tests/trainer/runtime/test_ranks.py",
+    "python -m benchmarks.learning seeds RUN RUN RUN": "tests/benchmarks/test_learning.py",
+    "python -m benchmarks.learning controls": "tests/benchmarks/test_learning.py",
+    "python -m data import spider DIR --out OUT": "tests/data/sources/test_spider.py",
+    "python -m data fetch spider --out OUT": "tests/data/sources/test_fetch.py",
+}
+
+
+def fenced(page: str, language: str = "") -> list[str]:
+    """Return the fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+
+
+def commands(page: str) -> list[str]:
+    """Return the commands of a page's blocks without their comments."""
+    lines = (line.partition("  #")[0] for block in fenced(page) for line in block.splitlines())
+    return [line.replace(".venv/bin/python", "python").strip() for line in lines if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sources, a user's database and nothing else."""
+    path = tmp_path_factory.mktemp("sqlenv")
+    for name in LINKED:
+        (path / name).symlink_to(ROOT / name)
+    with sqlite3.connect(path / "my.sqlite") as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT)")
+        connection.executemany("INSERT INTO orders (status) VALUES (?)", [("open",), ("shipped",)])
+    return path
+
+
+def run(command: str, folder: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def as_run(command: str, folder: Path) -> str:
+    """Return what make runs for a target; any other command as it is, with this Python."""
+    for word, value in FILLED_IN.items():
+        command = command.replace(word, value)
+    if command.startswith("make "):
+        command = run(f"{command} -n -o .venv/.installed", folder).replace(".venv/bin/", "")
+        lines = command.splitlines()
+    else:
+        lines = [command]
+    for name, options in SMALL.items():
+        for at, line in enumerate(lines):
+            if f"trainer {name}" in line and "--resume" not in line:
+                lines[at] = f"{line} {options}"
+    return "\n".join(lines).replace("python -m", f"{shlex.quote(sys.executable)} -m")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
+    found = commands(page)
+    assert len(found) >= 5
+    for command in found:
+        if command not in ELSEWHERE:
+            run(as_run(command, folder), folder)
+
+
+def test_commands_that_another_test_covers_are_written_somewhere() -> None:
+    written = {*commands("README.md"), *commands("docs/training.md")}
+    assert set(ELSEWHERE) <= written
+    for test in ELSEWHERE.values():
+        assert not test.startswith("tests/") or (ROOT / test).is_file()
+
+
+def test_the_python_of_the_api_page_works(folder: Path) -> None:
+    pieces = fenced("docs/api.md", "python")
+    assert len(pieces) == 2
+    server = ServerProcess(ROOT / "data", folder / "server.log")
+    server.start()
+    try:
+        server.wait_ready()
+        for number, piece in enumerate(pieces):
+            script = folder / f"piece{number}.py"
+            script.write_text(piece.replace("http://127.0.0.1:8000", server.url))
+            assert run(f"{shlex.quote(sys.executable)} {script.name}", folder).strip()
+    finally:
+        server.stop()

@@ -6,8 +6,11 @@ remove on the host. So compose.yaml starts this as root, with the checkout's com
 COMMAND runs as DIR's owner, unprivileged. Started as another user, it only runs COMMAND.
 """
 
+import errno
 import os
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 CHECKOUT = Path("/run/checkout")
@@ -33,13 +36,21 @@ def main(arguments: list[str]) -> None:
     if os.getuid() == 0:
         uid, gid = owner_of(directory, CHECKOUT, IMAGE_USER)
         if directory.stat().st_uid != uid:
-            os.chown(directory, uid, gid)
+            with suppress(OSError):  # on a read-only file system; see below
+                os.chown(directory, uid, gid)
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    if not os.access(directory, os.W_OK):
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError as error:
+        remedy = {
+            errno.EROFS: "mount it for writing",
+            errno.ENOSPC: "free some space there",
+            errno.EDQUOT: "free some space there",
+        }.get(error.errno or 0, "change its owner on the host")
         sys.exit(
-            f"error: user {os.getuid()} can't write to {directory}: change its owner on the host"
+            f"error: user {os.getuid()} can't write to {directory}: {error.strerror}; {remedy}"
         )
     os.execvp(command[0], command)
 

@@ -142,6 +142,14 @@ def train(
         Path | None,
         Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
     ] = None,
+    resume_or_new: Annotated[
+        bool,
+        Option(
+            "--resume-or-new",
+            help="Resume the run in OUT that has these settings; without one begin it. If it is "
+            "finished, train nothing. For jobs that are started again by themselves.",
+        ),
+    ] = False,
     processes: Annotated[
         int, Option(min=1, help="Training processes on this machine: one per GPU or CPU core.")
     ] = 1,
@@ -174,9 +182,13 @@ def train(
     metrics.jsonl and model/ to a folder in OUT. Ctrl-C stops with a checkpoint; --resume continues
     from it.
     """
+    if resume is not None and resume_or_new:
+        raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
     overrides = settings_of(set_)
     check_given_once(overrides, out, server)
     given = given_options(context)
+    if resume is not None and "data" not in given:
+        data = None  # of the environment
     named = {"max_steps": steps, "model_name": model, "data_dir": data}
     named["standard"] = standard
     named["generation_url"] = generation_url
@@ -220,8 +232,17 @@ def train(
             raise typer.Exit(
                 launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
             )
-        if run is None and os.environ.get("RANK", "0") == "0":  # of several processes the first
+        main = os.environ.get("RANK", "0") == "0"  # of several processes the first
+        if run is None and main:
             print_line(console, str(choice))
+        if resume_or_new:
+            from trainer.grpo.resume import find_run
+
+            run, found = find_run(config, options)
+            if main:
+                print_line(console, found)
+            if run is not None and run.summary.exists():
+                return
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)

@@ -12,6 +12,7 @@ from shared.console import errors, failure, packages_needed, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import ApiName, GRPOConfig
+from trainer.errors import storage_problem
 from trainer.presets import PRESETS, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
@@ -30,13 +31,16 @@ def one_of(*names: str) -> Callable[[str | None], str | None]:
 
 
 DATA = typer.Option(
-    "--data", help="Data directory with databases/ and questions/ (see 'python -m data')."
+    "--data",
+    envvar="SQLENV_DATA_DIR",
+    help="Data directory with databases/ and questions/ (see 'python -m data').",
 )
 DataOption = Annotated[Path, DATA]
 ServerOption = Annotated[
     list[str] | None,
     typer.Option(
         "--server",
+        envvar="SQLENV_SERVER_URL",
         help="URL of a running environment server; repeatable. Without it, one is started.",
     ),
 ]
@@ -51,8 +55,8 @@ StandardOption = Annotated[
 PresetOption = Annotated[
     str | None,
     typer.Option(
-        callback=one_of(*PRESETS),
-        help=f"Settings to start from: {', '.join(PRESETS)}.",
+        callback=lambda name: None if name == "auto" else one_of(*PRESETS)(name),
+        help=f"Settings to start from: {', '.join(PRESETS)}, or auto.",
         show_default="by the model: docs/presets.md",
     ),
 ]
@@ -142,6 +146,10 @@ def guarded() -> Iterator[None]:
             yield
     except SQLEnvError as error:
         raise failure(error) from error
+    except OSError as error:
+        if (problem := storage_problem(error)) is None:
+            raise
+        raise failure(problem) from error
     except KeyboardInterrupt:
         print_line(errors, "interrupted", "red")
         raise typer.Exit(EXIT_CODE) from None

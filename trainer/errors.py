@@ -4,6 +4,9 @@ Messages name the value and the remedy. Errors of data and of servers are in `sh
 `ActionParseError`, which a strict parse of a model's text raises too, is one of them.
 """
 
+import errno
+from pathlib import Path
+
 from shared.errors import ActionParseError as ActionParseError
 from shared.errors import SQLEnvError
 
@@ -49,3 +52,22 @@ class RunError(SQLEnvError, code="run"):
 
 class TrainingDiverged(SQLEnvError, code="training_diverged"):
     """The loss or the gradient is not finite; the run stops before the update."""
+
+
+def storage_problem(error: BaseException, folder: Path | None = None) -> str | None:
+    """Return one line about a disk that ended a command, with its remedy; None for other errors.
+
+    `folder` is what the command writes. Not all libraries raise an `OSError` for a full disk.
+    """
+    where = folder or getattr(error, "filename", None) or "the output folder"
+    number, text = getattr(error, "errno", None), str(error)
+    full = ("No space left", "os error 28", "PytorchStreamWriter", "unexpected pos")
+    if number in (errno.ENOSPC, errno.EDQUOT) or any(part in text for part in full):
+        return f"the disk of {where} is full: free some space there"
+    if number == errno.EROFS:
+        return f"{where} is on a read-only file system: mount it for writing"
+    if number in (errno.ESTALE, errno.EIO):
+        return f"the disk of {where} fails ({error}): check its mount or volume"
+    if folder is not None and number == errno.ENOENT and not (folder / "config.json").exists():
+        return f"{folder} was removed during the run: restore it, or begin a new run"
+    return None

@@ -1,5 +1,6 @@
 """The trainer image's entry point runs its command as the owner of the mounted directory."""
 
+import errno
 import importlib.util
 import os
 import subprocess
@@ -59,3 +60,15 @@ def test_too_few_arguments_print_the_usage() -> None:
     )
     assert result.returncode == 1
     assert "usage: as_owner DIR COMMAND" in result.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(as_owner.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(as_owner.os, "getuid", lambda: 10001)
+    with pytest.raises(SystemExit, match="Read-only file system; mount it for writing"):
+        as_owner.main([str(tmp_path), "true"])

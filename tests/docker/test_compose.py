@@ -41,7 +41,8 @@ def config(
     files: tuple[str, ...], *options: str, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     names = [word for name in files for word in ("-f", name)]
-    command = ["docker", "compose", "--env-file", "/dev/null", *names, "config", *options]
+    project = ["--env-file", "/dev/null", *names, "--profile", "train"]
+    command = ["docker", "compose", *project, "config", *options]
     return subprocess.run(
         command, cwd=ROOT, env=CLIENT | environment, capture_output=True, text=True, timeout=60
     )
@@ -76,17 +77,19 @@ def test_the_settings_reach_the_containers() -> None:
         "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import",
         "TRAIN_OPTIONS": "--set a=1",
         "GPUS": "2", "PRESET": "offline", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
-        "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
+        "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider", "OPENAI_API_KEY": "k1",
     }  # fmt: skip
     result = config(("compose.yaml", "compose.gpu.yaml"), **given)
     assert result.returncode == 0, result.stderr
     found = yaml.safe_load(result.stdout)["services"]
     trainer, server = found["trainer"], found["env-server"]
     assert trainer["command"][4:] == [
-        "--preset", "offline", "--server", "http://env-server:8000", "--data", "/data",
-        "--seed", "3", "--steps", "7", "--model", "runs/a model",
-        "--standard", "spider", "--processes", "2", "--set", "a=1",
+        "--resume-or-new", "--preset", "offline", "--model", "runs/a model",
+        "--seed", "3", "--steps", "7", "--standard", "spider", "--processes", "2", "--set", "a=1",
     ]  # fmt: skip
+    assert trainer["environment"]["SQLENV_SERVER_URL"] == "http://env-server:8000"
+    assert trainer["environment"]["SQLENV_DATA_DIR"] == "/data"
+    assert trainer["environment"]["OPENAI_API_KEY"] == "k1"
     assert server["environment"]["SQLENV_STANDARD"] == "spider"
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
@@ -114,7 +117,7 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
     assert options["--generation-url"] == "http://vllm:8000/v1"
     assert options["--model"] == "runs/a model"
     assert trainer["environment"]["OPENAI_API_KEY"] == server["environment"]["VLLM_API_KEY"]
-    assert trainer["depends_on"].keys() == {"env-server", "vllm"}
+    assert trainer["depends_on"].keys() == {"vllm"}
     options = dict(itertools.pairwise(server["command"]))
     assert (options["--model"], options["--max-lora-rank"]) == ("runs/a model", "32")
     assert "--enable-lora" in server["command"]
@@ -132,9 +135,24 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
 @needs_compose
 def test_without_settings_the_offline_model_trains() -> None:
     found = yaml.safe_load(config(("compose.yaml",)).stdout)["services"]
-    assert found["trainer"]["command"] == [
-        "python", "-m", "trainer", "train", "--server", "http://env-server:8000", "--data", "/data",
-    ]  # fmt: skip
+    assert found["trainer"]["command"] == ["python", "-m", "trainer", "train", "--resume-or-new"]
+    assert found["gateway"]["ports"][0]["published"] == "8000"
+
+
+@needs_compose
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, ["--preset", "auto", "--model", "Qwen/Qwen3-0.6B"]),
+        ({"MODEL": "a/b"}, ["--preset", "auto", "--model", "a/b"]),
+        ({"PRESET": "qwen3-1.7b"}, ["--preset", "qwen3-1.7b"]),
+        ({"PRESET": "qwen3-1.7b", "MODEL": "a/b"}, ["--preset", "qwen3-1.7b", "--model", "a/b"]),
+    ],
+)
+def test_a_preset_names_the_model_on_gpus(given: dict[str, str], options: list[str]) -> None:
+    found = yaml.safe_load(config(("compose.yaml", "compose.gpu.yaml"), **given).stdout)["services"]
+    words = found["trainer"]["command"]
+    assert words[5 : words.index("--processes")] == options
 
 
 # -- as text
@@ -167,6 +185,23 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
     assert {"memory", "pids", "cpus"} <= set(one["deploy"]["resources"]["limits"])
     assert "stop_grace_period" in one
     assert ("healthcheck" in one) == (service != "trainer")
+
+
+def test_scaling_and_commands_leave_the_training_and_the_servers_alone() -> None:
+    """docker/prove.sh shows it on an engine."""
+    trainer = services()["trainer"]
+    assert trainer["profiles"] == ["train"]  # `up` does not touch it
+    assert "depends_on" not in trainer  # `run` does not scale the servers
+    assert trainer["restart"].startswith("on-failure")
+    assert "--resume-or-new" in trainer["command"]
+
+
+def test_the_trainers_image_has_what_its_commands_need() -> None:
+    text = (ROOT / "docker" / "trainer.Dockerfile").read_text()
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
+    # play and `python -m data` need the server's packages and its sources
+    assert set(extras.split(",")) == {"server", "trainer", "lora", "tensorboard", "api"}
+    assert "COPY env_server/" in text
 
 
 def test_a_scaled_service_has_no_fixed_name_or_port() -> None:

@@ -105,7 +105,9 @@ def test_the_servers_name_resolves_to_each_of_them() -> None:
         for one in pods()["gateway"]["spec"]["containers"][0]["env"]
     }
     assert settings["SQLENV_SERVERS"] == "env-server.$(POD_NAMESPACE).svc.cluster.local:8000"
-    assert "http://env-server:8000" in pods()["trainer"]["spec"]["containers"][0]["args"][0]
+    (trainer,) = pods()["trainer"]["spec"]["containers"]
+    assert {"name": "SQLENV_SERVER_URL", "value": "http://env-server:8000"} in trainer["env"]
+    assert trainer["args"][-1] == "--resume-or-new"  # a new pod resumes its own run
 
 
 @pytest.mark.parametrize("name", pods())

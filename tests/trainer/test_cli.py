@@ -65,10 +65,10 @@ def test_missing_questions_are_named(tmp_path: Path, base: Path) -> None:
 def test_a_development_split_is_trained_on_with_a_flag_alone(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.5)
     path = data_dir / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-shop-", "spider-dev-000"))
     common = ("--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
+    common += ("--set", "server_wait_s=0.5")
     code, shown = run("train", *common, "--out", tmp_path / "runs")
     assert code == 1
     assert "spider-dev-0000" in shown
@@ -114,12 +114,13 @@ def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
 def test_an_unreachable_server_is_named(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.5)
-    code, shown = run(
-        "evaluate", "--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9"
-    )
+    monkeypatch.setenv("SQLENV_SERVER_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("SQLENV_DATA_DIR", str(data_dir))
+    code, shown = run("evaluate", "--model", base, "--set", "server_wait_s=0.5")
     assert code == 1
     assert "http://127.0.0.1:9" in shown
+    assert "Waited 0.5 s (server_wait_s)" in shown
+    assert "start them, or name others with --server" in shown
 
 
 @pytest.mark.parametrize(

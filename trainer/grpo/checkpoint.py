@@ -1,7 +1,9 @@
 """Checkpoints of whole steps, also when training stops in the middle of one."""
 
+import json
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,21 @@ def _rng_states() -> dict[str, Any]:
         "torch": torch.random.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None,
     }
+
+
+class WholeCheckpoints:
+    """Mixed into a trainer: a checkpoint that can't be written whole leaves nothing behind."""
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        try:
+            super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        except Exception:
+            try:
+                json.loads((folder / "trainer_state.json").read_bytes())  # written last
+            except (OSError, ValueError):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:

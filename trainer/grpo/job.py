@@ -17,10 +17,11 @@ import torch
 from rich.console import Console
 
 from shared.console import percent, print_line
+from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
-from trainer.errors import RunError
+from trainer.errors import RunError, storage_problem
 from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import (
     Inputs,
@@ -47,6 +48,7 @@ from trainer.grpo.overlap import OverlappedRollouts, alone
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
+    held,
     resume_command,
     resumed_from,
     shared_checkpoint,
@@ -144,6 +146,7 @@ def run_job(
             ranks.first(lambda: check_servers(given, inputs.data_digest))
         generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
+        ranks.first(lambda: stack.enter_context(held(folder)))
         print_line(console, f"run {folder.path}")
         if resume is not None:
             checkpoint = ranks.first(folder.last_checkpoint)
@@ -166,6 +169,14 @@ def run_job(
                 command = resume_command(folder, options.servers, ranks, options.command)
                 print_line(console, f"stopped. Resume with:  {command}")
             raise
+        except Exception as error:
+            problem = storage_problem(error, folder.path)
+            if isinstance(error, SQLEnvError) or problem is None:
+                raise
+            if folder.config.exists():
+                command = resume_command(folder, options.servers, ranks, options.command)
+                problem += f", then resume from the last checkpoint with:  {command}"
+            raise RunError(problem) from error
 
 
 def write_settings(
@@ -271,6 +282,8 @@ class Job:
         with bar(self.console, "GRPO") as progress:
 
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
+                if self.ranks.main:
+                    self.folder.config.stat()  # raises if the folder was removed
                 if "success" in row:
                     self._elapsed.save()
                     reward, success = number(row.get("reward")), percent(row["success"])

@@ -25,6 +25,7 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
+from trainer.grpo.checkpoint import WholeCheckpoints
 from trainer.runtime.gradients import average_gradients
 from trainer.runtime.masked_logits import prepare, score_tokens
 
@@ -120,7 +121,7 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
         return [row for row in taken for _ in range(self.mini_repeat_count)]
 
 
-class LengthSortedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
     This applies to one pass over a generation batch that is one step, as `trainer.grpo.trl_config`

@@ -1,18 +1,35 @@
 """Resuming a run: where it stopped, what to keep of its files, and the command that resumes it."""
 
+import logging
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from shared.dataset import data_digest
 from shared.run_files import RunSummary
 from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.inputs import Inputs, check_resumed_data
+from trainer.evaluation.inputs import (
+    FOR_MEMORY,
+    Inputs,
+    JobOptions,
+    check_resumed_data,
+    resumed_settings,
+)
 from trainer.grpo.train import finished
 from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json
 from trainer.runtime.ranks import Ranks
+
+if sys.platform != "win32":
+    import fcntl
+
+log = logging.getLogger(__name__)
 
 
 def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
@@ -32,6 +49,71 @@ def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSumma
     if not finished(checkpoint, config.max_steps):
         return None
     return cast(RunSummary, read_json(folder.summary))
+
+
+def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
+    """Return the newest run in `options.out` with these settings, and a line for the user.
+
+    The settings are those that decide a result, with the data's digest; `run_job` compares the
+    digests of the model and of the servers. The run is finished if its summary exists.
+    """
+    other = ""
+    for path in sorted(options.out.absolute().glob("*/config.json"), reverse=True):
+        run = Run(path.parent)
+        if run.path.is_symlink():
+            continue
+        try:
+            differing = _differences(run, config, options)
+        except RunError:  # of another command, or not a run's settings
+            continue
+        name = short_path(run.path)
+        if not differing:
+            if run.summary.exists():
+                return run, (
+                    f"{name} has these settings and is finished: nothing is trained. Change a "
+                    "setting, such as --seed, or leave out --resume-or-new"
+                )
+            return run, f"{name} has these settings and is not finished: resuming it"
+        other = other or f": {name} has other settings ({', '.join(differing)})"
+    return None, f"a new run{other or f': {options.out} holds none'}"
+
+
+def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]:
+    """Return in which settings this run differs, for example `seed: 2 and now 3`."""
+    saved, saved_options = resumed_settings(run, (), {})
+    pairs = {
+        name: (value, getattr(config, name))
+        for name, value in asdict(saved).items()
+        if name not in (*FOR_MEMORY, "server_urls", "output_dir", "generation_url")
+    }
+    pairs["rollouts_per_step"] = (saved.rollouts_per_step, config.rollouts_per_step)
+    pairs |= {name: (one, options.saved[name]) for name, one in saved_options.saved.items()}
+    differing = [f"{name}: {one} and now {now}" for name, (one, now) in pairs.items() if one != now]
+    digest = read_json(run.config).get("data_digest")
+    if not differing and digest not in (None, data_digest(config.data_dir)):
+        differing.append(f"the data in {config.data_dir} have changed")
+    return differing
+
+
+@contextmanager
+def held(run: Run) -> Iterator[None]:
+    """Hold the run's folder in the block; `RunError` if another process holds it.
+
+    A process that ends, also by SIGKILL, holds it no longer. Some file systems can't do this.
+    """
+    with ExitStack() as stack:
+        if sys.platform != "win32":
+            descriptor = os.open(run.path, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"another process trains {run.path}: wait for its end, or stop it"
+                ) from None
+            except OSError as error:
+                log.info("can't hold %s: %s", run.path, error.strerror)
+        yield
 
 
 def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:

@@ -1,5 +1,7 @@
 """The environment servers of a run: that they answer, and have its data and standard."""
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,21 +18,38 @@ from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.loop import open_client
 from trainer.runtime.server import SupervisedServer
 
-SERVER_READY_S = 30.0  # for a server that somebody else runs
+log = logging.getLogger(__name__)
+SERVER_READY_S = 30.0  # for a server that somebody else runs, before names are resolved again
+FIRST_NOTICE_S = 2.0  # before the first line that says what is waited for
 DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 
 def check_servers(
     config: GRPOConfig, digest: str, ready_timeout_s: float | None = None
 ) -> ServerMetadata:
-    """Return the metadata of the servers in `config`.
+    """Return the metadata of the servers in `config`; wait `config.server_wait_s` for them.
 
     Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data are not those of
     `digest`, `ConfigError` if its standard is not that of `config`.
     """
-    with SQLEnvClient(config.server_urls).sync() as probe:
-        probe.wait_ready(SERVER_READY_S if ready_timeout_s is None else ready_timeout_s)
-        metadata = probe.metadata()
+    wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
+    deadline, round_s = time.monotonic() + wait_s, min(FIRST_NOTICE_S, wait_s)
+    while True:
+        try:
+            with SQLEnvClient(config.server_urls).sync() as probe:
+                probe.wait_ready(round_s)
+                metadata = probe.metadata()
+            break
+        except ServerUnreachable as error:
+            left_s = deadline - time.monotonic()
+            if left_s < 1.0:
+                raise ServerUnreachable(
+                    f"{error.message}. Waited {wait_s:g} s (server_wait_s) for the environment "
+                    "servers: start them, or name others with --server",
+                    **error.details,
+                ) from error
+            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
+            round_s = min(SERVER_READY_S, left_s)
     check_server_rules(metadata, digest, config)
     return metadata
 

@@ -40,7 +40,10 @@ def versions(sqlite: str) -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Return the commit of this code and whether a file not ignored differs; None outside git."""
+    """Return the commit of this code and whether a file not ignored differs; None if unknown.
+
+    An image has no .git: its file `revision` holds the commit, and `dirty` is None, for unknown.
+    """
     here = Path(__file__).resolve()
 
     def git(*arguments: str) -> str:
@@ -53,7 +56,9 @@ def git_state() -> dict[str, Any] | None:
         git("ls-files", "--error-unmatch", here.name)  # fails inside another repository
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):
-        return None
+        revision = here.parents[2] / "revision"
+        commit = revision.read_text().strip() if revision.is_file() else ""
+        return {"commit": commit, "dirty": None} if commit else None
 
 
 def model_digest(model: Any) -> str:

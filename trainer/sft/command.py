@@ -82,6 +82,8 @@ def sft(
     """
     overrides = settings_of(set_)
     check_given_once(overrides, out, server)
+    if resume is not None and "data" not in given_options(context):
+        data = None  # of the environment
     named = {"num_train_epochs": epochs, "model_name": model, "data_dir": data}
     named |= {"standard": standard, "seed": seed, "max_steps": steps}
     overrides |= {name: value for name, value in named.items() if value is not None}

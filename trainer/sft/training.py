@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from trainer.config import GRPOConfig
-from trainer.grpo.checkpoint import Guard
+from trainer.grpo.checkpoint import Guard, WholeCheckpoints
 from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS, ignore_renamed
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.optional_packages import lora_config
@@ -70,7 +70,7 @@ def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-class DemonstrationTrainer(Trainer):  # type: ignore[misc]
+class DemonstrationTrainer(WholeCheckpoints, Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an update.
 
     The model comes from `masked_logits.prepare`.

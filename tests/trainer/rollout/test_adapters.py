@@ -136,11 +136,8 @@ def test_it_starts_a_server_where_the_default_one_does_not_serve_the_data(
 
 
 def test_a_server_that_was_named_must_answer(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    here: GRPOConfig,
-    monkeypatch: pytest.MonkeyPatch,
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
 ) -> None:
-    monkeypatch.setattr("trainer.rollout.servers.SERVER_READY_S", 0.1)
+    nowhere = here.override(server_urls="http://127.0.0.1:9", server_wait_s=0.1)
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
-        rollout_func(TEXTS, model, tokenizer, here.override(server_urls="http://127.0.0.1:9"))
+        rollout_func(TEXTS, model, tokenizer, nowhere)

@@ -1,0 +1,166 @@
+"""`--resume-or-new`, a run that another process holds, and disks that end a run."""
+
+import errno
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from safetensors import SafetensorError
+
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import StoppingClient, begin, latest, run_here
+from trainer.cli import guarded
+from trainer.config import GRPOConfig
+from trainer.errors import RunError
+from trainer.evaluation.inputs import JobOptions
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.grpo.resume import find_run, held
+from trainer.runtime.interrupt import Interrupted
+
+
+def options(tmp_path: Path, **more: Any) -> JobOptions:
+    """Return the options of the runs that `begin` makes."""
+    return JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **more)
+
+
+def test_the_run_with_the_same_settings_is_found(small: GRPOConfig, tmp_path: Path) -> None:
+    given = options(tmp_path)
+    assert find_run(small, given) == (None, f"a new run: {given.out} holds none")
+    with pytest.raises(Interrupted):
+        begin(small, tmp_path, StoppingClient(6, Interrupted())).run()
+    run = latest(tmp_path)
+    # a newer run of other settings does not hide it
+    begin(replace(small, seed=small.seed + 1), tmp_path, FakeClient())
+    found, line = find_run(small, given)
+    assert found == run
+    assert "is not finished: resuming it" in line
+    begin(small, tmp_path, FakeClient(), resume=run).run()
+    found, line = find_run(small, given)
+    assert found == run
+    assert "is finished: nothing is trained. Change a setting, such as --seed" in line
+
+
+def test_settings_that_only_save_memory_or_name_servers_may_change(
+    small: GRPOConfig, tmp_path: Path
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    other = replace(
+        small,
+        per_device_train_batch_size=small.per_device_train_batch_size // 2,
+        gradient_accumulation_steps=small.gradient_accumulation_steps * 2,
+        server_urls=["http://elsewhere:8000"],
+    )
+    assert find_run(other, options(tmp_path))[0] == latest(tmp_path)
+
+
+def test_other_settings_begin_a_new_run_and_are_named(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    name = latest(tmp_path).id
+    changed = [
+        (replace(small, seed=7), options(tmp_path), f"seed: {small.seed} and now 7"),
+        (replace(small, max_steps=9), options(tmp_path), f"max_steps: {small.max_steps} and now 9"),
+        (small, options(tmp_path, eval_limit=5), "eval_limit: 0 and now 5"),
+        (
+            replace(small, gradient_accumulation_steps=small.gradient_accumulation_steps * 2),
+            options(tmp_path),
+            "rollouts_per_step: 8 and now 16",
+        ),
+    ]
+    for config, given, said in changed:
+        run, line = find_run(config, given)
+        assert run is None
+        assert line.startswith("a new run: ")
+        assert f"{name} has other settings ({said})" in line
+    path = data_dir / "questions" / "questions_eval.json"
+    path.write_text(path.read_text().replace("How many", "Count the"))
+    run, line = find_run(small, options(tmp_path))
+    assert run is None
+    assert f"the data in {small.data_dir} have changed" in line
+
+
+def test_what_is_no_training_run_is_passed_over(small: GRPOConfig, tmp_path: Path) -> None:
+    for name, text in (("warm", '{"command": "sft"}'), ("other", "[]"), ("cut", '{"conf')):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text(text)
+    assert find_run(small, options(tmp_path))[0] is None
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    with held(run), pytest.raises(RunError, match=r"another process trains .*: wait for its end"):
+        run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
+    run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
+    assert run.summary.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        ),
+        RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"),
+    ],
+)
+def test_a_disk_that_is_full_leaves_the_last_checkpoint(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    save = LengthSortedGRPOTrainer._save_optimizer_and_scheduler
+    seldom = replace(small, save_steps=1)
+
+    def full(self: Any, folder: str) -> None:
+        if self.state.global_step == 2:
+            raise error
+        save(self, folder)
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_save_optimizer_and_scheduler", full)
+    with pytest.raises(RunError, match=r"the disk of .* is full: free some space there, then .*"):
+        run_here(seldom, options(tmp_path), FakeClient(), monkeypatch)
+    run = latest(tmp_path)
+    assert [path.name for path in run.checkpoints.glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "the disk of out/file is full: free some space there"),
+        (errno.EROFS, "out/file is on a read-only file system: mount it for writing"),
+        (errno.ESTALE, "the disk of out/file fails"),
+    ],
+)
+def test_a_command_says_in_one_line_what_is_wrong_with_the_disk(
+    number: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, guarded():
+        raise OSError(number, "the system's text", "out/file")
+    assert ended.value.exit_code == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: {said}")
+    assert shown.count("\n") == 1
+
+
+def test_a_folder_that_was_removed_is_named(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Removing(FakeClient):
+        """Removes the run's folder, as an operator might, in its second training step."""
+
+        resets = 0
+
+        def reset_many(self, requests: Any) -> Any:
+            self.resets += 1
+            if self.resets == 7:
+                shutil.rmtree(latest(tmp_path).path)
+            return super().reset_many(requests)
+
+    with pytest.raises(RunError, match="was removed during the run: restore it, or begin a new"):
+        run_here(small, options(tmp_path), Removing(), monkeypatch)

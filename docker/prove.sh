@@ -78,8 +78,8 @@ part1() {
   expect "exit code after 'stop trainer'" "$(of_trainer '{{.State.ExitCode}}')" 130
   compose start trainer
   until_true "resuming" logged "is not finished: resuming it"
-  ok "after 'start': $(logs | grep -o 'resumed from.*' | tail -1 || true)"
   until_true "running again" logged "resumed from step"
+  ok "after 'start': $(logs | grep -o 'resumed from.*' | tail -1)"
   docker compose exec -T trainer sh -c 'kill -9 -1' >>"$work/log" 2>&1 || true
   until_true "the end" ended
   expect "restarts after kill -9, exit code" "$(of_trainer '{{.RestartCount}} {{.State.ExitCode}}')" "1 0"
@@ -96,7 +96,7 @@ part1() {
   expect "exit code of a finished run that is started again, runs" "$(of_trainer '{{.State.ExitCode}}') $(runs)" "0 1"
   train 3 1
   until_true "new settings" logged "a new run:"
-  contains "new settings" "$(logs)" "has other settings (max_steps: 3 and now 1, seed: 2 and now 3)"
+  contains "new settings" "$(logs)" "has other settings (seed: 2 and now 3, max_steps: 3 and now 1)"
   until_true "the second run" ended
   expect "exit code, runs" "$(of_trainer '{{.State.ExitCode}}') $(runs)" "0 2"
 }

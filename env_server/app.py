@@ -13,7 +13,9 @@ from starlette.middleware.cors import CORSMiddleware
 from env_server.http import responses, routes
 from env_server.http.auth import Keys, closed_to_operators
 from env_server.http.listing import listing
+from env_server.http.mcp import mcp
 from env_server.http.openapi import document
+from env_server.http.openenv import openenv
 from env_server.http.operator import operator
 from env_server.http.pages import add_pages
 from env_server.metrics import Metrics
@@ -58,7 +60,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         openapi_url=None,  # `add_pages` serves it
     )
     app.state.service, app.state.metrics = None, metrics
-    for router in (routes.episodes, listing, routes.server, operator):
+    for router in (routes.episodes, listing, routes.server, operator, openenv, mcp):
         app.include_router(router)
     add_pages(app)
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)

@@ -5,6 +5,7 @@ import logging
 import socket
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, cast
@@ -97,12 +98,18 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     app = create_app(settings, bank)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    protocol = partial(Protocol, Connections(settings, app.state.metrics))
+    connections = Connections(settings, app.state.metrics)
+    protocol = partial(Protocol, connections)
+    sockets: dict[str, Any] = {"ws": "none"}
+    if find_spec("websockets") is not None:
+        from env_server.http.websocket import OPTIONS, Socket
+
+        sockets = OPTIONS | {"ws": partial(Socket, connections)}
     config = uvicorn.Config(
         app,
         loop="uvloop",
         http=cast(type[Protocol], protocol),
-        ws="none",
+        **sockets,
         log_config=None,
         access_log=False,
         server_header=False,

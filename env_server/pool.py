@@ -113,7 +113,12 @@ class EpisodePool:
                         f"rewards {episode.rewards!r}; close it first, or choose another id"
                     )
                 reply = await self._catch_up(episode, actions)
-            return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
+            return with_id(reply, episode_id)
+
+    async def resume(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
+        """Return the JSON of a `ResetResult`: the last reply of an episode that exists."""
+        async with self._turn(self._get(episode_id, caller)) as episode:
+            return with_id(last_reply(episode), episode_id)
 
     async def step(self, request: StepRequest, caller: Caller = ANYONE) -> bytes:
         """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`."""
@@ -344,6 +349,11 @@ def last_reply(episode: PooledEpisode) -> bytes:
     """Return the JSON of an episode's last reply."""
     history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
     return episode.reply.replace(NO_HISTORY, history, 1)
+
+
+def with_id(reply: bytes, episode_id: str) -> bytes:
+    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
+    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
 
 
 def unknown(episode_id: str) -> UnknownEpisode:

@@ -16,7 +16,7 @@ operator.
 import hmac
 from ipaddress import ip_address
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.callers import ANYONE, Caller
@@ -30,7 +30,7 @@ OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)
 OPERATOR, METRICS = "/operator", "/metrics"
 
 
-def caller_of(request: Request) -> Caller:
+def caller_of(request: HTTPConnection) -> Caller:
     """Return who sends a request."""
     caller: Caller = request.scope["state"]["caller"]
     return caller

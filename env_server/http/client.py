@@ -1,9 +1,9 @@
 """Who sends a request: what fairness, queue bounds and quotas count by."""
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 
-def client_of(request: Request) -> str:
+def client_of(request: HTTPConnection) -> str:
     """Return the name of the request's API key, or its connection's `host:port` without keys.
 
     The middleware that checks keys leaves the name in `scope["state"]["key_name"]`.

@@ -11,14 +11,18 @@ promptly are served while others are held open.
 import asyncio
 import logging
 import resource
+from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Literal
+from typing import Protocol as Interface
 
 import httptools
 from pydantic_core import to_json
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
 from env_server.metrics import Metrics
 from env_server.settings import Settings
@@ -49,6 +53,13 @@ class Overloaded(Refusal):
         self.body = to_json(NotReady(message, retry_after_s=1).to_wire())
 
 
+class Idle(Interface):
+    """A connection that may have to give way to others."""
+
+    def evict(self, message: str) -> None:
+        """Close the connection now, for this reason."""
+
+
 class Connections:
     """The connections of one server, and what they have sent of unfinished bodies."""
 
@@ -57,13 +68,13 @@ class Connections:
         self.most = _within_descriptors(settings.max_connections)
         # Without a whole request, without any: the oldest first (dicts as ordered sets).
         self.unfinished: dict[Protocol, None] = {}
-        self.idle: dict[Protocol, None] = {}
+        self.idle: dict[Idle, None] = {}
         self.body_bytes = 0
 
-    def make_room(self, newest: "Protocol") -> None:
+    def make_room(self, newest: Idle) -> None:
         """Close a connection for the newest one, or that one if all others wait for replies."""
         message = f"the server has {self.most:,} connections, the most it takes: try again"
-        others = (one for queue in (self.unfinished, self.idle) for one in queue)
+        others: Iterator[Idle] = chain(self.unfinished, self.idle)
         next((one for one in others if one is not newest), newest).evict(message)
 
     def shed(self) -> None:
@@ -216,8 +227,10 @@ class Protocol(HttpToolsProtocol):
         self.overhead += len(piece)
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as upgrade:  # ignored, as HTTP allows
+        except httptools.HttpParserUpgrade as upgrade:
             self.unread[:0] = piece[upgrade.args[0] :]
+            if self._should_upgrade():  # others are ignored, as HTTP allows
+                self.handle_websocket_upgrade()
         except httptools.HttpParserError as error:
             cause = error.__context__
             raise (
@@ -230,6 +243,23 @@ class Protocol(HttpToolsProtocol):
             raise Refusal(431, f"the request's head is over {limit}")
         if self.shared.body_bytes > self.settings.max_unfinished_bytes:
             self.shared.shed()
+
+    def _should_upgrade(self) -> bool:
+        wanted = self.parser.get_method() == b"GET" and self.url.split(b"?")[0] == SOCKET.encode()
+        return wanted and super()._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the WebSocket protocol, with what it has sent already."""
+        if self.in_flight:
+            raise Refusal(400, "an upgrade is pipelined: wait for the replies before it")
+        self._stop_head_timer()
+        self.shared.unfinished.pop(self, None)
+        self.shared.idle.pop(self, None)
+        early, self.unread = bytes(self.unread), bytearray()
+        self.flow.resume_reading()
+        super().handle_websocket_upgrade()
+        if early:
+            self.transport.get_protocol().data_received(early)  # type: ignore[attr-defined]
 
     def _refuse(self, refusal: Refusal) -> None:
         """Send a reply of our own after those that are owed, and close."""

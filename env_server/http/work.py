@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request, Response
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 
 from env_server.callers import Caller
 from env_server.http.auth import caller_of
@@ -35,7 +35,7 @@ Argument = TypeVar("Argument")
 ASK_AFTER_S = 0.05
 
 
-def service_of(request: Request) -> Service:
+def service_of(request: HTTPConnection) -> Service:
     """Return the application's service, or raise `NotReady`."""
     service: Service | None = request.app.state.service
     if service is None:
@@ -57,10 +57,19 @@ async def in_time(
     call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
     argument: Argument,
 ) -> Response:
-    """Return the reply to one request, or raise `TimedOut`.
+    """Return the reply to one request; see `bytes_in_time`."""
+    return json_reply(await bytes_in_time(request, call, argument))
+
+
+async def bytes_in_time(
+    request: HTTPConnection,
+    call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
+    argument: Argument,
+) -> bytes:
+    """Return the bytes of the reply to one request, or raise `TimedOut`.
 
     The work then continues for `orphan_s`, and the same request sent again gets its reply. The
-    work of a client that leaves is cancelled.
+    work of a client that leaves is cancelled if `request` is a `Request`.
     """
     service, client = service_of(request), _client(request)
     service.admit(client, 1)
@@ -72,7 +81,7 @@ async def in_time(
             service.start(reply_or_error(service, task))  # logs how it fails
     if not task.done():
         raise timed_out(service.settings)
-    return json_reply(task.result())
+    return task.result()
 
 
 async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
@@ -148,7 +157,7 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
     return json_reply(b'{"results":[%b]}' % b",".join(results))
 
 
-def _client(request: Request) -> str:
+def _client(request: HTTPConnection) -> str:
     """Return who sends a request, and let it own the SQL that the request runs."""
     client = client_of(request)
     CLIENT.set(client)
@@ -176,7 +185,7 @@ class Room:
         return reply
 
 
-def _episode(request: Request, argument: object) -> EpisodeName | None:
+def _episode(request: HTTPConnection, argument: object) -> EpisodeName | None:
     """Return the episode that a request or an item of a batch is for, if it names one."""
     if isinstance(argument, dict):
         argument = argument.get("episode_id")
@@ -186,7 +195,7 @@ def _episode(request: Request, argument: object) -> EpisodeName | None:
 
 
 async def _wait(
-    request: Request, service: Service, episodes: Mapping[Task, EpisodeName | None]
+    request: HTTPConnection, service: Service, episodes: Mapping[Task, EpisodeName | None]
 ) -> None:
     """Wait for work until it is done or its time is over, and then leave what is not done.
 
@@ -204,7 +213,7 @@ async def _wait(
 
 
 async def _is_connected_until_done(
-    request: Request, settings: Settings, tasks: Collection[Task]
+    request: HTTPConnection, settings: Settings, tasks: Collection[Task]
 ) -> bool:
     first_s = min(ASK_AFTER_S, settings.request_timeout_s)
     pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
@@ -221,6 +230,9 @@ async def _is_connected_until_done(
         gone.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _disconnected(request: HTTPConnection) -> None:
+    if not isinstance(request, Request):  # others read what they receive themselves
+        await asyncio.Event().wait()
+        return
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,0 +1,209 @@
+"""OpenEnv's sessions: `/ws`, as openenv-core 0.3 and openenv 0.10 speak it.
+
+A connection is a session: text frames of JSON, one call in flight. It plays one episode at a time,
+out of the pool that HTTP uses, with the same limits and rewards. When the connection is lost, the
+episode stays for its lease, and a reset with its `episode_id` and `"resume": true` continues it on
+another connection. When the session is closed by its client, an unfinished episode is abandoned.
+
+    in:  {"type": "reset", "data": {a ResetRequest's fields, "resume": true or false}}
+         {"type": "step", "data": {"action_type": "QUERY", "argument": "SELECT 1"}}
+         {"type": "state"}
+         {"type": "close"}
+    out: {"type": "observation", "data": {"observation", "reward", "done", "metadata"}}
+         {"type": "state", "data": {an SQLState's fields}}
+         {"type": "error", "data": {"message", "code": OpenEnv's, "error_code": ours, ...}}
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any
+
+from fastapi import APIRouter, Response, WebSocket
+from pydantic_core import from_json, to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocketDisconnect
+
+from env_server.http.auth import caller_of
+from env_server.http.requests import parse_item, read_json, shown
+from env_server.http.work import bytes_in_time, service_of
+from env_server.logs import episode_of
+from shared.errors import (
+    ActionParseError,
+    CapacityReached,
+    Conflict,
+    InternalError,
+    InvalidRequest,
+    SQLEnvError,
+    UnknownEpisode,
+)
+from shared.models import ResetRequest, StepRequest
+
+log = logging.getLogger(__name__)
+SOCKET = "/ws"
+TYPES = "reset, step, state, close"
+NO_METHOD = {"code": -32601, "message": "tools are served at POST /mcp, not on this connection"}
+openenv = APIRouter()
+
+
+class Session:
+    """What one connection plays."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+        self.episode_id: str | None = None
+        self.answered, self.done = 0, False  # steps of the episode, and whether it is over
+
+    async def answer(self, frame: bytes) -> bytes | None:
+        """Return the frame that answers one; None if it closes the session."""
+        try:
+            message = read_json(frame)
+        except InvalidRequest as error:
+            return self.error(error, "INVALID_JSON")
+        try:
+            return await self._dispatch(message)
+        except SQLEnvError as error:
+            return self.error(error)
+        except Exception as error:
+            log.exception("a frame of a session failed", extra=episode_of(error))
+            return self.error(InternalError("the server failed on this call; see its log"))
+
+    async def _dispatch(self, message: Any) -> bytes | None:
+        data = message.get("data", {}) if isinstance(message, dict) else None
+        if not isinstance(data, dict):
+            raise InvalidRequest(
+                f"{shown(message if data is None else data)} is wrong; expected an object of type "
+                "and data, which is an object"
+            )
+        match message.get("type"):
+            case "reset":
+                return await self.reset(data)
+            case "step":
+                return await self.step(data)
+            case "state":
+                state = await bytes_in_time(
+                    self.socket, service_of(self.socket).pool.state, self._episode()
+                )
+                return b'{"type":"state","data":%b}' % state
+            case "close":
+                await self.leave()
+                return None
+            case "mcp":
+                reply = {"jsonrpc": "2.0", "id": data.get("id"), "error": NO_METHOD}
+                return to_json({"type": "mcp", "data": reply})
+            case other:
+                problem = InvalidRequest(f"type: {shown(other)} is wrong; expected one of {TYPES}")
+                return self.error(problem, "UNKNOWN_TYPE")
+
+    async def reset(self, data: dict[str, Any]) -> bytes:
+        """Start an episode, and leave the one before it; or continue one that exists."""
+        pool, resume = service_of(self.socket).pool, data.pop("resume", False)
+        wanted = parse_item(ResetRequest, data)
+        if resume:
+            if wanted.episode_id is None:
+                raise InvalidRequest("resume: name the episode to continue with episode_id")
+            return self._observation(
+                await bytes_in_time(self.socket, pool.resume, wanted.episode_id)
+            )
+        await self.leave()
+        held = wanted.episode_id and pool.store.find(wanted.episode_id, caller_of(self.socket))
+        if held and held.outcome is None:
+            raise Conflict(
+                f"episode {wanted.episode_id} exists: continue it with resume: true, or choose "
+                "another episode_id"
+            )
+        if held:
+            await bytes_in_time(self.socket, pool.close, held.episode_id)
+        return self._observation(await bytes_in_time(self.socket, pool.reset, wanted))
+
+    async def step(self, data: dict[str, Any]) -> bytes:
+        """Play an action. Its number is that of the steps seen, so that a repeat counts once."""
+        data.pop("metadata", None)  # a field of every action of OpenEnv's
+        fields = {"episode_id": self._episode(), "action": data, "step": self.answered}
+        pool = service_of(self.socket).pool
+        wanted = parse_item(StepRequest, fields)
+        return self._observation(await bytes_in_time(self.socket, pool.step, wanted))
+
+    async def leave(self) -> None:
+        """Abandon the episode unless it is over."""
+        episode_id, self.episode_id = self.episode_id, None
+        if episode_id is not None and not self.done:
+            with suppress(UnknownEpisode):
+                await bytes_in_time(self.socket, service_of(self.socket).pool.close, episode_id)
+
+    def error(self, error: SQLEnvError, code: str = "EXECUTION_ERROR") -> bytes:
+        """Return an error as a frame, and count it."""
+        self.socket.app.state.metrics.errors.labels(error.code).inc()
+        fields = error.details | {"error_code": error.code, "retryable": error.retryable}
+        if isinstance(error, CapacityReached):
+            code = "CAPACITY_REACHED"
+            fields |= {
+                "active_sessions": error.details.get("used"),
+                "max_sessions": error.details.get("capacity"),
+            }
+        elif isinstance(error, InvalidRequest | ActionParseError) and code == "EXECUTION_ERROR":
+            code = "VALIDATION_ERROR"
+        fields |= {"message": error.message, "code": code}
+        return to_json({"type": "error", "data": fields})
+
+    def _episode(self) -> str:
+        if self.episode_id is None:
+            raise Conflict(
+                "this connection has no episode: send a reset first; with episode_id and "
+                "resume: true it continues the episode of a lost connection"
+            )
+        return self.episode_id
+
+    def _observation(self, reply: bytes) -> bytes:
+        """Return a reply of the pool as a frame, and remember where the episode stands."""
+        result = from_json(reply)
+        self.episode_id = result.get("episode_id", self.episode_id)
+        self.answered, self.done = result["observation"]["step_count"], result["done"]
+        data = {key: result[key] for key in ("observation", "reward", "done")}
+        data["metadata"] = {"episode_id": self.episode_id} | result["info"]
+        return to_json({"type": "observation", "data": data})
+
+
+@openenv.websocket(SOCKET)
+async def serve(socket: WebSocket) -> None:
+    """Play the episodes of one connection."""
+    service = service_of(socket)
+    if is_foreign(socket, service.settings.origins):
+        await socket.close(reason="SQLENV_CORS_ORIGINS lacks this page's origin")
+        return
+    await socket.accept()
+    session = Session(socket)
+    with suppress(WebSocketDisconnect):
+        while True:
+            try:
+                async with asyncio.timeout(service.settings.lease_s):  # the episode's, too
+                    message = await socket.receive()
+            except TimeoutError:
+                await socket.close(reason="idle for SQLENV_LEASE_S")
+                return
+            if message["type"] != "websocket.receive":
+                return
+            frame = message.get("bytes") or (message.get("text") or "").encode()
+            if (reply := await session.answer(frame)) is None:
+                await socket.close()
+                return
+            await socket.send_text(reply.decode())
+
+
+@openenv.get(SOCKET, include_in_schema=False)
+async def no_socket() -> Response:
+    """Answer a plain request, also an upgrade where the server has no package for it."""
+    problem = "Upgrade Required: this path speaks WebSocket"
+    if find_spec("websockets") is None:
+        problem += ", and this server needs 'pip install websockets' for it"
+    raise HTTPException(426, problem, headers={"Upgrade": "websocket"})
+
+
+def is_foreign(connection: HTTPConnection, origins: Sequence[str]) -> bool:
+    """Return whether a page of another origin sends this; CORS stops no WebSocket."""
+    origin = connection.headers.get("origin", "").lower()
+    own = origin.partition("://")[2] == connection.headers.get("host", "").lower()
+    return bool(origin) and not own and not {origin, "*"} & {*origins}

@@ -1,0 +1,124 @@
+"""MCP: the official client plays an episode, and what happens without the package."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from env_server.http import mcp as route
+from shared.server_process import running_server
+
+pytestmark = pytest.mark.anyio
+TOOLS = ["start_episode", "describe", "sample", "query", "answer"]
+PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"[]", b"7", b"{", b'{"jsonrpc": "1.0"}'])
+async def test_what_is_no_rpc_gets_an_rpc_error_with_200(
+    http: httpx.AsyncClient, body: bytes
+) -> None:
+    """As `openenv validate` sends it."""
+    reply = await http.post("/mcp", content=body)
+    assert reply.status_code == 200
+    assert reply.json()["jsonrpc"] == "2.0"
+    assert reply.json()["error"]["code"] == -32600
+
+
+async def test_without_the_package_one_line_names_it(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "find_spec", lambda name: None)
+    reply = await http.post("/mcp", json=PING)
+    assert reply.json() == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32001, "message": route.MISSING},
+    }
+    assert "pip install mcp" in route.MISSING
+    assert "\n" not in route.MISSING
+
+
+async def test_there_is_no_stream_and_no_way_from_other_sites(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/mcp")).status_code == 405
+    origin = {"Origin": "https://evil.example"}
+    assert (await http.post("/mcp", json=PING, headers=origin)).status_code == 403
+
+
+async def test_a_server_imports_the_package_at_the_first_call(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/health")).status_code == 200
+    assert "env_server.http.mcp_tools" not in sys.modules or "mcp" in sys.modules
+
+
+async def test_the_official_client_plays(tiny_data: Path) -> None:
+    pytest.importorskip("mcp")
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def call(session: Any, tool: str, **arguments: Any) -> tuple[bool, Any]:
+        found = (await session.call_tool(tool, arguments)).model_dump(by_alias=True)
+        wrong = found["isError"]
+        return wrong, found["content"][0]["text"] if wrong else found["structuredContent"]
+
+    with running_server(tiny_data, "--workers", "1") as server:
+        async with (
+            streamable_http_client(f"{server.url}/mcp") as streams,
+            ClientSession(*streams[:2]) as session,
+        ):
+            await session.initialize()
+            tools = [tool.model_dump(by_alias=True) for tool in (await session.list_tools()).tools]
+            assert [tool["name"] for tool in tools] == TOOLS
+            for tool in tools:
+                assert tool["description"]
+                fields = tool["inputSchema"]["properties"]
+                assert all(field["description"] for field in fields.values())
+                assert "context" not in fields
+            assert tools[3]["inputSchema"]["required"] == ["episode_id", "sql"]
+
+            _, first = await call(session, "start_episode", question_id="shop-1")
+            assert first["tables"] == ["customers", "products", "orders"]
+            mine = {"episode_id": first["episode_id"]}
+            sql = "SELECT count(*) FROM customers"
+            seen = [
+                (await call(session, "describe", **mine, table="customers"))[1],
+                (await call(session, "sample", **mine, table="customers"))[1],
+                (await call(session, "query", **mine, sql=sql))[1],
+                (await call(session, "query", **mine, sql="SELECT nothing"))[1],
+            ]
+            assert {one["reward"] for one in seen} == {None}
+            assert "customer_id" in seen[0]["result"]
+            assert "nothing" in seen[3]["error"]
+            _, last = await call(session, "answer", **mine, answer="5")
+            assert (last["done"], last["outcome"]) == (True, "correct")
+            assert last["reward"] > 1
+
+            for tool, arguments, text in (
+                ("answer", mine | {"answer": "5"}, "over"),
+                ("describe", {"episode_id": "x", "table": "t"}, "no episode 'x'"),
+                ("query", mine | {"sql": "  "}, "needs an argument"),
+                ("query", mine | {"sql": "x" * 30_000}, "20,000"),
+                ("start_episode", {"question_id": "none"}, "none"),
+                ("start_episode", {"difficulty": "odd"}, "odd"),
+            ):
+                wrong, message = await call(session, tool, **arguments)
+                assert wrong, tool
+                assert text in message, (tool, message)
+
+
+async def test_an_agents_key_plays_its_own_episodes(tiny_data: Path) -> None:
+    pytest.importorskip("mcp")
+    keys = {"api_key": "trainer-key-0123456789", "agent_keys": "agent-key-0123456789"}
+    params = {"name": "start_episode", "arguments": {"question_id": "shop-1"}}
+    start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    accept = {"Accept": "application/json, text/event-stream"}
+    with running_server(tiny_data, "--workers", "1", **keys) as server:
+        async with httpx.AsyncClient(base_url=server.url, headers=accept, timeout=60) as http:
+            assert (await http.post("/mcp", json=start)).status_code == 401
+            agent = {"Authorization": f"Bearer {keys['agent_keys']}"}
+            reply = (await http.post("/mcp", json=start, headers=agent)).json()
+            episode = reply["result"]["structuredContent"]["episode_id"]
+            where = {"params": {"episode_id": episode}}
+            assert (await http.get("/state", headers=agent, **where)).status_code == 200
+            trainer = {"Authorization": f"Bearer {keys['api_key']}"}
+            assert (await http.get("/state", headers=trainer, **where)).status_code == 404

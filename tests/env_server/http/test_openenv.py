@@ -1,0 +1,285 @@
+"""OpenEnv's sessions: every frame, and their unmodified clients against a real server."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from starlette.testclient import TestClient, WebSocketTestSession
+from starlette.websockets import WebSocketDisconnect
+
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.server_process import running_server
+from tests.test_imports import ROOT
+
+AGENT, TRAINER = "agent-key-0123456789", "trainer-key-0123456789"
+DESCRIBE = {"action_type": "DESCRIBE", "argument": "customers"}
+GOOD = {"action_type": "QUERY", "argument": "SELECT count(*) FROM customers"}
+RIGHT = {"action_type": "ANSWER", "argument": "5"}
+
+
+@pytest.fixture
+def http(tiny_data: Path, settings: dict[str, Any]) -> Iterator[TestClient]:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, **settings))
+    with TestClient(app) as http:
+        yield http
+
+
+def call(socket: WebSocketTestSession, kind: str, /, **data: Any) -> tuple[str, dict[str, Any]]:
+    socket.send_json({"type": kind, "data": data} if kind in ("reset", "step") else {"type": kind})
+    reply = socket.receive_json()
+    assert set(reply) == {"type", "data"}
+    return reply["type"], reply["data"]
+
+
+def test_an_episode(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as socket:
+        kind, first = call(socket, "reset", question_id="shop-1")
+        assert kind == "observation"
+        assert set(first) == {"observation", "reward", "done", "metadata"}
+        assert (first["reward"], first["done"]) == (None, False)
+        replies = [call(socket, "step", **step)[1] for step in (DESCRIBE, GOOD, RIGHT)]
+        assert all(isinstance(reply["reward"], float) for reply in replies)
+        assert [reply["done"] for reply in replies] == [False, False, True]
+        assert replies[-1]["metadata"]["outcome"] == "correct"
+        kind, state = call(socket, "state")
+        assert (kind, state["step_count"], state["outcome"]) == ("state", 3, "correct")
+        again = http.get("/state", params={"episode_id": state["episode_id"]})
+        assert again.json() == state, "the one pool"
+        _, over = call(socket, "step", **GOOD)
+        assert (over["code"], over["error_code"]) == ("EXECUTION_ERROR", "conflict")
+
+
+def test_openenvs_typed_actions_carry_metadata(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as socket:
+        call(socket, "reset", question_id="shop-1")
+        assert call(socket, "step", **DESCRIBE, metadata={"by": "me"})[0] == "observation"
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "text"),
+    [
+        ('{"type"', "INVALID_JSON", "not JSON"),
+        ("[" * 200_000, "INVALID_JSON", "over 100,000"),
+        ("7", "VALIDATION_ERROR", "7 is wrong; expected an object"),
+        ('{"type": "step", "data": 1}', "VALIDATION_ERROR", "1 is wrong"),
+        ('{"type": "dance"}', "UNKNOWN_TYPE", "expected one of reset, step"),
+        ('{"type": ["reset"]}', "UNKNOWN_TYPE", "a list of 1"),
+        ('{"type": "reset", "data": {"colour": 1}}', "VALIDATION_ERROR", "no such field"),
+        ('{"type": "reset", "data": {"resume": true}}', "VALIDATION_ERROR", "episode_id"),
+        (
+            '{"type": "reset", "data": {"episode_id": "e", "resume": true}}',
+            "EXECUTION_ERROR",
+            "no episode 'e'",
+        ),
+        ('{"type": "reset", "data": {"question_id": "x"}}', "EXECUTION_ERROR", "x"),
+        ('{"type": "step", "data": {"action_type": "QUERY"}}', "EXECUTION_ERROR", "a reset first"),
+        ('{"type": "state"}', "EXECUTION_ERROR", "send a reset first"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_errors(http: TestClient, frame: str, code: str, text: str) -> None:
+    with http.websocket_connect("/ws") as socket:
+        socket.send_text(frame)
+        reply = socket.receive_json()
+        assert (reply["type"], reply["data"]["code"]) == ("error", code)
+        assert text in reply["data"]["message"]
+        assert call(socket, "reset", question_id="shop-1")[0] == "observation", "it goes on"
+
+
+@pytest.mark.parametrize("data", [{}, {"action_type": "JUMP", "argument": "x"}, {"x": 1}])
+def test_what_is_no_action_is_not_played(http: TestClient, data: dict[str, Any]) -> None:
+    with http.websocket_connect("/ws") as socket:
+        call(socket, "reset", question_id="shop-1")
+        kind, error = call(socket, "step", **data)
+        assert (kind, error["code"]) == ("error", "VALIDATION_ERROR")
+        assert call(socket, "state")[1]["step_count"] == 0
+
+
+def test_mcp_frames_are_answered_with_where_to_go(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as socket:
+        socket.send_json({"type": "mcp", "data": {"jsonrpc": "2.0", "id": 3, "method": "x"}})
+        reply = socket.receive_json()
+        assert (reply["type"], reply["data"]["id"]) == ("mcp", 3)
+        assert "POST /mcp" in reply["data"]["error"]["message"]
+
+
+def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as lost:
+        call(lost, "reset", question_id="shop-1", episode_id="mine")
+        call(lost, "step", **DESCRIBE)
+    with http.websocket_connect("/ws") as socket:
+        kind, error = call(socket, "step", **GOOD)
+        assert kind == "error"
+        kind, error = call(socket, "reset", question_id="shop-1", episode_id="mine")
+        assert (kind, error["error_code"]) == ("error", "conflict")
+        assert "resume: true" in error["message"]
+        kind, reply = call(socket, "reset", episode_id="mine", resume=True)
+        assert kind == "observation"
+        assert reply["observation"]["action_history"] == ["DESCRIBE: customers"]
+        assert call(socket, "step", **RIGHT)[1]["metadata"]["outcome"] == "correct"
+    with http.websocket_connect("/ws") as socket:  # the reply to the last step was lost
+        _, reply = call(socket, "reset", episode_id="mine", resume=True)
+        assert (reply["done"], reply["metadata"]["outcome"]) == (True, "correct")
+        _, fresh = call(socket, "reset", question_id="shop-1", episode_id="mine")
+        assert (fresh["done"], fresh["observation"]["step_count"]) == (False, 0)
+
+
+def test_two_connections_do_not_mix_their_steps(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as one, http.websocket_connect("/ws") as other:
+        call(one, "reset", question_id="shop-1", episode_id="mine")
+        call(other, "reset", episode_id="mine", resume=True)
+        call(one, "step", **DESCRIBE)
+        kind, error = call(other, "step", **GOOD)
+        assert (kind, error["error_code"]) == ("error", "conflict")
+
+
+class TestPlaces:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"capacity": 1}
+
+    def test_a_reset_leaves_the_episode_before(self, http: TestClient) -> None:
+        pool = http.app.state.service.pool  # type: ignore[attr-defined]
+        with http.websocket_connect("/ws") as socket:
+            for _ in range(3):
+                assert call(socket, "reset", question_id="shop-1")[0] == "observation"
+            assert len(pool) == 1
+            with http.websocket_connect("/ws") as other:
+                _, error = call(other, "reset", question_id="shop-1")
+                assert error["code"] == "CAPACITY_REACHED"
+                assert (error["active_sessions"], error["max_sessions"]) == (1, 1)
+                socket.send_json({"type": "close"})
+                with pytest.raises(WebSocketDisconnect):
+                    socket.receive_json()
+                assert len(pool) == 0
+                assert call(other, "reset", question_id="shop-1")[0] == "observation"
+
+    def test_the_verdict_of_an_ended_episode_stays(self, http: TestClient) -> None:
+        with http.websocket_connect("/ws") as socket:
+            call(socket, "reset", question_id="shop-1", episode_id="a")
+            call(socket, "step", **RIGHT)
+            call(socket, "reset", question_id="shop-1", episode_id="b")
+            assert http.get("/operator/verdicts/a").json()["outcome"] == "correct"
+
+
+class TestKeys:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"api_key": TRAINER, "agent_keys": AGENT}
+
+    def test_an_agent_sees_rewards_at_the_end_only(self, http: TestClient) -> None:
+        with pytest.raises(WebSocketDisconnect), http.websocket_connect("/ws"):
+            pass
+        bearer = {"Authorization": f"Bearer {AGENT}"}
+        with http.websocket_connect("/ws", headers=bearer) as socket:
+            assert call(socket, "reset", rewards="step")[1]["error_code"] == "forbidden"
+            _, first = call(socket, "reset", question_id="shop-1", episode_id="mine")
+            replies = [call(socket, "step", **step)[1] for step in (DESCRIBE, GOOD)]
+            for reply in (first, *replies):
+                assert (reply["reward"], reply["observation"]["reward"]) == (None, None)
+                assert reply["metadata"]["ledger"] is None
+            assert call(socket, "step", **RIGHT)[1]["reward"] > 1
+        bearer = {"Authorization": f"Bearer {TRAINER}"}
+        with http.websocket_connect("/ws", headers=bearer) as socket:
+            _, error = call(socket, "reset", episode_id="mine", resume=True)
+            assert error["error_code"] == "unknown_episode", "another key's"
+
+    def test_no_page_of_another_site_opens_one(self, http: TestClient) -> None:
+        headers = {"Authorization": f"Bearer {AGENT}", "Origin": "https://evil.example"}
+        with pytest.raises(WebSocketDisconnect), http.websocket_connect("/ws", headers=headers):
+            pass
+        headers["Origin"] = "http://testserver"
+        with http.websocket_connect("/ws", headers=headers) as socket:
+            assert call(socket, "reset")[0] == "observation"
+
+
+def test_a_plain_request_is_told_to_upgrade(http: TestClient) -> None:
+    reply = http.get("/ws")
+    assert reply.status_code == 426
+    assert "WebSocket" in reply.json()["error"]["message"]
+
+
+class TestIdle:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"lease_s": 0.2}
+
+    def test_an_idle_connection_ends_with_the_lease(self, http: TestClient) -> None:
+        with http.websocket_connect("/ws") as socket, pytest.raises(WebSocketDisconnect) as end:
+            socket.receive_json()
+        assert "SQLENV_LEASE_S" in end.value.reason
+
+
+def test_over_real_sockets(tiny_data: Path) -> None:
+    """The handshake, the limits on a connection, and that episodes outlive their connections."""
+    sync = pytest.importorskip("websockets.sync.client")
+    from websockets.exceptions import ConnectionClosedError, InvalidStatus
+
+    limits = {"max_connections": 8}
+    with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
+        url = f"ws://127.0.0.1:{server.port}"
+
+        def connect() -> Any:
+            return opened.enter_context(sync.connect(f"{url}/ws", open_timeout=60))
+
+        def ask(socket: Any, **frame: Any) -> dict[str, Any]:
+            socket.send(json.dumps(frame))
+            return dict(json.loads(socket.recv(timeout=60)))
+
+        first = connect()
+        reply = ask(first, type="reset", data={"question_id": "shop-1", "episode_id": "mine"})
+        assert reply["type"] == "observation"
+        for path in ("/", "/docs/scripts/x", "/step"):  # ignored, as HTTP allows
+            with pytest.raises(InvalidStatus) as refused:
+                sync.connect(url + path, open_timeout=60)
+            assert refused.value.response.status_code in (404, 405)
+        large = connect()
+        large.send("x" * 200_000)
+        with pytest.raises(ConnectionClosedError, match="1009"):
+            large.recv(timeout=60)
+        others = [connect() for _ in range(8)]  # the oldest gives way
+        with pytest.raises(ConnectionClosedError, match="1013"):
+            first.recv(timeout=60)
+        reply = ask(others[-1], type="reset", data={"episode_id": "mine", "resume": True})
+        assert reply["data"]["metadata"]["question_id"] == "shop-1"
+        assert ask(others[-1], type="step", data=RIGHT)["data"]["done"] is True
+
+
+def test_openenvs_clients_and_validator(tiny_data: Path) -> None:
+    """With the installed one of openenv 0.10 and openenv-core 0.3."""
+    pytest.importorskip("openenv", reason="openenv or openenv-core is not installed")
+    from openenv.cli._validation import validate_running_environment
+    from openenv.core.generic_client import GenericEnvClient
+
+    from shared.agents.openenv import SQLEnv
+
+    with running_server(tiny_data, "--workers", "1") as server:
+        report = validate_running_environment(server.url, timeout_s=60)
+        assert report["passed"], report["summary"]
+        with GenericEnvClient(base_url=server.url).sync() as generic:
+            assert generic.reset(question_id="shop-1").done is False
+            rewards = [generic.step(step).reward for step in (DESCRIBE, GOOD, RIGHT)]
+            assert rewards[-1] == 1.0
+            assert generic.state()["outcome"] == "correct"
+            with pytest.raises(RuntimeError, match="EXECUTION_ERROR"):
+                generic.step(GOOD)
+        with SQLEnv(base_url=server.url).sync() as typed:
+            first = typed.reset(question_id="shop-1")
+            assert first.observation.tables == ["customers", "products", "orders"]
+            assert typed.step("ANSWER: 5").observation.done
+            assert typed.state().outcome == "correct"
+
+
+def test_the_manifest() -> None:
+    manifest = yaml.safe_load((ROOT / "openenv.yaml").read_text())
+    assert (manifest["type"], manifest["runtime"], manifest["port"]) == ("space", "fastapi", 8000)
+    assert manifest["app"] == "env_server.asgi:app"
+    validation = pytest.importorskip("openenv.validation.parsers.openenv_yaml")
+    assert validation.OpenEnvYamlParser().parse(ROOT).name == "sqlenv"
+    assert version("openenv")

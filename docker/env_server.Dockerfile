@@ -9,7 +9,7 @@ ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /build
 # Without the sources this installs the dependencies only, so code changes don't rebuild this layer.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
-RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[server,docs]'
+RUN --mount=type=cache,target=/root/.cache/pip pip install -c constraints.txt '.[server,docs,mcp]'
 
 FROM python:3.11-slim
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SQLENV_HOST=0.0.0.0 SQLENV_PORT=8000

@@ -3,10 +3,10 @@
 Observations hold no id, no time and no gold data, so the same question, options and actions give
 the same bytes on every replica.
 
-Paths and replies resemble OpenEnv's over HTTP, but are not compatible with its clients. Replies
-have its `observation`, `reward` and `done`, and more fields; the observation repeats `reward` and
-`done`. `/reset` takes its `seed` and `episode_id`, and refuses fields that it does not know.
-`/step` and `/state` name the episode, since here state outlives a request; OpenEnv's
+OpenEnv's clients play over `/ws` (`env_server.http.openenv`). Paths and replies over HTTP resemble
+OpenEnv's: replies have its `observation`, `reward` and `done`, and more fields; the observation
+repeats `reward` and `done`. `/reset` takes its `seed` and `episode_id`, and refuses fields that it
+does not know. `/step` and `/state` name the episode, since here state outlives a request; OpenEnv's
 `{"action": {...}}` alone is refused.
 """
 

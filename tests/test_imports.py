@@ -26,11 +26,11 @@ FORBIDDEN = {
 # unit imports only units of lower floors.
 FLOORS = {
     "shared": (
-        ("server_process",), ("run_files",), ("run_stats",), ("dataset",), ("client",),
+        ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
         ("models",), ("actions", "console"), ("errors", "order_by", "seeds", "shipped", "sqltext"),
     ),
     "env_server": (
-        ("__main__",), ("commands",), ("app", "audit"), ("http",), ("service",), ("pool",),
+        ("__main__",), ("asgi", "commands"), ("app", "audit"), ("http",), ("service",), ("pool",),
         ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
         ("verifier", "rewards"), ("render",),
         ("sql",), ("logs", "settings", "conformance", "callers"),

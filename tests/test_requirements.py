@@ -13,7 +13,8 @@ from tests.test_imports import MODULES, OURS, ROOT, imports_of
 EXTRAS = {
     "shared": [],
     "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
-    "env_server": ["server"],
+    "shared.agents": ["gymnasium", "openenv"],
+    "env_server": ["server", "mcp"],
     "trainer": ["trainer", "notebook", "lora", "api"],
     "data": ["server", "postgres"],
 }

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from env_server.http.work import bytes_in_time, service_of
-from shared.actions import ACTIONS, ActionType, SQLAction
+from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
 from shared.errors import SQLEnvError
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
 
@@ -128,11 +128,12 @@ def tools() -> Any:
 
 
 async def _step(context: Context, episode_id: str, kind: ActionType, argument: str) -> Seen:
-    if not argument.strip():
-        raise ToolError(f"{kind.lower()} needs an argument: {ACTIONS[kind]}")
-    wanted = StepRequest(
-        episode_id=episode_id, action=SQLAction(action_type=kind, argument=argument)
-    )
+    text = argument.strip()
+    if not text or too_long(text):
+        limit = f"{MAX_ARGUMENT_BYTES:,} bytes"
+        raise ToolError(f"{kind.lower()} needs an argument of 1 to {limit}: {ACTIONS[kind]}")
+    action = SQLAction(action_type=kind, argument=text)
+    wanted = StepRequest(episode_id=episode_id, action=action)
     reply = StepResult.model_validate_json(await _call(context, "step", wanted))
     seen = reply.observation
     return Seen(

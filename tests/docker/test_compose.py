@@ -251,7 +251,7 @@ def test_the_servers_image_has_no_torch() -> None:
     """Neither by the extras that it installs nor by what these require."""
     text = (ROOT / "docker" / "env_server.Dockerfile").read_text()
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
-    assert extras == "server,docs"
+    assert extras == "server,docs,mcp"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = (project["optional-dependencies"][extra] for extra in extras.split(","))
     required = [*project["dependencies"], *itertools.chain.from_iterable(optional)]

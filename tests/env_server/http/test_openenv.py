@@ -251,6 +251,7 @@ def test_over_real_sockets(tiny_data: Path) -> None:
         assert ask(others[-1], type="step", data=RIGHT)["data"]["done"] is True
 
 
+@pytest.mark.slow  # importing openenv takes most of it
 def test_openenvs_clients_and_validator(tiny_data: Path) -> None:
     """With the installed one of openenv 0.10 and openenv-core 0.3."""
     pytest.importorskip("openenv", reason="openenv or openenv-core is not installed")

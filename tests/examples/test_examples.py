@@ -1,0 +1,54 @@
+"""Every file of examples/ is short and runs against a server."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.server_process import ServerProcess, child_environment, running_server
+from tests.test_imports import ROOT
+from tests.trainer.model_families import tiny_model, tiny_tokenizer
+
+FILES = sorted((ROOT / "examples").glob("*.py"))
+# file -> the package that it needs, and what its output contains
+EXPECTED = {
+    "gymnasium_agent.py": ("gymnasium", "terminated: True truncated: False outcome: wrong"),
+    "mcp_agent.py": ("mcp", "outcome: wrong reward: 0.0"),
+    "openenv_agent.py": ("openenv", "done: True outcome: wrong"),
+    "trl_tools.py": ("trl", "reward: 0.0 tool calls: 0.0"),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_data: Path) -> Iterator[ServerProcess]:
+    with running_server(tiny_data, "--workers", "1") as server:
+        yield server
+
+
+def test_each_is_short() -> None:
+    long = {file.name for file in FILES if len(file.read_text().splitlines()) >= 60}
+    assert long == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_runs(server: ServerProcess, tmp_path: Path, name: str) -> None:
+    package, expected = EXPECTED[name]
+    pytest.importorskip(package)
+    arguments = [server.url]
+    if name == "trl_tools.py":
+        tiny_model("qwen3").save_pretrained(tmp_path / "model")
+        tiny_tokenizer("qwen3").save_pretrained(tmp_path / "model")
+        arguments += [str(tmp_path / "model"), "1"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        env=child_environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert expected in done.stdout

@@ -1,0 +1,67 @@
+"""`SQLEnvGym` against Gymnasium's own checker, and its spaces and ends."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.server_process import running_server
+
+gymnasium = pytest.importorskip("gymnasium")
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from shared.agents.gym import SQLEnvGym  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def url(tiny_data: Path) -> Iterator[str]:
+    with running_server(tiny_data, "--workers", "1", capacity=2) as server:
+        yield server.url
+
+
+@pytest.fixture
+def env(url: str) -> Iterator[SQLEnvGym]:
+    env = SQLEnvGym(url, question_id="shop-1", step_budget=3)
+    yield env
+    env.close()
+
+
+def test_gymnasiums_checker_passes_without_a_warning(url: str) -> None:
+    made: Any = gymnasium.make("SQLEnv-v0", url=url, split="train")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(made.unwrapped)
+    made.close()
+
+
+def test_an_answer_terminates_and_the_budget_truncates(env: SQLEnvGym) -> None:
+    text, info = env.reset()
+    assert text.startswith("Question: How many customers are there?\nTables: customers, ")
+    assert info["question_id"] == "shop-1"
+    *_, terminated, truncated, info = env.step("ANSWER: 5")
+    assert (terminated, truncated, info["outcome"]) == (True, False, "correct")
+    env.reset()
+    for _ in range(3):
+        text, _, terminated, truncated, info = env.step("no action \x00 'é")
+        assert "Error: " in text
+        assert env.observation_space.contains(text)
+    assert (terminated, truncated, info["outcome"]) == (False, True, "budget")
+
+
+def test_a_reset_draws_by_its_seed_and_gives_up_the_place_before(url: str) -> None:
+    env = SQLEnvGym(url)
+    texts = [env.reset(seed=seed)[0] for seed in (1, 1, *range(8))]  # the server has two places
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 2
+    assert env.reset(options={"question_id": "zoo-1"})[1]["question_id"] == "zoo-1"
+    env.close()
+    env.close()
+
+
+def test_a_step_before_a_reset_is_an_error(url: str) -> None:
+    env = SQLEnvGym(url)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step("ANSWER: 5")
+    env.close()

@@ -1,4 +1,4 @@
-"""`python -m data`: build, audit, generate, import and fetch data sets."""
+"""`python -m data`: build, audit, generate, make questions, import and fetch data sets."""
 
 import tempfile
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from data.audit.command import audit_command
 from data.build import DATA_DIR, build, compare
 from data.generate import generate_command
+from data.introspection.command import questions_command
 from data.sources.command import fetch_app, import_app
 from data.summary import show
 from shared.console import errors, failure, one_line_errors, print_line, table_console
@@ -48,5 +49,6 @@ def build_command(
 
 app.command("audit")(audit_command)
 app.command("generate")(generate_command)
+app.command("questions")(questions_command)
 app.add_typer(import_app, name="import")
 app.add_typer(fetch_app, name="fetch")

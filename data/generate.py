@@ -21,7 +21,7 @@ from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, de
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
-from data.domains.templates import balanced
+from data.domains.templates import AnsweredDraft, balanced
 from shared.console import failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
 from shared.seeds import DEFAULT_SEED
@@ -88,8 +88,12 @@ def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator
     rows = populate(domain, random.Random(f"rows:{seed}"))
     write_database(domain, rows, database_path(out, domain.db_id))
     with closing(open_memory(domain, rows)) as connection:
-        for question in balanced(domain, rows, connection, rng, wanted, is_held_out_pair):
+        for question in balanced(domain, rows, connection, rng, wanted, _is_held_out):
             yield DemonstrationTask(domain, question, connection, rng)
+
+
+def _is_held_out(item: AnsweredDraft) -> bool:
+    return is_held_out_pair(item.draft.form, item.draft.text)
 
 
 def generate_command(

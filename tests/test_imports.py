@@ -41,7 +41,8 @@ FLOORS = {
         ("config",), ("errors", "presets"),
     ),
     "data": (
-        ("__main__",), ("commands",), ("audit", "generate", "summary"), ("build", "sources"),
+        ("__main__",), ("commands",), ("introspection",),
+        ("audit", "generate", "summary"), ("build", "sources"),
         ("likeness",), ("choose",),
         ("domains",), ("golds",), ("settings",),
     ),

@@ -22,6 +22,7 @@ FILLED_IN = {
     "DATA=/some/import": f"DATA={ROOT / 'data'}",
     "MODEL=DIR": f"MODEL={ROOT / 'data/models/sqlenv-tiny'}",
     "spider DIR": "spider SPIDER",
+    "questions my.db": f"questions {ROOT / 'data/databases/zoo/zoo.sqlite'} --count 20",
 }
 SMALL = {
     "train": "--steps 1 --eval-limit 4 --eval-every 0 --set per_device_train_batch_size=4"

@@ -64,7 +64,7 @@ EvalQuestions = Annotated[
     ),
 ]
 EvalShare = Annotated[
-    float, typer.Option(min=0.01, max=0.9, help="Share of QUESTIONS to hold out, to measure on.")
+    float, typer.Option(min=0.01, max=0.9, help="Share of questions to hold out, to measure on.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed of that choice.")]
 Out = Annotated[
@@ -90,7 +90,7 @@ def import_sqlite_command(
     _import_own(
         partial(import_sqlite, databases),
         Request(
-            out or _named_after(databases[0]),
+            out or named_after(databases[0]),
             questions,
             eval_questions,
             Splitting(eval_share, seed),
@@ -121,7 +121,7 @@ def import_csv_command(
     _import_own(
         partial(import_csv, directory, encoding=encoding),
         Request(
-            out or _named_after(directory),
+            out or named_after(directory),
             questions,
             eval_questions,
             Splitting(eval_share, seed),
@@ -178,7 +178,7 @@ def import_bird_command(
     with one_line_errors():
         keep = _reasons(keep_ties, keep_empty)
         report = import_bird(directory, out, force=force, keep=keep, evidence=evidence)
-    _show(report, out)
+    show_report(report, out)
 
 
 @import_app.command("spider")
@@ -196,7 +196,7 @@ def import_spider_command(
     with one_line_errors():
         keep = _reasons(keep_ties, keep_empty)
         report = import_spider(directory, out, force=force, keep=keep)
-    _show(report, out)
+    show_report(report, out)
 
 
 @fetch_app.command("spider")
@@ -225,7 +225,7 @@ def fetch_spider_command(
     with one_line_errors():
         keep = _reasons(keep_ties, keep_empty)
         result = fetch_spider(out, settings, url=url, sha256=sha256, force=force, keep=keep)
-    _show(result.report, out)
+    show_report(result.report, out)
     typer.echo(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
     if not result.checked:
         pin = f"set SQLENV_SPIDER_SHA256={result.sha256} or pass --sha256"
@@ -236,7 +236,7 @@ def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
     return (KEEP_TIES if keep_ties else frozenset()) | (KEEP_EMPTY if keep_empty else frozenset())
 
 
-def _named_after(path: Path) -> Path:
+def named_after(path: Path) -> Path:
     """Return the default of --out."""
     return Path(f"{path.resolve().stem}-data")
 
@@ -245,10 +245,11 @@ def _import_own(importer: Callable[[Request], ImportReport], request: Request) -
     with one_line_errors():
         report = importer(request)
     report.show_tables(table_console())
-    _show(report, request.out, dropped=True)
+    show_report(report, request.out, dropped=True)
 
 
-def _show(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
+def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
+    """Print what was kept and dropped, and what to do next."""
     report.show(table_console(), dropped=dropped)
     databases = f"{report.databases:,} database{'s' * (report.databases != 1)}"
     counts = f"{report.kept:,} questions on {databases}"

@@ -44,13 +44,19 @@ def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
     """Import SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
         raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
-    found: dict[str, Path] = {}
-    for path in paths:
-        for one in _files_below(path, request.out) if path.is_dir() else [path]:
-            if (twin := found.setdefault(one.stem, one)) != one:
-                raise DataError(f"{twin} and {one} have the same name: rename one")
+    found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
     return _import(report, found, copy_database, request)
+
+
+def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:
+    """Return the SQLite files among `paths` and below folders, by name. Raises `DataError`."""
+    found: dict[str, Path] = {}
+    for path in paths:
+        for one in _files_below(path, out) if path.is_dir() else [path]:
+            if (twin := found.setdefault(one.stem, one)) != one:
+                raise DataError(f"{twin} and {one} have the same name: rename one")
+    return found
 
 
 def _files_below(folder: Path, out: Path) -> list[Path]:

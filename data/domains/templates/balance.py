@@ -48,34 +48,36 @@ def balanced(
     connection: apsw.Connection,
     rng: random.Random,
     wanted: Mapping[str, int],
-    refuses: Callable[[str, str], bool] = lambda form, text: False,
+    refuses: Callable[[AnsweredDraft], bool] = lambda item: False,
 ) -> list[AnsweredDraft]:
     """Return up to `wanted[difficulty]` questions of each difficulty, all different.
 
-    `connection` holds `rows`; a draft whose form and text `refuses` rejects is dropped. Forms take
-    turns in a random order, so that each has about as many questions as the database allows. No
-    answer takes more than a twentieth of a difficulty's questions (or two of them).
+    `connection` holds `rows`, or more rows of which these are some; an answered draft that
+    `refuses` rejects is dropped. Forms take turns in a random order, so that each has about as many
+    questions as the database allows. No answer takes more than a twentieth of a difficulty's
+    questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
     kept: list[AnsweredDraft] = []
-    seen: set[str] = set()  # texts and golds
+    seen: set[str] = set()  # texts and golds, and golds that can't be used
 
     def draw(form: str, answers: Counter[str], most: int) -> AnsweredDraft | None:
         for _ in range(ATTEMPTS):
             draft = ask(form, asker)
-            if draft is None or seen & {draft.text, draft.sql} or refuses(draft.form, draft.text):
+            if draft is None or seen & {draft.text, draft.sql}:
                 continue
             try:
                 gold = run_gold(connection, draft.sql)
             except GoldRejected:
+                seen.add(draft.sql)
                 continue
-            answer = repr(gold.answer)
+            item, answer = AnsweredDraft(draft, gold), repr(gold.answer)
             has_null = any(cell is None for row in gold.rows for cell in row)
-            if answer == "0" or has_null or answers[answer] >= most:
+            if answer == "0" or has_null or answers[answer] >= most or refuses(item):
                 continue
             seen.update((draft.text, draft.sql))
             answers[answer] += 1
-            return AnsweredDraft(draft, gold)
+            return item
         return None
 
     for difficulty, count in wanted.items():

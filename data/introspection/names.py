@@ -1,0 +1,123 @@
+"""Read the names of tables and columns as English words: `tblCarMakers` as `car makers`."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from data.domains.spec import Kind
+from data.domains.words import WORDS, is_plural, listed, plural
+
+_FILE = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+LISTS = {name: frozenset(listed(text)) for name, text in _FILE["lists"].items()}
+ABBREVIATIONS: dict[str, str] = _FILE["abbreviations"]
+VERBS, PREPOSITIONS = LISTS["verbs"], LISTS["prepositions"]
+_ABBREVIATION = re.compile(rf"\b({'|'.join(ABBREVIATIONS)})\b")
+
+
+def words_of(name: str) -> list[str]:
+    """Split a name in any case style into lower-case words, with abbreviations spelled out."""
+    gaps = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)"
+    words = [word.lower() for word in re.findall(r"[^\W_]+", re.sub(gaps, " ", name))]
+    text = " ".join(words) or "unnamed"  # '?' has no letter
+    return _ABBREVIATION.sub(lambda found: ABBREVIATIONS[found[0]], text).split()
+
+
+def singular(word: str) -> str:
+    """Return the singular of a word that may be a plural."""
+    for one, many in WORDS.irregular_plurals.items():
+        if word == many:
+            return one
+    if word in LISTS["uncountable"] or not is_plural(word):
+        return word
+    if word.endswith("ies") and word not in LISTS["plurals_of_ie"]:
+        return word[:-3] + "y"
+    cut_es = word.endswith(("sses", "xes", "ches", "shes", "zzes", "uses", "oes"))
+    keeps_e = word.endswith(("ouses", "auses", "shoes", "caches"))
+    return word[:-2] if cut_es and not keeps_e else word[:-1]
+
+
+def core_of(words: Sequence[str]) -> list[str]:
+    """Return a table's words without such as `tbl` and `data`, if others are left."""
+    core = list(words)
+    while len(core) > 1 and core[0] in LISTS["table_prefixes"]:
+        core = core[1:]
+    while len(core) > 1 and core[-1] in LISTS["table_suffixes"]:
+        core = core[:-1]
+    return core
+
+
+def nouns_of(words: Sequence[str]) -> tuple[str, str]:
+    """Return the singular and plural noun for a table's rows: `has-pet records` if it is none."""
+    at = words.index("of") if "of" in words[1:-1] else len(words)
+    head, tail = list(words[:at]), list(words[at:])
+    if awkward([*tail[1:], *head]):
+        return record_nouns("-".join(words) or "table")
+    last = singular(head[-1])
+    many = last if last in LISTS["uncountable"] else plural(last)
+    return " ".join([*head[:-1], last, *tail]), " ".join([*head[:-1], many, *tail])
+
+
+def awkward(words: Sequence[str]) -> bool:
+    """Return whether words make no noun: `lives in`, `assigned to`, `t1`."""
+    last = words[-1] if words else ""
+    return (
+        not VERBS.isdisjoint(words)
+        or not PREPOSITIONS.isdisjoint(words)
+        or not all(word.isascii() and word.isalpha() for word in words)
+        or len(last) < 3
+        or (last.endswith("ing") and last not in LISTS["nouns_in_ing"])
+    )
+
+
+def record_nouns(text: str) -> tuple[str, str]:
+    """Return nouns for the rows of a table that is called `text`."""
+    return f"{text} record", f"{text} records"
+
+
+def without_prefix(words: Sequence[str], noun: Sequence[str]) -> list[str]:
+    """Return a column's words without the table's noun, or its last word, at the start."""
+    ones = [singular(word) for word in words]
+    for prefix in (noun, noun[-1:]):
+        rest = list(words[len(prefix) :])
+        starts = rest and ones[: len(prefix)] == [singular(word) for word in prefix]
+        if starts and (len(rest) > 1 or rest[0] not in LISTS["bare"] | PREPOSITIONS | VERBS):
+            return rest
+    return list(words)
+
+
+def is_flag(words: Sequence[str], declared: str) -> bool:
+    """Return whether a column's name or declared type says yes or no."""
+    named = words[0] in LISTS["flag_starts"] or words[-1] in LISTS["flag_ends"]
+    return named or declared.upper() in ("BOOL", "BOOLEAN", "BIT")
+
+
+def phrase_of(words: Sequence[str], kind: Kind, *, flag: bool = False, year: bool = False) -> str:
+    """Return what questions call a column of these words."""
+    words = list(words)
+    if flag:
+        words = [word for word in words if word not in LISTS["flag_ends"]] or words
+        return "-".join(words) + " flag"
+    if kind is Kind.DATE:
+        words = _date_words(words)
+    if words[0] in ("number", "count") and len(words) > 1 and words[1] != "of":
+        words = ["number", "of", *words[1:]]
+    if len(words) > 1 and words[-1] in LISTS["units"]:
+        words = [*words[:-1], "in", words[-1]]
+    elif (
+        VERBS.intersection(words)
+        or words[0] in PREPOSITIONS
+        or words[-1] in PREPOSITIONS | LISTS["adjectives"]
+    ):
+        words = [*words, "value"]
+    if year and "year" not in words:
+        words = ["year", *words]
+    return " ".join(words)
+
+
+def _date_words(words: list[str]) -> list[str]:
+    if len(words) > 1 and words[-1] in PREPOSITIONS:
+        words = words[:-1]
+    if len(words) == 2 and words[0] == "date":
+        words = words[::-1]
+    return words if LISTS["dates"].intersection(words) else [*words, "date"]

@@ -1,0 +1,210 @@
+"""Make training and eval questions about SQLite files from their schemas and contents.
+
+The templates of data/domains draw them; the audit's findings on single questions, and what only a
+schema that was not written for templates gives rise to, filter them. Then they go the way of every
+import: databases are copied, golds are run on the copies.
+"""
+
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import apsw
+
+from data.audit.golds import question_findings
+from data.audit.splits import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE
+from data.build import as_question
+from data.choose import EVAL, TRAIN
+from data.domains.templates import AnsweredDraft, balanced
+from data.domains.words import plural
+from data.golds.execute import open_readonly
+from data.introspection.schema import Schema, introspect
+from data.sources.convert import Source, import_source
+from data.sources.own import sqlite_files
+from data.sources.questions import Row
+from data.sources.report import ImportReport, SplitCount
+from data.sources.split import Splitting, held_out
+from data.sources.sqlite_files import copy_database
+from data.sources.staging import check_out
+from shared.console import progress_bar
+from shared.dataset import Question
+from shared.errors import DatabaseLoadError, DataError
+
+SURPLUS = 1.3  # questions drawn per wanted one, since a split may hold too many of one answer
+MAX_FORM_SHARE, MIN_PER_FORM = 0.1, 5  # of a database's questions that are of one form
+ONE_ROW = frozenset(("lookup", "lookup_two", "reverse_lookup", "superlative", "join_lookup"))
+# forms that answer with names, and which of the draft's tables has them
+NAMED = {
+    "reverse_lookup": 0, "superlative": 0, "names_where": 0, "top_names": 0, "join_names": 0,
+    "parent_top": 1, "join_lookup": 1,
+}  # fmt: skip
+_MEAN_YEAR = re.compile(r"\b(?:average|mean)\b.*\byear\b|\byear\b.*\baverage\b", re.IGNORECASE)
+_DOUBLED = re.compile(r"\b(\w+(?: \w+)?) of (?:the |all |any )?\1", re.IGNORECASE)
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|\.\d{7}|\d[eE][-+]\d|  ")
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The questions drawn about one database, and what there was to ask about."""
+
+    schema: Schema
+    questions: list[Question]
+
+
+def make_questions(
+    paths: Sequence[Path], out: Path, count: int, splitting: Splitting, *, force: bool = False
+) -> ImportReport:
+    """Write `out` with up to `count` questions on each database of `paths`: files, or folders.
+
+    Raises `DataError` if none gives a question, `DatabaseLoadError` for the only database.
+    """
+    files = sqlite_files(paths, out)
+    for path in files.values():
+        check_out(out, path, force=force)
+    report = ImportReport("made from the schema", ", ".join(str(path.resolve()) for path in paths))
+    report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
+    parent = next(folder for folder in out.resolve().parents if folder.is_dir())
+    with TemporaryDirectory(dir=parent, prefix=f".{out.name}.copies-") as folder:
+        copies = {name: Path(folder) / f"{name}.sqlite" for name in files}
+        pools = dict(_pools(files, copies, count, splitting.seed, report))
+        rows = _rows(pools, count, splitting, report)
+
+        def write(source: Path, target: Path) -> None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(source, target)
+
+        return import_source(Source(report, rows, copies.__getitem__, write), out)
+
+
+def _pools(
+    files: dict[str, Path], copies: dict[str, Path], count: int, seed: int, report: ImportReport
+) -> Iterator[tuple[str, _Pool]]:
+    """Copy each database and draw questions about it."""
+    with progress_bar("making questions") as progress:
+        for done, (name, path) in enumerate(files.items()):
+            progress(done, len(files))
+            try:
+                copy_database(path, copies[name])
+                yield name, _pool(name, copies[name], round(SURPLUS * count), seed)
+            except (DatabaseLoadError, apsw.Error) as error:
+                message = str(error) if isinstance(error, apsw.Error) else error.message
+                message = message.replace(str(copies[name]), str(path))
+                if len(files) == 1:
+                    raise DatabaseLoadError(message) from error
+                report.problems.append(message)
+        progress(len(files), len(files))
+
+
+def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
+    rng = random.Random(f"questions:{seed}:{name}")
+    with closing(open_readonly(path)) as connection:
+        schema = introspect(name, connection, rng)
+
+        def draw(level: str, most: int) -> list[AnsweredDraft]:
+            forms: Counter[str] = Counter()
+
+            def refuses(item: AnsweredDraft) -> bool:
+                form = item.draft.form
+                full = forms[form] >= max(MIN_PER_FORM, MAX_FORM_SHARE * count)
+                refused = full or _refuses(schema, connection, item)
+                forms[form] += not refused
+                return refused
+
+            return balanced(schema.domain, schema.rows, connection, rng, {level: most}, refuses)
+
+        medium = draw("medium", count // 2)
+        easy = draw("easy", count - len(medium))
+        if len(easy) + len(medium) < count and len(medium) == count // 2:
+            medium = draw("medium", count - len(easy))
+    kept = easy + medium
+    rng.shuffle(kept)
+    return _Pool(
+        schema,
+        [as_question(f"made-{name}-{at:04}", name, item) for at, item in enumerate(kept, start=1)],
+    )
+
+
+def _refuses(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:
+    """Return whether a question is not to be asked, though its gold has one answer."""
+    draft, rows, text = item.draft, item.gold.rows, item.draft.text
+    if any(pattern.search(text) for pattern in (_UNREADABLE, _MEAN_YEAR, _DOUBLED)):
+        return True
+    if len(set(rows)) < len(rows) or (draft.form in ONE_ROW and len(rows) > 1):
+        return True  # the name that the question gives is that of several rows
+    if any(isinstance(cell, str) and not cell.strip() for row in rows for cell in row):
+        return True
+    named = NAMED.get(draft.form)
+    phrase = schema.partial.get(draft.tables[named]) if named is not None else None
+    if phrase and phrase not in text and plural(phrase) not in text:
+        return True  # 'which order' could be answered by more than its reference
+    question = as_question("draft", schema.domain.db_id, item)
+    return next(question_findings(TRAIN, question, connection), None) is not None
+
+
+def _rows(
+    pools: dict[str, _Pool], count: int, splitting: Splitting, report: ImportReport
+) -> list[Row]:
+    """Return up to `count` questions per database, divided; report where there are fewer."""
+    drawn = [question for pool in pools.values() for question in pool.questions]
+    if not drawn:
+        why = [f"{name}: {_why(pool)}" for name, pool in pools.items()] + report.problems
+        raise DataError("no questions can be made:\n" + "\n".join(why))
+    chosen = held_out(drawn, splitting)
+    if not chosen:
+        report.problems.append("too few different questions to hold any out for evaluation")
+    several = len({question.database_name for question in drawn}) > 1
+    rows: dict[str, Row] = {}
+    for split in (TRAIN, EVAL):
+        share = splitting.eval_share if split == EVAL else 1 - splitting.eval_share
+        most = count if several or not chosen else round(share * count)
+        members = [one for one in drawn if (one.question_id in chosen) == (split == EVAL)]
+        for question in _capped(members, most):
+            rows[question.question_id] = Row(
+                question.question_id,
+                split,
+                question.database_name,
+                question.question_text,
+                question.gold_sql,
+            )
+    made = Counter(row.database for row in rows.values())
+    for name, pool in pools.items():
+        if made[name] < count:
+            report.problems.append(f"{name}: {made[name]} of {count} questions, as {_why(pool)}")
+    return [rows[one.question_id] for one in drawn if one.question_id in rows]
+
+
+def _capped(questions: Sequence[Question], most: int) -> list[Question]:
+    """Return up to `most` questions per database, no answer too often for the audit."""
+    size = len(questions)
+    while True:
+        limit = max(MAX_ANSWER_COUNT, int(MAX_ANSWER_SHARE * size))
+        kept = list(_limited(questions, most, limit))
+        if len(kept) == size or limit == MAX_ANSWER_COUNT:
+            return kept
+        size = len(kept)
+
+
+def _limited(questions: Iterable[Question], most: int, limit: int) -> Iterator[Question]:
+    answers: Counter[str] = Counter()
+    databases: Counter[str] = Counter()
+    for question in questions:
+        answer = repr(question.gold_answer)
+        if answers[answer] < limit and databases[question.database_name] < most:
+            answers[answer] += 1
+            databases[question.database_name] += 1
+            yield question
+
+
+def _why(pool: _Pool) -> str:
+    """Return what there was to ask about, in a few words."""
+    domain, left_out = pool.schema.domain, pool.schema.left_out
+    columns = sum(len(table.columns) for table in domain.tables)
+    reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
+    there = f"it has {len(domain.tables)} tables of two rows or more, with {columns} usable columns"
+    return f"{there} (left out: {reasons})" if reasons else there

@@ -1,0 +1,285 @@
+"""A SQLite database as a `Domain`: what each of its columns is for.
+
+Kinds follow from the keys and from the cells, since SQLite's declared types promise nothing. A
+column that no question can use well is left out: ids, BLOBs, columns with one value, with values of
+several types or with long texts, and passwords. Dates in other formats than ISO are plain text.
+
+Names of tables and columns in the domain are SQL identifiers, in quotes where SQL needs them.
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
+from data.domains.templates.asker import NUMBERS
+from data.introspection.names import (
+    LISTS,
+    awkward,
+    core_of,
+    is_flag,
+    phrase_of,
+    singular,
+    without_prefix,
+)
+from data.introspection.tables import Cells, RawTable, is_blank, read_tables
+
+MAX_CATEGORIES = 40
+MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
+MAX_LABEL_CHARS = 40  # of any value of a category
+YEARS = range(1000, 2101)
+NAME_SHARE, FULL_NAME_SHARE = 0.9, 0.5  # least share of different values in a column of names
+NAME_NULLS = 0.1  # largest share of rows without a name
+_DATE = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+    r"(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"
+)
+_NUMBER = re.compile(r"[-+]?[\d.,]+")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What questions may use of a database.
+
+    partial   tables -> what their NAME column is called, where it is not simply the name
+    left_out  columns that are not used, by reason
+    """
+
+    domain: Domain
+    rows: Rows
+    partial: dict[str, str]
+    left_out: Counter[str]
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A raw column and a use of it. One column may have two: as a reference and as a category."""
+
+    cells: Cells
+    column: Column
+
+
+def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> Schema:
+    """Return what questions may use of a database. Raises apsw's errors."""
+    raw = read_tables(connection, rng)
+    by_name = {table.name.lower(): table for table in raw}
+    nouns = {table.singular for table in raw}
+    tables: list[Table] = []
+    rows: Rows = {}
+    partial: dict[str, str] = {}
+    left_out: Counter[str] = Counter()
+    for table in raw:
+        uses = [*_keys(table, by_name), *_attributes(table, nouns, left_out)]
+        uses = _with_name(table, uses, partial)
+        columns = tuple(use.column for use in uses)
+        tables.append(Table(table.sql, table.singular, table.plural, columns, table.count))
+        rows[table.sql] = _rows(table, uses, by_name, connection)
+    # alone, counts of rows are too few questions
+    usable = any(table.of_kind(*set(Kind) - {Kind.KEY, Kind.REF}) for table in tables)
+    return Schema(Domain(db_id, db_id, tuple(tables) if usable else ()), rows, partial, left_out)
+
+
+def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:
+    """Return the uses of a table's columns as keys and references."""
+    uses = []
+    for cells in table.columns:
+        name = cells.name.lower()
+        if name == table.key:
+            uses.append(_Use(cells, Column(cells.sql, Kind.KEY)))
+        if name in table.refs:
+            parent = by_name[table.refs[name]]
+            role = _role(cells, parent)
+            uses.append(_Use(cells, Column(cells.sql, Kind.REF, None, role, references=parent.sql)))
+    return uses
+
+
+def _role(cells: Cells, parent: RawTable) -> tuple[str, ...]:
+    """Return what a reference calls the row that it leads to: `manager`; () for the row's noun."""
+    words = list(cells.words)
+    if cells.name.lower() == parent.key:
+        return ()
+    if len(words) > 1 and words[-1] in LISTS["codes"] | LISTS["ids"]:
+        words = words[:-1]
+    noun = parent.singular.split()
+    whole = [singular(word) for word in words]
+    if whole == noun or whole in (noun[:1], noun[-1:]) or awkward(words):
+        return ()
+    return (" ".join(words),)
+
+
+def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> list[_Use]:
+    """Return the uses of a table's columns for conditions and answers."""
+    noun = core_of(table.words)
+    short = [without_prefix(cells.words, noun) for cells in table.columns]
+    taken: set[str] = set()
+    uses = []
+    for cells, words in zip(table.columns, short, strict=True):
+        name = cells.name.lower()
+        link = name in table.refs or (name == table.key)
+        kind, reason = _kind(table, cells)
+        if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
+            kind, reason = None, "ids"  # of the rows of another table
+        if link and (kind not in (Kind.CATEGORY, Kind.TEXT) or _is_numeric(cells)):
+            continue
+        if kind is None:
+            left_out[reason] += 1
+            continue
+        words = words if short.count(words) == 1 else cells.words
+        flag = kind is Kind.CATEGORY and _is_flag(cells)
+        phrase = phrase_of(words, kind, flag=flag, year=_is_year(cells, kind))
+        if phrase in taken:
+            left_out["reading as another column"] += 1
+            continue
+        taken.add(phrase)
+        uses.append(_Use(cells, Column(cells.sql, kind, None, (phrase,))))
+    return uses
+
+
+def _kind(table: RawTable, cells: Cells) -> tuple[Kind | None, str]:
+    """Return what a column is for, or None and why it is of no use."""
+    counts, known = cells.counts, cells.known
+    texts, numbers = counts["text"], counts["integer"] + counts["real"]
+    if counts["blob"]:
+        return None, "BLOBs"
+    if LISTS["secrets"].intersection(cells.words):
+        return None, "passwords"
+    if not any(map(str.isalpha, cells.name)):
+        return None, "names without a letter"
+    if len(set(known)) < 2:
+        return None, "fewer than two plain values"
+    if texts and numbers:
+        return None, "values of several types"
+    last = cells.words[-1]
+    in_key = numbers and cells.name.lower() in table.keys and "year" not in cells.words
+    if last in LISTS["ids"] or in_key:
+        return None, "ids"
+    if numbers:
+        return _number_kind(cells, last), ""
+    return _text_kind(cells)
+
+
+def _number_kind(cells: Cells, last: str) -> Kind:
+    if set(cells.known) <= {0, 1}:
+        return Kind.CATEGORY
+    if last in LISTS["codes"] and cells.words[0] not in ("number", "total"):
+        return Kind.TEXT
+    if not LISTS["aggregates"].isdisjoint(cells.words):  # not 'the highest average'
+        return Kind.TEXT
+    return Kind.REAL if cells.counts["real"] else Kind.INTEGER
+
+
+def _text_kind(cells: Cells) -> tuple[Kind | None, str]:
+    known = [str(cell) for cell in cells.known]
+    lengths = [len(text) for text in known]
+    blank = len(known) < sum(cell is not None for cell in cells.sample)
+    if not blank and len(set(lengths)) == 1 and all(map(_DATE.fullmatch, known)):
+        return Kind.DATE, ""
+    if sum(lengths) > MAX_TEXT_CHARS * len(known):
+        return None, "long texts"
+    few = len(set(known)) <= min(MAX_CATEGORIES, len(known) // 2)
+    if few and not blank and max(lengths) <= MAX_LABEL_CHARS:
+        return Kind.CATEGORY, ""
+    return Kind.TEXT, ""
+
+
+def _is_numeric(cells: Cells) -> bool:
+    return all(_NUMBER.fullmatch(str(cell)) for cell in cells.known)
+
+
+def _is_flag(cells: Cells) -> bool:
+    return len(set(cells.known)) == 2 and (
+        set(cells.known) <= {0, 1} or is_flag(cells.words, cells.declared)
+    )
+
+
+def _is_year(cells: Cells, kind: Kind) -> bool:
+    """Return whether integers are years, though their column's name does not say so."""
+    return (
+        kind is Kind.INTEGER
+        and bool(LISTS["year_events"].intersection(cells.words))
+        and all(cell in YEARS for cell in cells.known)
+    )
+
+
+def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -> list[_Use]:
+    """Make NAME of the column that best identifies a row to people, if there is one."""
+    ranked = [(rank, use) for use in uses if (rank := _name_rank(table, use)) is not None]
+    if not ranked:
+        return list(uses)
+    rank, best = min(ranked, key=lambda one: one[0])
+    if rank:
+        partial[table.sql] = best.column.wordings[0]
+    named = Column(best.column.name, Kind.NAME, None, best.column.phrases)
+    return [_Use(use.cells, named) if use is best else use for use in uses]
+
+
+def _name_rank(table: RawTable, use: _Use) -> int | None:
+    """Return 0 for a full name, more for poorer ones, None for what is no name."""
+    if use.column.kind not in (Kind.TEXT, Kind.CATEGORY) or not use.cells.counts["text"]:
+        return None
+    known = use.cells.known
+    phrase = use.column.wordings[0]
+    words = phrase.split()
+    if LISTS["not_names"].intersection(words) or _is_numeric(use.cells):
+        return None
+    full = (
+        phrase in LISTS["full_names"]
+        or [singular(word) for word in words] == table.singular.split()
+    )
+    share = len(set(known)) / len(known)
+    if share < (FULL_NAME_SHARE if full else NAME_SHARE):
+        return None
+    if len(known) < (1 - NAME_NULLS) * len(use.cells.sample):
+        return None
+    if full:
+        return 0
+    if words[-1] in ("name", "title"):
+        return 2 if words[0] == "last" else 1
+    return 3 if words[-1] in LISTS["codes"] else 4
+
+
+# Rows
+
+
+def _rows(
+    table: RawTable, uses: Sequence[_Use], by_name: dict[str, RawTable], connection: apsw.Connection
+) -> list[tuple[Value, ...]]:
+    """Return a table's sampled rows, of which templates choose, with what must not be missed.
+
+    A sample could lack the only NULL of a column, or the second row of a name: then rows are added
+    that have them.
+    """
+    if not uses:
+        return []
+    columns = [_choosable(use, by_name) for use in uses]
+    rows: list[tuple[Value, ...]] = list(zip(*columns, strict=True))
+    if len(rows) == table.count:
+        return rows
+    for at, use in enumerate(uses):
+        if use.cells.counts["null"] and None not in columns[at]:
+            rows.append((*rows[0][:at], None, *rows[0][at + 1 :]))
+        if use.column.kind is Kind.NAME:
+            names = sorted({str(cell) for cell in columns[at] if cell is not None})
+            where = f"{use.column.name} IN ({', '.join('?' * len(names))})"
+            repeated = (
+                f"SELECT {use.column.name} FROM {table.sql} WHERE {where} "
+                f"GROUP BY {use.column.name} HAVING count(*) > 1"
+            )
+            twice = {name for (name,) in connection.execute(repeated, names)}
+            rows += [row for row in rows if row[at] in twice]
+    return rows
+
+
+def _choosable(use: _Use, by_name: dict[str, RawTable]) -> list[Value]:
+    """Return a column's sampled cells: blanks as NULL, references as the keys that they lead to."""
+    cells = use.cells.sample
+    if use.column.kind is not Kind.REF:
+        return [None if is_blank(cell) else cell for cell in cells]
+    parent = next(one for one in by_name.values() if one.sql == use.column.references)
+    key = parent.column(str(parent.key))
+    keys = {str(cell): cell for cell in key.sample} if key else {}
+    return [keys.get(str(cell), cell) for cell in cells]

@@ -1,0 +1,301 @@
+"""The tables of a SQLite database: what their cells are, a sample of them, and their links.
+
+The sample is for choosing what to ask; counts of storage classes are over the whole table. Views
+and virtual tables are left out: their rows are those of tables.
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+import apsw
+
+from data.domains.spec import Value
+from data.introspection.names import core_of, nouns_of, record_nouns, singular, words_of
+from shared.sqltext import quote_identifier
+
+MAX_SAMPLE = 1_000  # rows of a table
+STATS_COLUMNS = 100  # whose storage classes one query counts
+CLASSES = ("integer", "real", "text", "blob", "null")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+BLANKS = frozenset(("", "null", "n/a", "nan"))
+
+
+@dataclass
+class Cells:
+    """A raw column: how many cells of each storage class there are, and its sampled cells."""
+
+    name: str
+    words: list[str]
+    declared: str
+    counts: Counter[str]  # of integer, real, text, blob and null
+    sample: list[Value] = field(default_factory=list)
+
+    @property
+    def sql(self) -> str:
+        return sql_name(self.name)
+
+    @property
+    def known(self) -> list[Value]:
+        """Its sampled cells that hold something."""
+        return [cell for cell in self.sample if not is_blank(cell)]
+
+
+@dataclass
+class RawTable:
+    """A table as SQLite describes it."""
+
+    name: str
+    words: list[str]
+    keys: list[str]  # of its primary key, in lower case
+    rowid: bool
+    count: int
+    columns: list[Cells]
+    singular: str = ""
+    plural: str = ""
+    key: str | None = None  # the column that references lead to, in lower case
+    refs: dict[str, str] = field(default_factory=dict)  # column -> table, both in lower case
+
+    @property
+    def sql(self) -> str:
+        return sql_name(self.name)
+
+    def column(self, name: str) -> Cells | None:
+        return next((each for each in self.columns if each.name.lower() == name.lower()), None)
+
+
+def sql_name(name: str) -> str:
+    """Return an identifier as SQL needs it: in quotes only if it is no plain word, or reserved."""
+    plain = _PLAIN.fullmatch(name) and name.upper() not in apsw.keywords
+    return name if plain else quote_identifier(name)
+
+
+def is_blank(cell: Value) -> bool:
+    """Return whether no question can quote a cell: NULL, `N/A`, or spaces around a text."""
+    if not isinstance(cell, str):
+        return cell is None
+    return cell.lower() in BLANKS or cell != cell.strip()
+
+
+def read_tables(connection: apsw.Connection, rng: random.Random) -> list[RawTable]:
+    """Return the tables of two rows or more, with nouns and links. Raises apsw's errors."""
+    tables = [table for table in _tables(connection, rng) if table.count > 1]
+    _split_compounds(tables)
+    _name_tables(tables)
+    _link(tables, connection)
+    return tables
+
+
+def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTable]:
+    found = connection.execute("PRAGMA main.table_list").fetchall()
+    for _, name, kind, _, without_rowid, _ in sorted(found, key=lambda row: str(row[1])):
+        if kind != "table" or str(name).startswith("sqlite_"):
+            continue
+        table = _described(str(name), bool(without_rowid), connection)
+        _count_types(table, connection)
+        _sample(table, connection, rng)
+        _strip_common_prefix(table)
+        yield table
+
+
+def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> RawTable:
+    columns, keys = [], []
+    for row in connection.execute(f"PRAGMA table_info({quote_identifier(name)})"):
+        column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
+        columns.append(Cells(column, words_of(column), declared, Counter()))
+        keys += [column.lower()] * bool(place_in_key)
+    return RawTable(name, words_of(name), keys, not without_rowid, 0, columns)
+
+
+def _count_types(table: RawTable, connection: apsw.Connection) -> None:
+    """Count rows, and the storage classes of each column's cells, over the whole table."""
+    for first in range(0, len(table.columns), STATS_COLUMNS):
+        some = table.columns[first : first + STATS_COLUMNS]
+        tests = [
+            f"sum(typeof({quote_identifier(each.name)}) = '{one}')"
+            for each in some
+            for one in CLASSES
+        ]
+        query = f"SELECT count(*), {', '.join(tests)} FROM {quote_identifier(table.name)}"
+        rows: list[Any] = connection.execute(query).fetchall()
+        table.count, *counts = rows[0]
+        numbers = iter(counts)
+        for each in some:
+            each.counts = Counter({one: next(numbers) or 0 for one in CLASSES})
+
+
+def _sample(table: RawTable, connection: apsw.Connection, rng: random.Random) -> None:
+    """Read all rows of a small table, or some drawn over the whole of a large one."""
+    readable = [each for each in table.columns if not each.counts["blob"]]
+    try:
+        rows = _rows(table, readable, connection, rng)
+    except UnicodeDecodeError:  # find the columns that are not UTF-8
+        readable = [each for each in readable if _decodes(table, each, connection)]
+        rows = _rows(table, readable, connection, rng)
+    for at, each in enumerate(readable):
+        each.sample = [row[at] for row in rows]
+
+
+def _rows(
+    table: RawTable, columns: Sequence[Cells], connection: apsw.Connection, rng: random.Random
+) -> list[tuple[Any, ...]]:
+    if not columns:
+        return []
+    names = ", ".join(quote_identifier(each.name) for each in columns)
+    select = f"SELECT {names} FROM {quote_identifier(table.name)}"
+    if table.count <= MAX_SAMPLE or not table.rowid:
+        return list(islice(connection.execute(select), MAX_SAMPLE))
+    edges = f"SELECT min(_rowid_), max(_rowid_) FROM {quote_identifier(table.name)}"
+    found_edges: list[Any] = connection.execute(edges).fetchall()
+    low, high = found_edges[0]
+    starts = sorted(rng.sample(range(low, high + 1), min(2 * MAX_SAMPLE, high - low + 1)))
+    seek = select.replace("SELECT ", "SELECT _rowid_, ", 1)
+    seek += " WHERE _rowid_ >= ? ORDER BY _rowid_ LIMIT 1"
+    found = {row[0]: row[1:] for at in starts for row in connection.execute(seek, (at,))}
+    return [found[at] for at in sorted(rng.sample(sorted(found), min(len(found), MAX_SAMPLE)))]
+
+
+def _decodes(table: RawTable, column: Cells, connection: apsw.Connection) -> bool:
+    name = quote_identifier(column.name)
+    try:
+        for _ in connection.execute(f"SELECT {name} FROM {quote_identifier(table.name)}"):
+            pass
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _split_compounds(tables: Sequence[RawTable]) -> None:
+    """Split words such as `dormid` and `countrylanguage` where the schema has both parts."""
+    columns = [each for table in tables for each in table.columns]
+    named: list[RawTable | Cells] = [*tables, *columns]
+    known = {word for one in named for word in one.words if len(word) > 3} | {"id"}
+
+    def parts(word: str) -> list[str]:
+        cuts = [(word[:at], word[at:]) for at in range(4, len(word) - 1)]
+        return list(next((cut for cut in cuts if known.issuperset(cut)), (word,)))
+
+    for one in named:
+        one.words = [part for word in one.words for part in parts(word)]
+
+
+def _strip_common_prefix(table: RawTable) -> None:
+    """Drop a first word that every column has: `c_name`, `c_phone`, `c_city`."""
+    columns = table.columns
+    first = {each.words[0] if len(each.words) > 1 else "" for each in columns}
+    if len(columns) > 2 and len(first) == 1 and first != {""}:
+        for each in columns:
+            each.words = each.words[1:]
+
+
+def _name_tables(tables: Sequence[RawTable]) -> None:
+    """Give each table nouns that no other has."""
+    cores = [core_of(table.words) for table in tables]
+    short = [nouns_of(core) for core in cores]
+    for table, nouns, core in zip(tables, short, cores, strict=True):
+        if short.count(nouns) > 1:
+            nouns = nouns_of(table.words)
+            if core != table.words or [nouns_of(t.words) for t in tables].count(nouns) > 1:
+                nouns = record_nouns(table.name)
+        table.singular, table.plural = nouns
+
+
+class _Link(NamedTuple):
+    """A possible reference: a child's column and a parent's, both in lower case."""
+
+    child: RawTable
+    column: str
+    parent: RawTable
+    key: str
+
+
+def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
+    """Find each table's key and references: the declared ones, and those that are certain."""
+    links = [link for table in tables for link in _declared(table, tables, connection)]
+    declared = {(link.child.name, link.column) for link in links}
+    for table in tables:
+        for each in table.columns:
+            if (table.name, each.name.lower()) not in declared:
+                links += _undeclared(table, each, tables, connection)
+    for parent in tables:
+        keys = Counter(link.key for link in links if link.parent is parent)
+        ordered = sorted(keys, key=lambda key: (parent.keys != [key], -keys[key], key))
+        unique = (key for key in ordered if _is_unique(parent, key, connection))
+        parent.key = next(unique, None)
+    for link in links:
+        new = link.child is not link.parent and link.column not in link.child.refs
+        if new and link.parent.key == link.key and _matches(link, connection):
+            link.child.refs[link.column] = link.parent.name.lower()
+
+
+def _declared(
+    table: RawTable, tables: Sequence[RawTable], connection: apsw.Connection
+) -> Iterator[_Link]:
+    listed = connection.execute(
+        f"PRAGMA foreign_key_list({quote_identifier(table.name)})"
+    ).fetchall()
+    composite = {row[0] for row in listed if row[1] != 0}
+    for row in listed:
+        name, column = str(row[2]).lower(), str(row[3]).lower()
+        parent = next((one for one in tables if one.name.lower() == name), None)
+        if parent is None or row[0] in composite:
+            continue
+        key = str(row[4] or (parent.keys[0] if len(parent.keys) == 1 else "")).lower()
+        if table.column(column) and parent.column(key):
+            yield _Link(table, column, parent, key)
+
+
+def _undeclared(
+    table: RawTable, each: Cells, tables: Sequence[RawTable], connection: apsw.Connection
+) -> list[_Link]:
+    """Return the reference that a column must be by its name and all of its values, if any."""
+    name = each.name.lower()
+    if table.keys == [name] or not each.known:
+        return []
+    parents = []
+    for parent in tables:
+        if parent is table or len(parent.keys) != 1:
+            continue
+        words = words_of(parent.keys[0])
+        own = [singular(word) for word in core_of(parent.words)]
+        same = name == parent.keys[0] and len(words) > 1 and words[-1] == "id"
+        named = each.words == [*own, "id"] and words in (["id"], [*own, "id"])
+        # `airline` with numbers of airlines
+        numbered = each.words == own and each.counts["integer"] and not each.counts["text"]
+        if same or named or numbered:
+            parents.append(parent)
+    if len(parents) != 1:
+        return []
+    (parent,) = parents
+    key, column = quote_identifier(parent.keys[0]), quote_identifier(each.name)
+    keys = f"SELECT {key} FROM {quote_identifier(parent.name)}"
+    child = quote_identifier(table.name)
+    strays = f"SELECT 1 FROM {child} WHERE {column} NOT IN ({keys}) LIMIT 1"
+    if connection.execute(strays).fetchall():
+        return []
+    return [_Link(table, name, parent, parent.keys[0])]
+
+
+def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> bool:
+    if table.keys == [column]:
+        return True
+    name = quote_identifier(column)
+    count = f"SELECT count(DISTINCT {name}) FROM {quote_identifier(table.name)}"
+    return connection.execute(count).fetchall() == [(table.count,)]
+
+
+def _matches(link: _Link, connection: apsw.Connection) -> bool:
+    """Return whether at least half of the references lead to a row."""
+    one, other = quote_identifier(link.child.name), quote_identifier(link.parent.name)
+    column, key = quote_identifier(link.column), quote_identifier(link.key)
+    known = (
+        f"SELECT count(*), count({other}.{key}) FROM {one} "
+        f"LEFT JOIN {other} ON {one}.{column} = {other}.{key} WHERE {one}.{column} IS NOT NULL"
+    )
+    rows: list[Any] = connection.execute(known).fetchall()
+    count, found = rows[0]
+    return bool(0 < found >= count / 2)

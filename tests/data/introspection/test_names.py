@@ -1,0 +1,95 @@
+"""Names of tables and columns are read as English words."""
+
+import pytest
+
+from data.domains.spec import Kind
+from data.introspection.names import nouns_of, phrase_of, singular, without_prefix, words_of
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("car_makers", "car makers"),
+        ("CarMakers", "car makers"),
+        ("PetID", "pet id"),
+        ("isAVA", "is ava"),
+        ("LName", "last name"),
+        ("address2", "address 2"),
+        ("unit price (EUR)", "unit price eur"),
+        ("CUSTOMER-NAME", "customer name"),
+        ("order_qty", "order quantity"),
+        ("Straße", "straße"),
+        ("?", "unnamed"),
+    ],
+)
+def test_words(name: str, words: str) -> None:
+    assert words_of(name) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("countries", "country"),
+        ("movies", "movie"),
+        ("addresses", "address"),
+        ("boxes", "box"),
+        ("houses", "house"),
+        ("statuses", "status"),
+        ("heroes", "hero"),
+        ("people", "person"),
+        ("series", "series"),
+        ("staff", "staff"),
+        ("status", "status"),
+    ],
+)
+def test_singulars(many: str, one: str) -> None:
+    assert singular(many) == one
+    assert singular(one) == one
+
+
+@pytest.mark.parametrize(
+    ("words", "nouns"),
+    [
+        ("countries", ("country", "countries")),
+        ("singer", ("singer", "singers")),
+        ("staff", ("staff", "staff")),
+        ("types of restaurant", ("type of restaurant", "types of restaurant")),
+        ("has pet", ("has-pet record", "has-pet records")),
+        ("singer in concert", ("singer-in-concert record", "singer-in-concert records")),
+        ("hiring", ("hiring record", "hiring records")),
+        ("t1", ("t1 record", "t1 records")),
+        ("客户", ("客户 record", "客户 records")),
+    ],
+)
+def test_nouns_of_tables(words: str, nouns: tuple[str, str]) -> None:
+    assert nouns_of(words.split()) == nouns
+
+
+def test_the_tables_noun_is_dropped_before_a_word_that_says_enough() -> None:
+    assert without_prefix(["singer", "name"], ["singers"]) == ["name"]
+    assert without_prefix(["maker", "name"], ["car", "makers"]) == ["name"]
+    assert without_prefix(["flight", "number"], ["flights"]) == ["flight", "number"]
+    assert without_prefix(["song", "name"], ["singer"]) == ["song", "name"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "phrase"),
+    [
+        ("number products", Kind.INTEGER, "number of products"),
+        ("focal length mm", Kind.REAL, "focal length in mm"),
+        ("lowest", Kind.TEXT, "lowest value"),
+        ("last name", Kind.TEXT, "last name"),
+        ("opened on", Kind.DATE, "opened date"),
+        ("date issued", Kind.DATE, "issued date"),
+        ("date of birth", Kind.DATE, "date of birth"),
+        ("start time", Kind.DATE, "start time"),
+    ],
+)
+def test_phrases_of_columns(words: str, kind: Kind, phrase: str) -> None:
+    assert phrase_of(words.split(), kind) == phrase
+
+
+def test_yes_or_no_is_called_a_flag_and_a_founding_a_year() -> None:
+    assert phrase_of(["is", "male"], Kind.CATEGORY, flag=True) == "is-male flag"
+    assert phrase_of(["available", "yn"], Kind.CATEGORY, flag=True) == "available flag"
+    assert phrase_of(["founded"], Kind.INTEGER, year=True) == "year founded"

@@ -1,0 +1,127 @@
+"""`python -m data questions`: a database becomes a data directory with questions about it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from data.audit import audit
+from data.commands import app
+from shared.dataset import Question, load_splits
+from tests.data.introspection.test_schema import filled
+from tests.data.sources.importing import files_of, make_database
+
+COUNTRIES = filled(
+    "country",
+    "id INTEGER PRIMARY KEY, name TEXT, continent TEXT, area REAL, founded INTEGER",
+    "i, 'Land ' || char(64 + i), substr('AsiaPeruMali', 1 + 4 * (i % 3), 4), i * 12.5, 1800 + i",
+)
+CITIES = filled(
+    "city",
+    'id INTEGER PRIMARY KEY, country_id INTEGER REFERENCES country, "order" TEXT, name TEXT, '
+    "people INTEGER, opened TEXT",
+    "i, 1 + i % 9, substr('northsouthwest', 1 + 5 * (i % 3), 5), 'Town ' || i, 1000 * (i % 23), "
+    "printf('20%02d-03-%02d', i % 20, 1 + i % 28)",
+    60,
+)
+
+
+def run(*args: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["questions", *map(str, args)], env={"COLUMNS": "200"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with world.db."""
+    make_database(tmp_path / "world.db", COUNTRIES + CITIES)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def questions(directory: Path) -> list[Question]:
+    return [one for split in load_splits(directory).values() for one in split]
+
+
+def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -> None:
+    before = files_of(world)
+    status, text = run("world.db", "--count", 100)
+    assert status == 0
+    assert "make train DATA=world-data" in text
+    splits = load_splits(world / "world-data")
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 80, "eval": 20}
+    result = audit(world / "world-data")
+    assert not result.findings  # no guessable, tied, constant or leaked one, and no note
+    assert {name: files_of(world)[name] for name in before} == before
+    made = questions(world / "world-data")
+    assert {name for one in made for name in one.tables_involved} == {"city", "country"}
+    assert any("JOIN" in one.gold_sql for one in made)
+    assert any('"order"' in one.gold_sql for one in made)
+    texts = [one.question_text for one in made]
+    assert any("year founded" in text for text in texts)
+    assert not any(
+        re.search("average year|mean year|year founded of.* average", text) for text in texts
+    )
+
+
+def test_the_seed_decides(world: Path) -> None:
+    made = []
+    for seed, out in ((1, "a"), (1, "b"), (2, "c")):
+        assert run("world.db", "--count", 20, "--seed", seed, "--out", out)[0] == 0
+        files = files_of(world / out)
+        made.append({name: files[name] for name in files if name != "import_report.json"})
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) -> None:
+    make_database(
+        world / "small.db",
+        "CREATE TABLE pet (name TEXT, age INTEGER, photo BLOB);"
+        "INSERT INTO pet VALUES ('Rex', 3, x'00'), ('Tom', 4, x'00'), ('Ida', 9, x'00');",
+    )
+    status, text = run("small.db")
+    assert status == 0
+    assert re.search(r"small: \d+ of 300 questions, as it has 1 tables? .* 2 usable columns", text)
+    assert "1 BLOBs" in text
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE TABLE empty (a INTEGER, b TEXT)",
+        "CREATE TABLE one (a INTEGER); INSERT INTO one VALUES (1)",
+        "CREATE TABLE nulls (a TEXT); INSERT INTO nulls VALUES (NULL), (NULL)",
+    ],
+)
+def test_a_database_without_a_question_is_an_error(world: Path, script: str) -> None:
+    make_database(world / "none.db", script)
+    status, text = run("none.db")
+    assert status == 1
+    assert "no questions can be made" in text
+    assert not (world / "none-data").exists()
+
+
+def test_several_databases_hold_out_whole_ones_and_name_the_unusable(world: Path) -> None:
+    folder = world / "several"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        make_database(folder / f"{name}.db", COUNTRIES + CITIES.replace("Town", name))
+    (folder / "broken.db").write_bytes(b"SQLite format 3\0" + b"x" * 200)
+    status, text = run(folder, "--count", 20)
+    assert status == 0
+    assert "broken" in text
+    splits = load_splits(world / "several-data")
+    found = {split: {one.database_name for one in rows} for split, rows in splits.items()}
+    assert len(found["train"]) == 2
+    assert len(found["eval"]) == 1
+    assert not found["train"] & found["eval"]
+
+
+def test_what_is_no_database_is_one_line(world: Path) -> None:
+    (world / "text.db").write_text("a,b\n1,2\n")
+    status, text = run("text.db")
+    assert status == 1
+    assert "not a SQLite database" in text
+    assert run("missing.db")[0] == 1

@@ -1,0 +1,148 @@
+"""What each column of a database is for, however odd the schema."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from data.domains.spec import Kind
+from data.golds.execute import open_readonly
+from data.introspection.schema import Schema, introspect
+from data.introspection.tables import MAX_SAMPLE
+from tests.data.sources.importing import make_database
+
+ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) "
+
+
+def read(folder: Path, script: str) -> Schema:
+    path = make_database(folder / "one.db", script)
+    return introspect("one", open_readonly(path), random.Random(1))
+
+
+def filled(table: str, columns: str, values: str, count: int = 20) -> str:
+    """Return SQL that makes a table and fills it; `i` counts its rows from 1."""
+    rows = ROWS.format(count=count)
+    return f"CREATE TABLE {table} ({columns}); INSERT INTO {table} {rows} SELECT {values} FROM n;"
+
+
+def kinds(schema: Schema, table: str) -> dict[str, Kind]:
+    return {column.name: column.kind for column in schema.domain.table(table).columns}
+
+
+def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
+    schema = read(
+        tmp_path,
+        filled(
+            "shop",
+            "shop_id INTEGER PRIMARY KEY, name TEXT, city TEXT, staff TEXT, area REAL, "
+            "floors INTEGER, opened TEXT, zip INTEGER, is_open INT, seen_at TEXT, us_date TEXT, "
+            "password TEXT, photo BLOB, mixed, same TEXT, absent TEXT, highest INTEGER, "
+            "founded INTEGER",
+            "i, 'Shop ' || i, 'City ' || (i % 4), 10 + i, i * 1.5, i % 5, "
+            "printf('2024-01-%02d', i), 1000 + i, i % 2, printf('2024-01-%02d 10:00:00', i), "
+            "i || '/12/2020', 'p' || i, x'00', iif(i % 2, i, 'x'), 'same', NULL, i, 1900 + i",
+        ),
+    )
+    assert kinds(schema, "shop") == {
+        "name": Kind.NAME,
+        "city": Kind.CATEGORY,
+        "staff": Kind.TEXT,  # text with digits is no number
+        "area": Kind.REAL,
+        "floors": Kind.INTEGER,
+        "opened": Kind.DATE,
+        "zip": Kind.TEXT,
+        "is_open": Kind.CATEGORY,
+        "seen_at": Kind.DATE,
+        "us_date": Kind.TEXT,
+        "highest": Kind.TEXT,
+        "founded": Kind.INTEGER,
+    }
+    assert dict(schema.left_out) == {
+        "ids": 1,
+        "passwords": 1,
+        "BLOBs": 1,
+        "values of several types": 1,
+        "fewer than two plain values": 2,
+    }
+    phrases = {column.name: column.wordings for column in schema.domain.table("shop").columns}
+    assert phrases["is_open"] == ("is-open flag",)
+    assert phrases["founded"] == ("year founded",)
+
+
+def test_names_that_sql_needs_quoted_are_quoted(tmp_path: Path) -> None:
+    script = filled(
+        '"order"', '"select" TEXT, "unit price" REAL, größe INTEGER', "'a'||i, i/2.0, i"
+    )
+    schema = read(tmp_path, script)
+    table = schema.domain.table('"order"')
+    assert (table.singular, table.plural) == ("order", "orders")
+    assert [column.name for column in table.columns] == ['"select"', '"unit price"', '"größe"']
+
+
+PARENT = filled("country", "id INTEGER PRIMARY KEY, name TEXT", "i, 'Land ' || i")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("land INTEGER REFERENCES country(id)", "i"),
+        ("land INTEGER REFERENCES country", "i"),
+        ("country_id INTEGER", "i"),  # undeclared, but all of its values are keys
+        ("country INTEGER", "i"),
+        ("country_id TEXT", "i"),
+    ],
+)
+def test_references_are_found(tmp_path: Path, column: str, value: str) -> None:
+    city = f"id INTEGER PRIMARY KEY, {column}, name TEXT"
+    schema = read(tmp_path, PARENT + filled("city", city, f"i, {value}, 'Town ' || i"))
+    (ref,) = schema.domain.table("city").of_kind(Kind.REF)
+    assert ref.references == "country"
+    assert schema.domain.table("country").key.name == "id"
+    index = schema.domain.table("city").columns.index(ref)
+    assert {row[index] for row in schema.rows["city"]} == set(range(1, 21))  # keys, not their text
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("country_id INTEGER", "i + 1"), ("land_id INTEGER", "i"), ("population INTEGER", "i")],
+)
+def test_uncertain_references_are_none(tmp_path: Path, column: str, value: str) -> None:
+    city = f"id INTEGER PRIMARY KEY, {column}, name TEXT"
+    schema = read(tmp_path, PARENT + filled("city", city, f"i, {value}, 'Town ' || i"))
+    assert not schema.domain.table("city").of_kind(Kind.REF)
+
+
+def test_a_last_name_is_a_name_only_with_its_phrase(tmp_path: Path) -> None:
+    schema = read(tmp_path, filled("student", "LName TEXT, age INTEGER", "'Name ' || i, i"))
+    assert schema.partial == {"student": "last name"}
+
+
+def test_odd_schemas_are_read(tmp_path: Path) -> None:
+    script = (
+        "CREATE TABLE empty (a INTEGER, b TEXT);"
+        "CREATE VIEW broken AS SELECT * FROM nowhere;"
+        "CREATE VIRTUAL TABLE words USING fts5(body);"
+        + filled("pairs", "a INTEGER, b INTEGER, note TEXT, PRIMARY KEY (a, b)", "i % 7, i, i % 3")
+        + filled("pure", "k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID; --", "0", 1).split("--")[0]
+        + f"INSERT INTO pure {ROWS.format(count=1500)} SELECT 'k' || i, i FROM n;"
+        + filled('"1"', '"2" INTEGER, "" TEXT', "i, 't' || i")
+        + filled("latin", "name TEXT, size INTEGER", "CAST(x'e9' AS TEXT) || i, i")
+    )
+    schema = read(tmp_path, script)
+    assert {table.name for table in schema.domain.tables} == {"pairs", "pure", '"1"', "latin"}
+    assert kinds(schema, "pairs") == {"note": Kind.CATEGORY}
+    assert kinds(schema, "latin") == {"size": Kind.INTEGER}  # text that is not UTF-8
+    assert not kinds(schema, '"1"')
+    assert len(schema.rows["pure"]) == MAX_SAMPLE
+
+
+def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path: Path) -> None:
+    script = filled("item", "name TEXT, size INTEGER", "'Item ' || i, i", 5_000)
+    script += "UPDATE item SET size = NULL WHERE rowid = 3;"
+    script += "INSERT INTO item SELECT name, 1 FROM item WHERE rowid <= 5000;"
+    schema = read(tmp_path, script)
+    rows = schema.rows["item"]
+    assert MAX_SAMPLE <= len(rows) <= 2 * MAX_SAMPLE + 1
+    assert any(size is None for _, size in rows)
+    names = [name for name, _ in rows]
+    assert all(names.count(name) > 1 for name in names[:50])

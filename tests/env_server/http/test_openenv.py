@@ -239,11 +239,13 @@ def test_over_real_sockets(tiny_data: Path) -> None:
             with pytest.raises(InvalidStatus) as refused:
                 sync.connect(url + path, open_timeout=60)
             assert refused.value.response.status_code in (404, 405)
+        threads = len(list(Path(f"/proc/{server.pid}/task").iterdir()))
         large = connect()
         large.send("x" * 200_000)
         with pytest.raises(ConnectionClosedError, match="1009"):
             large.recv(timeout=60)
         others = [connect() for _ in range(8)]  # the oldest gives way
+        assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) == threads
         with pytest.raises(ConnectionClosedError, match="1013"):
             first.recv(timeout=60)
         reply = ask(others[-1], type="reset", data={"episode_id": "mine", "resume": True})

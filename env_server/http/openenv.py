@@ -5,7 +5,7 @@ out of the pool that HTTP uses, with the same limits and rewards. When the conne
 episode stays for its lease, and a reset with its `episode_id` and `"resume": true` continues it on
 another connection. When the session is closed by its client, an unfinished episode is abandoned.
 
-    in:  {"type": "reset", "data": {a ResetRequest's fields, "resume": true or false}}
+    in:  {"type": "reset", "data": {the fields of `Reset`}}
          {"type": "step", "data": {"action_type": "QUERY", "argument": "SELECT 1"}}
          {"type": "state"}
          {"type": "close"}
@@ -47,6 +47,13 @@ SOCKET = "/ws"
 TYPES = "reset, step, state, close"
 NO_METHOD = {"code": -32601, "message": "tools are served at POST /mcp, not on this connection"}
 openenv = APIRouter()
+
+
+class Reset(ResetRequest):
+    """A session's reset."""
+
+    resume: bool = False
+    """Continue the episode of `episode_id`, whose connection was lost."""
 
 
 class Session:
@@ -100,9 +107,8 @@ class Session:
 
     async def reset(self, data: dict[str, Any]) -> bytes:
         """Start an episode, and leave the one before it; or continue one that exists."""
-        pool, resume = service_of(self.socket).pool, data.pop("resume", False)
-        wanted = parse_item(ResetRequest, data)
-        if resume:
+        pool, wanted = service_of(self.socket).pool, parse_item(Reset, data)
+        if wanted.resume:
             if wanted.episode_id is None:
                 raise InvalidRequest("resume: name the episode to continue with episode_id")
             return self._observation(

@@ -180,6 +180,8 @@ def expected(schema: dict[str, Any], shared: dict[str, Any]) -> str:
             return f"an integer from {low}"
         case {"type": "integer"}:
             return "an integer"
+        case {"type": "boolean"}:
+            return "true or false"
         case {"type": "string", "pattern": pattern}:
             return f"a string that matches {pattern}"
         case {"type": "string", "maxLength": high}:

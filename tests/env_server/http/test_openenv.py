@@ -73,6 +73,11 @@ def test_openenvs_typed_actions_carry_metadata(http: TestClient) -> None:
         ('{"type": "reset", "data": {"colour": 1}}', "VALIDATION_ERROR", "no such field"),
         ('{"type": "reset", "data": {"resume": true}}', "VALIDATION_ERROR", "episode_id"),
         (
+            '{"type": "reset", "data": {"resume": "x"}}',
+            "VALIDATION_ERROR",
+            "expected true or false",
+        ),
+        (
             '{"type": "reset", "data": {"episode_id": "e", "resume": true}}',
             "EXECUTION_ERROR",
             "no episode 'e'",

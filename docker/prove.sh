@@ -41,6 +41,12 @@ expect() { # expect TEXT FOUND WANTED
 contains() { # contains TEXT FOUND PART
   case $2 in *"$3"*) ok "$1: ${3}" ;; *) fail "$1: no '$3' in: $2" ;; esac
 }
+works() { # works TEXT PART COMMAND...: exit code 0 and PART in its output
+  local text=$1 part=$2 out status=0; shift 2
+  out=$("$@" 2>&1) || status=$?
+  [ "$status" = 0 ] || fail "$text: exit code $status: $out"
+  contains "$text, exit code 0" "$out" "$part"
+}
 compose() { docker compose "$@" >>"$work/log" 2>&1; }
 logs() { docker compose logs --no-log-prefix trainer 2>/dev/null || true; }
 ids() { docker compose ps -aq "$1" | cut -c1-12 | sort | tr '\n' ' '; }
@@ -132,14 +138,14 @@ part4() {
   [ "$(runs)" != 0 ] || { train 3 1; until_true "a run" ended; }
   local servers trainer run=(docker compose run --rm -T trainer)
   servers=$(ids env-server) trainer=$(ids trainer)
-  contains "evaluate" "$("${run[@]}" python -m trainer evaluate --model runs/latest/model --limit 4 --greedy 2>>"$work/log")" "success"
-  contains "report" "$("${run[@]}" python -m trainer report 2>>"$work/log")" "report.html"
-  local db=data/databases/bakery/bakery.sqlite
-  contains "play" "$(docker compose run --rm -T -v "$PWD/$db:/my.sqlite:ro" trainer python -m trainer play --db /my.sqlite \
-    --question "How many products are there?" --step-budget 3 2>&1 || true)" "products"
-  contains "doctor" "$("${run[@]}" python -m trainer doctor --server http://env-server:8000 2>>"$work/log")" "can run"
-  contains "packages" "$("${run[@]}" python -c 'import peft, tensorboard, openai; print("peft, tensorboard, openai")')" "openai"
-  contains "passed on" "$(OPENAI_API_KEY=k1 docker compose run --rm -T trainer env 2>>"$work/log")" "OPENAI_API_KEY=k1"
+  works "evaluate" "success" "${run[@]}" python -m trainer evaluate --model runs/latest/model --limit 4 --greedy
+  works "report" "report.html" "${run[@]}" python -m trainer report
+  works "play" "exit code 0 or 3" docker compose run --rm -T -v "$PWD/data/databases/bakery/bakery.sqlite:/my.sqlite:ro" \
+    trainer sh -c 'python -m trainer play --db /my.sqlite -q "How many products are there?" --step-budget 3 --json -; s=$?
+      [ $s = 0 ] || [ $s = 3 ] && echo "exit code 0 or 3"'
+  works "doctor" "the offline job can run" "${run[@]}" python -m trainer doctor --server http://env-server:8000
+  works "packages" "peft, tensorboard, openai" "${run[@]}" python -c 'import peft, tensorboard, openai; print("peft, tensorboard, openai")'
+  OPENAI_API_KEY=k1 works "passed on" "OPENAI_API_KEY=k1" "${run[@]}" env
   expect "servers afterwards" "$(ids env-server)" "$servers"
   expect "the job's container afterwards" "$(ids trainer)" "$trainer"
   local commit; commit=$(docker run --rm --entrypoint cat sqlenv-trainer:0.1.0 revision)
@@ -152,24 +158,27 @@ part4() {
 part5() {
   echo "== 5. disks"
   compose up -d --wait
-  local out one=(docker compose run --rm -T)
-  out=$("${one[@]}" -v "$RUNS:/app/runs:ro" trainer python -m trainer train 2>&1) && fail "trained on a read-only folder"
+  local out status=0
+  on() { # on VOLUME ARGUMENTS...: train with another /app/runs
+    printf 'services: {trainer: {volumes: [%s]}}\nvolumes: {sqlenv-prove-disk: {external: true}}\n' "$1" >"$work/disk.yaml"
+    docker compose -f compose.yaml -f "$work/disk.yaml" run --rm -T trainer python -m trainer train "${@:2}" 2>&1
+  }
+  docker volume create --driver local -o type=tmpfs -o device=tmpfs -o o=size=100m,mode=777 sqlenv-prove-disk >/dev/null
+  out=$(on "\"$RUNS:/app/runs:ro\"") && fail "trained on a read-only folder"
   contains "read-only runs/" "$(tail -1 <<<"$out")" "Read-only file system; mount it for writing"
 
-  # room for one checkpoint (26 MB) and a part of the second
-  docker volume create --driver local -o type=tmpfs -o device=tmpfs -o o=size=100m,mode=777 sqlenv-prove-disk >/dev/null
+  # with the ballast there is room for one checkpoint (26 MB) and a part of the second
   docker run -d --name sqlenv-prove-disk -u root -v sqlenv-prove-disk:/disk sqlenv-env-server:0.1.0 \
     sh -c 'head -c 60M /dev/zero >/disk/ballast; sleep 3600' >/dev/null
-  local command=(trainer python -m trainer train --resume-or-new --seed 4 --steps 2) status=0
   # shellcheck disable=SC2206
-  command+=($TRAIN_OPTIONS)
-  out=$("${one[@]}" -v sqlenv-prove-disk:/app/runs "${command[@]}" 2>&1) || status=$?
+  local job=(sqlenv-prove-disk:/app/runs --resume-or-new --seed 4 --steps 2 $TRAIN_OPTIONS)
+  out=$(on "${job[@]}") || status=$?
   expect "exit code on a full disk" "$status" 1
   contains "full disk" "$(tail -1 <<<"$out")" "is full: free some space there, then resume from the last checkpoint with:"
   expect "its checkpoints" "$(docker exec sqlenv-prove-disk sh -c 'cd /disk/2*/checkpoints && ls -d checkpoint-*/trainer_state.json checkpoint-2 2>/dev/null' | tr '\n' ' ')" "checkpoint-1/trainer_state.json "
   docker exec -u root sqlenv-prove-disk rm /disk/ballast
   status=0
-  out=$("${one[@]}" -v sqlenv-prove-disk:/app/runs "${command[@]}" 2>&1) || status=$?
+  out=$(on "${job[@]}") || status=$?
   contains "after freeing space" "$out" "resumed from step 1 of 2"
   expect "exit code" "$status" 0
 

@@ -118,3 +118,8 @@ def test_the_state_of_the_code_is_gits_own(tmp_path: Path, monkeypatch: pytest.M
     assert git_state() is None
     monkeypatch.setenv("PATH", "")  # no git
     assert git_state() is None
+    image = tmp_path / "app"
+    (image / "trainer" / "run").mkdir(parents=True)
+    (image / "revision").write_text("a1b2c3\n")
+    monkeypatch.setattr(trainer.run.summary, "__file__", str(image / "trainer/run/summary.py"))
+    assert git_state() == {"commit": "a1b2c3", "dirty": None}

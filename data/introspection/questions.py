@@ -45,7 +45,10 @@ NAMED = {
     "parent_top": 1, "join_lookup": 1,
 }  # fmt: skip
 _MEAN_YEAR = re.compile(r"\b(?:average|mean)\b.*\byear\b|\byear\b.*\baverage\b", re.IGNORECASE)
-_DOUBLED = re.compile(r"\b(\w+(?: \w+)?) of (?:the |all |any )?\1", re.IGNORECASE)
+# `models of all models`, `all all documents`
+_DOUBLED = re.compile(
+    r"\b(\w+(?: \w+)?) (?:of (?:the |all |any )?(?:two |three |four |\d )?)?\1\b", re.IGNORECASE
+)
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|\.\d{7}|\d[eE][-+]\d|  ")
 
 

@@ -224,7 +224,7 @@ def _name_rank(table: RawTable, use: _Use) -> int | None:
     known = use.cells.known
     phrase = use.column.wordings[0]
     words = phrase.split()
-    if LISTS["not_names"].intersection(words) or _is_numeric(use.cells):
+    if (LISTS["not_names"] | LISTS["dates"]).intersection(words) or _is_numeric(use.cells):
         return None
     full = (
         phrase in LISTS["full_names"]

@@ -115,6 +115,7 @@ MEMORY_GB = {
     "qwen3-0.6b": 16,
     "qwen3-1.7b": 24,
 }
+NEED_GPU = ("qwen3-0.6b", "qwen3-1.7b")  # to train: on CPU cores a step takes many minutes
 
 
 @dataclass(frozen=True)

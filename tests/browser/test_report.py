@@ -126,37 +126,67 @@ def test_the_charts_are_drawn_and_are_read_with_pointer_and_keys(opened: Any) ->
     assert readout.inner_text().startswith(f"step {STEPS}:")
 
 
-def test_a_group_is_chosen_by_step_and_question_or_by_a_link(opened: Any, page_file: Path) -> None:
+def field(page: Any, section: str, name: str) -> Any:
+    role = "searchbox" if name == "text contains" else "combobox"
+    return page.locator(f"#{section}").get_by_role(role, name=name, exact=True)
+
+
+def shown(page: Any, section: str, wanted: str) -> Any:
+    """Return the item of a section once it is the `wanted` one."""
+    page.wait_for_selector(f"#{section} .browser > #{wanted}")
+    return page.locator(f"#{section} .browser > .item")
+
+
+def test_a_group_is_chosen_by_filters_by_buttons_or_by_a_link(opened: Any, page_file: Path) -> None:
     page = opened().page
-    shown = page.locator("#groups .item:visible")
-    step, question = page.locator("#groups select").nth(0), page.locator("#groups select").nth(1)
-    assert shown.count() == 1
-    step.select_option(str(STEPS))
-    assert shown.get_attribute("id") == f"group-{STEPS}-1"
-    assert shown.locator("table.group tbody tr").count() == GROUP
-    assert shown.locator("table.group .n", has_text="0").first.is_visible()
-    question.select_option(index=2)
-    assert shown.get_attribute("id") == f"group-{STEPS}-3"
+    field(page, "groups", "step").select_option(str(STEPS))
+    item = shown(page, "groups", f"group-{STEPS}-1")
+    assert item.count() == 1
+    assert item.locator("table.group > tbody > tr").count() == GROUP
+    assert f"4 of {STEPS * 4}" in page.locator("#groups output").first.inner_text()
+    field(page, "groups", "group").select_option(index=2)
+    shown(page, "groups", f"group-{STEPS}-3")
     page.locator("#groups").get_by_role("button", name="next").click()
-    assert shown.get_attribute("id") == f"group-{STEPS}-4"
+    shown(page, "groups", f"group-{STEPS}-4")
     assert page.locator("#groups").get_by_role("button", name="next").is_disabled()
     page.locator("#groups").get_by_role("button", name="previous").focus()
     page.keyboard.press("Enter")
-    assert shown.get_attribute("id") == f"group-{STEPS}-3"
+    item = shown(page, "groups", f"group-{STEPS}-3")
+    item.locator("summary", has_text="the episode with its results").first.click()
+    assert item.locator(".turns .result").first.is_visible()
     page.goto(f"{page_file.as_uri()}#group-2-3")
-    assert shown.get_attribute("id") == "group-2-3"
+    shown(page, "groups", "group-2-3")
 
 
-def test_a_question_is_chosen_by_kind_and_stands_side_by_side(opened: Any) -> None:
-    page = opened().page
-    kinds = page.locator("#transcripts select").nth(0).locator("option").all_inner_texts()
-    assert len(kinds) >= 2
-    page.locator("#transcripts select").nth(0).select_option(kinds[-1])
-    shown = page.locator("#transcripts .item:visible")
-    assert shown.get_attribute("data-group") == kinds[-1]
-    before, after = (one.bounding_box() for one in shown.locator(".sides > .play").all())
+def test_questions_are_filtered_by_outcome_and_text_and_stand_side_by_side(opened: Any) -> None:
+    window = opened()
+    page = window.page
+    count = page.locator("#transcripts output").first
+    whole = int(count.inner_text().split(" of ")[1])
+    policies = field(page, "transcripts", "policy")
+    names = policies.locator("option").all_inner_texts()
+    assert names[:3] == ["any", "before training, greedy", "after training, greedy"]
+    found = {}
+    for outcome in field(page, "transcripts", "outcome").locator("option").all_inner_texts()[1:]:
+        policies.select_option(names[1])
+        field(page, "transcripts", "outcome").select_option(outcome)
+        found[outcome] = int(count.inner_text().split(" of ")[0])
+    assert sum(found.values()) == whole
+    assert min(found["correct"], whole - found["correct"]) > 0
+    field(page, "transcripts", "outcome").select_option("")
+    page.keyboard.press("Tab")
+    field(page, "transcripts", "text contains").fill("no such text")
+    assert count.inner_text().startswith("0 of ")
+    assert page.locator("#transcripts .browser > .item").is_hidden()
+    field(page, "transcripts", "text contains").fill(HOSTILE[:20])
+    page.wait_for_selector("#transcripts .browser > .item:visible")
+    item = page.locator("#transcripts .browser > .item")
+    assert HOSTILE[:20] in item.locator("blockquote").inner_text()
+    before, after = (one.bounding_box() for one in item.locator(".sides > .play").all())
     assert before["y"] == after["y"]
     assert before["x"] + before["width"] <= after["x"]
+    assert page.title() != "taken"
+    assert window.messages == []
 
 
 def test_without_scripts_everything_can_be_opened(opened: Any) -> None:

@@ -23,8 +23,10 @@ from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
+from trainer.rollout.row import RolloutRow
 from trainer.run.cost import Spent
 from trainer.run.folder import Run, append_lines, write_json
+from trainer.run.observations import append_observations
 from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import build_summary
 
@@ -104,13 +106,15 @@ def record_run(
         kept = {f"{name}_digest": digests[name] for name in ("data", "server", "model")}
         write_json(run.config, {**begun, "reward_version": metadata.reward_version, **kept})
 
-        def play(rows: Sequence[Any], skill: float, seed: int) -> list[EpisodeRecord]:
+        def play_rows(rows: Sequence[Any], skill: float, seed: int) -> list[RolloutRow]:
             policy = Able(questions, skill) if skill >= 0 else RandomPolicy()
             prompts = [row["prompt"] for row in rows]
-            played = play_episodes(
+            return play_episodes(
                 prompts, None, None, config, client=client, policy=policy, seed=seed
             )
-            return [book.episode(row) for row in played]
+
+        def play(rows: Sequence[Any], skill: float, seed: int) -> list[EpisodeRecord]:
+            return [book.episode(row) for row in play_rows(rows, skill, seed)]
 
         def measure(phase: str, mode: Mode, step: int, skill: float, seed: int) -> None:
             result = EvalResult(mode, tuple(play(evaluation, skill, seed)), 1.5)
@@ -137,7 +141,9 @@ def record_run(
         measure("before", "sampled", 0, 0.2, 3)
         for step in range(1, steps + 1) if until != "before" else ():
             rows = [row for row in train[:4] for _ in range(GROUP)]
-            episodes = play(rows, step / (steps + 1), 10 + step)
+            played = play_rows(rows, step / (steps + 1), 10 + step)
+            append_observations(run.observations, step, played)
+            episodes = [book.episode(row) for row in played]
             append_lines(run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
             spent.add(
                 train_s=6.0,

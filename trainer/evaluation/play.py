@@ -17,6 +17,7 @@ from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient
+from trainer.run.observations import append_observations
 
 Task = tuple[int, PromptRow]  # number of the sample, question
 
@@ -113,6 +114,11 @@ def play_missing(
             for (sample, _), row in zip(batch, played, strict=True)
             if row.lost is None
         ]
+        found = [
+            (row, sample) for (sample, _), row in zip(batch, played, strict=True) if not row.lost
+        ]
+        kept, samples = [row for row, _ in found], [sample for _, sample in found]
+        append_observations(folder.observations, 0, kept, samples)
         folder.add(
             lines,
             episodes=len(lines),

@@ -4,6 +4,7 @@ DIR/
   config.json       what was measured and how; another measurement is refused
   episodes.jsonl    one line per finished episode (`shared.run_files`), with its sample number and
                     its tokens
+  observations.jsonl.gz  what the agent read (`trainer.run.observations`)
   batches.jsonl     one line per batch: episodes, lost ones, seconds, counts of a model server
   server.log        output of the environment server, if the evaluation started it
   evaluation.json   the result, recomputed from the lines above
@@ -23,7 +24,15 @@ from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_se
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.presets import MODEL_SETTINGS
-from trainer.run.folder import append_lines, episode_lines, read_json, read_lines, write_json
+from trainer.run.folder import (
+    OBSERVATIONS,
+    append_lines,
+    episode_lines,
+    read_json,
+    read_lines,
+    write_json,
+)
+from trainer.run.observations import drop_observations
 
 Key = tuple[str, int]  # question id, number of the sample
 ALTERABLE = frozenset({"samples"})  # settings that a resumed evaluation may change
@@ -41,6 +50,7 @@ class EvaluationFolder(RunFiles):
 
     batches = InFolder("batches.jsonl")
     result = InFolder(EVALUATION)
+    observations = InFolder(OBSERVATIONS)
     server_log = InFolder("server.log")
 
     def start(self, settings: Mapping[str, Any]) -> None:
@@ -71,6 +81,7 @@ class EvaluationFolder(RunFiles):
             )
         for path in (self.episodes, self.batches):
             _cut_tail(path)
+        drop_observations(self.observations, 0)  # of a batch that a crash cut
 
     def add(self, lines: Iterable[dict[str, Any]], **batch: Any) -> None:
         """Append a batch's finished episodes, and what it took."""

@@ -13,6 +13,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import UNKNOWN, Spent, known
 from trainer.run.folder import Run, append_lines, read_json
+from trainer.run.observations import append_observations
 from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
@@ -30,7 +31,8 @@ def spent_at(checkpoint: Path | None) -> Spent:
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes one line per episode to episodes.jsonl and one row per log event to metrics.jsonl.
+    """Writes one line per episode to episodes.jsonl and to observations.jsonl.gz, and one row per
+    log event to metrics.jsonl.
 
     A row holds trl's metrics, counts over its episodes and the seconds spent. With several
     processes the first one writes the episodes of all; its seconds are its own, CPU-seconds are
@@ -73,6 +75,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         step = trainer.state.global_step + 1
         lines = (episode.as_line("train", "sampled", step) for episode in episodes)
         append_lines(self._run.episodes, lines)
+        append_observations(self._run.observations, step, rows)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.stateful_callbacks[SPENT] = self.spent.as_dict()

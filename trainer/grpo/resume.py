@@ -24,6 +24,7 @@ from trainer.evaluation.inputs import (
 )
 from trainer.grpo.train import finished
 from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json
+from trainer.run.observations import drop_observations
 from trainer.runtime.ranks import Ranks
 
 if sys.platform != "win32":
@@ -158,6 +159,7 @@ def drop_after(folder: Run, done: int) -> None:
 
     keep_lines(folder.episodes, keep)
     keep_lines(folder.metrics, keep)
+    drop_observations(folder.observations, done)
     results = (folder.summary, folder.transcripts, folder.report, folder.checksums)
     for path in (*results, *(folder.evaluation("after", mode) for mode in MODES)):
         path.unlink(missing_ok=True)

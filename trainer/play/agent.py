@@ -13,7 +13,7 @@ from trainer.presets import OFFLINE_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.run.folder import LATEST
+from trainer.run.folder import newest
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast
 
@@ -59,13 +59,15 @@ class Agent:
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
-    """Return the model to load and why: the given one, the latest run's, or the shipped base."""
+    """Return the model to load and why: the given one, the newest finished run's, or the base."""
     if model is not None:
         return model, "given with --model"
-    trained = RUNS / LATEST / "model"
-    if (trained / "config.json").is_file():
-        return str(trained), f"from run {trained.parent.resolve().name}, the latest"
-    return OFFLINE_MODEL, f"the untrained base: there is no {trained} ('make train' makes one)"
+    run, unfinished = newest(RUNS)
+    remark = f" ({unfinished})" if unfinished else ""
+    if run is not None and (run.model / "config.json").is_file():
+        return str(run.model), f"of the newest finished run{remark}"
+    without = f"no finished run is in {RUNS}/ ('make train' makes one)"
+    return OFFLINE_MODEL, f"the untrained base: {without}{remark}"
 
 
 @dataclass(frozen=True)

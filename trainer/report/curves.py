@@ -11,6 +11,7 @@ from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
 from trainer.run.charts import Chart, Point, Series
 from trainer.run.plots import (
+    BAND,
     COLOURS,
     EPISODES,
     MEAN,
@@ -68,7 +69,7 @@ def curves(run: LoadedRun) -> list[Chart]:
 def _logged(
     run: LoadedRun, key: str, title: str, name: str, label: str, *, floor: float | None = None
 ) -> Chart:
-    lines = logged_and_mean(run.metrics, name, label, "blue")
+    lines = logged_and_mean(points(run.metrics, name), label, "blue")
     return Chart(key, title, lines, bounds=(floor, None), note=SMOOTHED)
 
 
@@ -78,7 +79,8 @@ def reward_layers(run: LoadedRun) -> Chart:
     colours = ("blue", "orange", "green")
     for name, weight, colour in zip(LAYERS, REWARD_WEIGHTS, colours, strict=True):
         label = name if weight == 1 else f"{weight:g} × {name}"
-        lines += logged_and_mean(run.metrics, f"rewards/reward_{name}/mean", label, colour, weight)
+        key = f"rewards/reward_{name}/mean"
+        lines += logged_and_mean(points(run.metrics, key, weight), label, colour)
     return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
 
 
@@ -118,7 +120,7 @@ def lengths(run: LoadedRun) -> Chart:
 
 
 def actions(run: LoadedRun) -> Chart:
-    lines = logged_and_mean(run.metrics, "steps_per_episode", EPISODES, COLOURS["train"])
+    lines = logged_and_mean(points(run.metrics, "steps_per_episode"), EPISODES, COLOURS["train"])
     for mode in MODES:
         marks = [
             Point(step, mean)
@@ -143,9 +145,9 @@ def errors(run: LoadedRun) -> Chart:
             for row in run.metrics
             if row.get("episodes") and row.get(name) is not None
         ]
-        lines.append(Series(label, smoothed(rates), colour))
+        lines.append(Series(label, smoothed(rates), colour, band=True))
     title = "Errors per training episode"
-    return Chart("errors", title, lines, bounds=(0.0, None), note=f"{MEAN.capitalize()}.")
+    return Chart("errors", title, lines, bounds=(0.0, None), note=f"Line: {MEAN}; area: {BAND}.")
 
 
 def uniform_groups(run: LoadedRun) -> Chart:
@@ -157,8 +159,9 @@ def uniform_groups(run: LoadedRun) -> Chart:
             for step, groups in sorted(run.steps.items())
             if groups
         ]
-        lines.append(Series(label, smoothed(shares), colour))
-    note, title = f"Share of the step's questions. {MEAN.capitalize()}.", "Groups without contrast"
+        lines.append(Series(label, smoothed(shares), colour, band=True))
+    title = "Groups without contrast"
+    note = f"Share of the step's questions. Line: {MEAN}; area: {BAND}."
     return Chart("uniform-groups", title, lines, bounds=(0.0, 1.0), form=percent, note=note)
 
 

@@ -16,8 +16,6 @@ from shared.models import Outcome
 
 Row = Mapping[str, Any]  # a line of episodes.jsonl
 EPSILON = 1e-4  # TRL's, against a standard deviation of 0
-MAX_STEPS = 16  # training steps whose groups are shown
-MAX_GROUPS = 16  # shown per step
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Group:
         return sum(rewards) / len(rewards) if rewards else None
 
 
-def chosen_steps(steps: Sequence[int], count: int = MAX_STEPS) -> list[int]:
+def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
     """Return at most `count` steps: the first, the last, then the middle of each widest gap."""
     steps = sorted(steps)
     places = sorted({0, len(steps) - 1}) if steps else []

@@ -1,31 +1,32 @@
-"""The whole report as one HTML file.
+"""The report of one run as one HTML file."""
 
-The file requests nothing, and its Content-Security-Policy allows no source but its own style sheet
-and script, by their digests. A text of an episode that got past the escaping could still not run.
-"""
-
-import base64
-import hashlib
-import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChainableUndefined, Environment, PackageLoader
+from jinja2 import Environment
 from markupsafe import Markup
 
-from shared.run_stats import MODES
-from trainer.config import REWARD_WEIGHTS
-from trainer.report import formats, svg, tables
+from trainer.report import tables
+from trainer.report.browser import Item, browser
 from trainer.report.curves import curves, time_split
-from trainer.report.groups import MAX_GROUPS, Group, agrees, chosen_steps, groups
-from trainer.report.ledger import LAYERS
-from trainer.report.markup import action_markup, cut, is_number, short, sql
-from trainer.report.pairs import PER_KIND, kinds_and_pairs
+from trainer.report.groups import Group, agrees, chosen_steps, groups
+from trainer.report.markup import action_markup, short
+from trainer.report.questions import (
+    UNKNOWN,
+    facets_of,
+    kinds_of,
+    policies_of,
+    question_items,
+    turns_markup,
+)
 from trainer.report.run_reader import LoadedRun, read_run, training_lines
-from trainer.run.folder import to_json
+from trainer.report.shell import environment
+from trainer.run.records import EpisodeRecord
 
-GROUP_BYTES = 2_000_000  # of all groups' markup: the whole file stays under 3 MB
+MAX_EPISODES = 20_000  # of groups: the page of a longer run has some of its steps
 GROUP_ACTION_CHARS = 600
+GROUP_FACETS = ("step", "correct", "database", "difficulty")
 
 
 def report(path: Path, data: Path | None = None) -> str:
@@ -35,52 +36,24 @@ def report(path: Path, data: Path | None = None) -> str:
 
 def render(run: LoadedRun) -> str:
     """Return the page of a run."""
-    loader = PackageLoader("trainer.report")
-    # A run that is under way, or of another version, lacks some of what the template names.
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=ChainableUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "num": formats.number_text,
-        "signed": formats.signed,
-        "secs": formats.seconds_text,
-        "plain": formats.plain,
-        "meter": formats.meter,
-        "advantage_bar": formats.advantage_bar,
-        "cut": cut,
-        "short": short,
-        "json": to_json,
-        "sql": sql,
-        "draw": svg.draw,
-        "values": svg.values,
-    }
-    environment.tests["number"] = is_number
-    style = loader.get_source(environment, "report.css")[0]
-    script = loader.get_source(environment, "report.js")[0]
-    kinds, pairs = kinds_and_pairs(run)
-    group_items, groups_shown = group_markup(environment, run)
+    templates = environment()
+    policies, kinds = policies_of(run), kinds_of(run)
+    items = question_items(templates, policies, run.questions, kinds)
+    group_list, groups_shown = group_items(templates, run)
     time_chart, seconds = time_split(run)
-    return environment.get_template("report.html.j2").render(
+    # Shown first: a group in which there is something to compare.
+    mixed = (place for place, one in enumerate(group_list) if one.facets[1] == "some")
+    return templates.get_template("report.html.j2").render(
         run=run,
-        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        style=Markup(style),  # ours: no text of a run is in it
-        script=Markup(script),
-        style_hash=_csp_hash(style),
-        script_hash=_csp_hash(script),
         cards=tables.headlines(run),
         rates=tables.rates(run),
         behaviour=tables.behaviour(run),
         curves=curves(run),
         ledgers=tables.ledgers(run),
-        layers=dict(zip(LAYERS, REWARD_WEIGHTS, strict=True)),
         kinds=kinds,
-        pairs=pairs,
-        per_kind=PER_KIND,
-        groups=group_items,
+        questions=items and browser("question", facets_of(kinds), items, list(policies)),
+        question_count=len(items),
+        groups=group_list and browser("group", GROUP_FACETS, group_list, first=next(mixed, 0)),
         groups_shown=groups_shown,
         time_chart=time_chart,
         seconds=seconds,
@@ -88,50 +61,45 @@ def render(run: LoadedRun) -> str:
         counts=tables.counts(run),
         further=tables.further_counts(run),
         settings=tables.settings(run),
-        modes=MODES,
     )
 
 
-def group_markup(environment: Environment, run: LoadedRun) -> tuple[list[dict[str, Any]], str]:
-    """Return the shown groups in order, each as markup, and a sentence on what is left out.
+def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str]:
+    """Return the groups of the training steps in order, and a sentence on what is left out.
 
-    The first and the last step come first, then those between, until `GROUP_BYTES` are spent.
+    Of a run of more than `MAX_EPISODES` the first and the last step come first, then those between.
     """
-    wanted = chosen_steps(list(run.steps))
+    episodes = run.counts.get("train", {}).get("episodes", 0)
+    most = MAX_EPISODES * len(run.steps) // max(1, episodes)
+    wanted = sorted(run.steps) if episodes <= MAX_EPISODES else chosen_steps([*run.steps], most)
     lines = training_lines(run.folder, set(wanted))
     logged = {int(row["step"]): row for row in run.metrics if "reward_std" in row}
     size = int(run.config.get("num_generations") or 0)
     scale = str(run.config.get("scale_rewards", ""))
-    template = environment.get_template("group.html.j2")
-    items: list[dict[str, Any]] = []
-    spent = 0
-    for step in wanted:
+    template = templates.get_template("group.html.j2")
+    items: list[Item] = []
+    for step in sorted(wanted):
         rows = lines.get(step, [])
         checked = agrees(rows, logged.get(step))
-        for number, group in enumerate(groups(step, rows, size, scale)[:MAX_GROUPS], start=1):
+        for number, group in enumerate(groups(step, rows, size, scale), start=1):
             markup = template.render(
                 group=group, checked=checked, rollouts=_rollouts(group), run=run, scale=scale
             )
-            spent += len(markup.encode())
-            if spent > GROUP_BYTES:
-                break
-            correct = f"{group.correct}/{len(group.rollouts)} correct"
-            label = f"{number}. {short(run.question_text(group.question_id), 80)} ({correct})"
-            item = {"step": step, "number": number, "label": label, "contrast": group.contrast}
-            items.append({**item, "markup": Markup(markup)})
-        if spent > GROUP_BYTES:
-            break
-    items.sort(key=lambda item: (item["step"], item["number"]))
-    # Opened first: a group in which there is something to compare.
-    first = next((item for item in items if item["contrast"]), items[0] if items else None)
-    for item in items:
-        item["first"] = item is first
+            correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
+            share = "some" if group.contrast else "all" if group.correct else "none"
+            facets = [str(step), share]
+            facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
+            text = short(run.question_text(group.question_id), 80)
+            label = f"step {step}, {number}. {text} ({correct})"
+            items.append(Item(f"group-{step}-{number}", label, facets, Markup(markup)))
     total = sum(map(len, run.steps.values()))
-    steps = len({item["step"] for item in items})
-    return items, (
-        f"{len(items)} of {total} groups are on this page, of {steps} of {len(run.steps)} training "
-        f"steps; all are in {run.folder.episodes.name}."
+    shown = (
+        f"{len(items)} of {total} groups are on this page, of {len(wanted)} of {len(run.steps)} "
+        f"training steps; all are in {run.folder.episodes.name}."
     )
+    if items and not run.folder.observations.exists():
+        shown += " The run did not keep the results of their actions."
+    return items, shown
 
 
 def _rollouts(group: Group) -> list[dict[str, Any]]:
@@ -153,9 +121,14 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
         # A text after the last answered step is the one that got no answer.
         lost = [text for text in texts[len(actions) :] if text]
         rollout = {"row": row, "advantage": advantage, "steps": steps, "lost": lost}
-        rollouts.append({**rollout, "same": same if same != number else None})
+        again = same != number
+        rollouts.append(
+            {**rollout, "turns": [] if again else _turns(row), "same": same if again else None}
+        )
     return rollouts
 
 
-def _csp_hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def _turns(row: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the turns of an episode whose observations are known; none of another."""
+    record = EpisodeRecord.of_line(row, row["seen"]) if row.get("seen") else None
+    return turns_markup(record) if record else []

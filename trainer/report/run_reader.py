@@ -20,6 +20,7 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.console import counted
 from trainer.run.folder import Run, read_json
+from trainer.run.observations import read_observations
 
 # Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
 MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
@@ -96,7 +97,7 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
     settings = read_json(folder.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
-    reader = _Reader()
+    reader = Reader()
     summary = cast(RunSummary, reader.attempt(folder.summary, _read_object) or {})
     evaluations = _evaluations(folder, reader)
     summaries = {
@@ -118,22 +119,33 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         steps=steps,
         counts=counts,
         controls=_controls(folder, summary, reader),
-        questions=_questions(settings, data, reader),
+        questions=read_questions(settings, data, reader),
     )
     return replace(run, gaps=[*_missing(run), *reader.gaps])
 
 
 def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
-    """Return step -> the episodes.jsonl lines it trained on, in the generation batch's order."""
+    """Return step -> the episodes.jsonl lines it trained on, in the generation batch's order.
+
+    A line whose observations were kept has them as `seen`.
+    """
     lines: dict[int, list[Row]] = defaultdict(list)
-    for row in _Reader().lines(folder.episodes):
+    for row in Reader().lines(folder.episodes):
         if row.get("phase") == "train" and row["step"] in steps:
             lines[row["step"]].append(row)
+    seen: dict[int, list[Row]] = defaultdict(list)
+    for kept in read_observations(folder.observations):
+        if kept["step"] in steps:
+            seen[kept["step"]].append(kept)
+    for step, rows in lines.items():
+        for row, kept in zip(rows, seen[step], strict=False):
+            if kept["question_id"] == row.get("question_id"):
+                row["seen"] = kept["observations"]
     return dict(lines)
 
 
 @dataclass
-class _Reader:
+class Reader:
     """Reads files that may be missing or damaged, and collects what could not be read."""
 
     gaps: list[Gap] = field(default_factory=list)
@@ -177,7 +189,7 @@ def _read_object(path: Path) -> Row:
     return content
 
 
-def _evaluations(folder: Run, reader: _Reader) -> dict[str, dict[str, EvalResult]]:
+def _evaluations(folder: Run, reader: Reader) -> dict[str, dict[str, EvalResult]]:
     evaluations: dict[str, dict[str, EvalResult]] = {}
     for phase in PHASES:
         for mode in MODES:
@@ -187,9 +199,7 @@ def _evaluations(folder: Run, reader: _Reader) -> dict[str, dict[str, EvalResult
     return evaluations
 
 
-def _episodes(
-    folder: Run, reader: _Reader
-) -> tuple[dict[int, StepGroups], dict[str, Counter[str]]]:
+def _episodes(folder: Run, reader: Reader) -> tuple[dict[int, StepGroups], dict[str, Counter[str]]]:
     """Read episodes.jsonl into the training steps and counts by phase."""
     steps: dict[int, StepGroups] = defaultdict(dict)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -208,7 +218,7 @@ def _episodes(
     return dict(steps), dict(counts)
 
 
-def _controls(folder: Run, summary: Mapping[str, Any], reader: _Reader) -> dict[str, Row]:
+def _controls(folder: Run, summary: Mapping[str, Any], reader: Reader) -> dict[str, Row]:
     """Return name -> control of benchmarks.learning; one of another model or data is a gap."""
     controls: dict[str, Row] = {}
     for path in sorted((folder.path / CONTROLS).glob("*.json")):
@@ -227,8 +237,11 @@ def _controls(folder: Run, summary: Mapping[str, Any], reader: _Reader) -> dict[
     return controls
 
 
-def _questions(
-    settings: Mapping[str, Any], data: Path | None, reader: _Reader
+def read_questions(
+    settings: Mapping[str, Any],
+    data: Path | None,
+    reader: Reader,
+    splits: Sequence[str] = ("train", "eval"),
 ) -> dict[str, Question]:
     """Return the questions of the run's data directory by id, as far as they are available."""
     remedy = "name the directory of the run's data with --data"
@@ -238,7 +251,7 @@ def _questions(
     if not train.name:
         return {}
     questions: dict[str, Question] = {}
-    for path in (train, train.with_name("questions_eval.json")):
+    for path in (train.with_name(f"questions_{split}.json") for split in splits):
         try:
             questions |= {question.question_id: question for question in load_questions(path)}
         except SQLEnvError as error:

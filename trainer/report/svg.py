@@ -59,6 +59,12 @@ def _body(svg: str) -> Markup:
     """
     svg = svg[svg.index('<g id="figure_1">') : svg.rindex("</svg>")]
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    # the style of a marker once, not at each point
+    styles = dict(re.findall(r'<use xlink:href="#(\w+)"[^>]*( style="[^"]*")', svg))
+    for marker, style in styles.items():
+        path = rf'(<path id="{marker}"[^>]*?)( style="[^"]*")?/>'
+        svg = re.sub(path, rf"\1{style}/>", svg)
+    svg = re.sub(r'(<use [^>]*) style="[^"]*"', r"\1", svg)
     svg = re.sub(r"<!--.*?-->|\s+", " ", svg)
     svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
     svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)

@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,12 +17,13 @@ COLOURS = {
     "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
 }  # fmt: skip
 PANEL_INCHES = (7.6, 4.2)
+NOTE_CHARS = 115  # of a line below a picture
 LABEL_HEIGHT = 0.045  # of the labels at the ends of curves, as a share of the axis
 
 Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
     "line": {"lw": 2.2},
-    "faint": {"lw": 1, "alpha": 0.4},
+    "faint": {"ls": "", "marker": ".", "ms": 5, "mew": 0, "alpha": 0.45},
     "marked": {"lw": 2, "marker": "o", "ms": 5},
     "dashed": {"lw": 1.5, "ls": (0, (4, 3)), "marker": "o", "ms": 5},
     "diamonds": {"ls": "", "marker": "D", "ms": 7},
@@ -205,6 +207,9 @@ def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
         axes.set_title(chart.title, fontsize=10)
         axes.tick_params(labelsize=8)
         axes.xaxis.label.set_fontsize(9)
+        note = "\n".join(textwrap.wrap(chart.note, NOTE_CHARS))
+        soft = COLOURS["soft"]
+        axes.text(0, -0.17, note, transform=axes.transAxes, va="top", fontsize=7.5, color=soft)
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
         label_ends(axes, chart)

@@ -7,6 +7,7 @@ runs/<id>/
   transcripts.md      the same questions: random, before, after
   report.html         all of it on one page; `python -m trainer report` redraws it
   episodes.jsonl      one line per episode of training and of every evaluation (`shared.run_files`)
+  observations.jsonl.gz  what the agent read in training (`trainer.run.observations`)
   metrics.jsonl       one line per log event
   server.log          output of the environment server, if the run started it
   live/               measurements of the live view, and what it drew without a notebook or terminal
@@ -15,7 +16,7 @@ runs/<id>/
   checkpoints/        what a resumed run continues from
   SHA256SUMS          digests of a finished run's files, for `sha256sum --check` and
                       `python -m env_server verify`
-runs/latest           a relative link to the run that started last
+runs/latest           a relative link to the run that started last, finished or not
 """
 
 import errno
@@ -42,7 +43,7 @@ from shared.run_files import (
 )
 from trainer.errors import RunError
 
-LATEST = "latest"
+LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
 log = logging.getLogger(__name__)
 
 
@@ -150,6 +151,7 @@ class Run(RunFiles):
 
     curve = InFolder("learning_curve.png")
     transcripts = InFolder("transcripts.md")
+    observations = InFolder(OBSERVATIONS)
     report = InFolder(REPORT)
     live = InFolder("live")
     server_log = InFolder("server.log")
@@ -159,6 +161,10 @@ class Run(RunFiles):
     @property
     def id(self) -> str:
         return self.path.name
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.is_file()
 
     def evaluation(self, phase: str, mode: str) -> Path:
         """Return the file of a measurement: random, before or after; greedy or sampled."""
@@ -205,6 +211,54 @@ def open_run(path: Path) -> Run:
     if not run.config.is_file():
         raise RunError(f"{path} is not a run: it has no {run.config.name}; {remedy}")
     return run
+
+
+def runs_in(out: Path) -> list[Run]:
+    """Return the runs in a folder, those that changed last first.
+
+    The time is that of the result, or of the settings of a run without one.
+    """
+
+    def changed(run: Run) -> tuple[float, str]:
+        return (run.summary if run.finished else run.config).stat().st_mtime, run.id
+
+    folders = out.iterdir() if out.is_dir() else ()
+    runs = [Run(path) for path in folders if not path.is_symlink() and is_run(path)]
+    return sorted(runs, key=changed, reverse=True)
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder is a run's, finished or not, and not an evaluation's."""
+    config = Run(path).config
+    if not config.is_file():
+        return False
+    try:
+        return isinstance(read_json(config).get("config"), dict) and not is_evaluation(path)
+    except (RunError, AttributeError):
+        return False
+
+
+def is_evaluation(path: Path) -> bool:
+    """Return whether a folder is one that 'python -m trainer evaluate' wrote."""
+    config = Run(path).config
+    if not config.is_file():
+        return False
+    saved = read_json(config)
+    return isinstance(saved, dict) and isinstance(saved.get("evaluation"), dict)
+
+
+def newest(out: Path) -> tuple[Run | None, str]:
+    """Return the newest finished run in a folder, and a line on a newer one that is not finished.
+
+    A run that was stopped or failed is not what a command takes by itself.
+    """
+    runs = runs_in(out)
+    finished = next((run for run in runs if run.finished), None)
+    if not runs or runs[0] is finished:
+        return finished, ""
+    command = read_json(runs[0].config).get("command", "train")
+    resume = f"python -m trainer {command} --resume {out / runs[0].id}"
+    return finished, f"{out / runs[0].id} is newer, but not finished; to resume it:  {resume}"
 
 
 def point_latest(run: Run) -> None:

@@ -8,11 +8,14 @@ from shared.console import percent
 from shared.run_files import TimedMeasurement
 from shared.run_stats import MODES, Rate
 from trainer.run.charts import Baseline, Chart, Point, Series, png
+from trainer.run.statistics import mean_interval
 
 COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
 SMOOTHING_STEPS = 9  # window of the running mean
+LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
-SMOOTHED = f"Thick: {MEAN}; faint: as logged."
+BAND = "its 95 % t interval, each step counted as one value"
+SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 EPISODES = "training episodes"
 
 Row = Mapping[str, Any]  # of metrics.jsonl
@@ -31,34 +34,31 @@ def series(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
     return steps, [values[step] for step in steps]
 
 
-def running_mean(values: Sequence[float], window: int = SMOOTHING_STEPS) -> list[float]:
-    """Return the mean of the `window` values around each; of fewer at both ends."""
-    half = window // 2
-    means = []
-    for index in range(len(values)):
-        near = values[max(0, index - half) : index + half + 1]
-        means.append(sum(near) / len(near))
-    return means
-
-
 def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
     return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
 
 
-def smoothed(values: Sequence[Point]) -> list[Point]:
-    means = running_mean([point.y for point in values])
-    return [Point(point.x, mean) for point, mean in zip(values, means, strict=True)]
+def smoothed(values: Sequence[Point], window: int = SMOOTHING_STEPS) -> list[Point]:
+    """Return the mean of the `window` values around each, of fewer at both ends, and its 95 % t
+    interval.
+
+    A step counts as one value, as the episodes of a question are alike: the interval of a share of
+    episodes would be too narrow. A window of fewer than `LEAST_VALUES` has none.
+    """
+    half, means = window // 2, []
+    for index, point in enumerate(values):
+        near = [one.y for one in values[max(0, index - half) : index + half + 1]]
+        interval = mean_interval(near) if len(near) >= LEAST_VALUES else None
+        means.append(Point(point.x, sum(near) / len(near), *(interval or (None, None))))
+    return means
 
 
-def logged_and_mean(
-    rows: Sequence[Row], key: str, label: str, colour: str, scale: float = 1.0
-) -> list[Series]:
-    """Return a curve as logged, faint, and its running mean."""
-    values = points(rows, key, scale)
+def logged_and_mean(values: Sequence[Point], label: str, colour: str) -> list[Series]:
+    """Return a curve as logged, as faint dots, and its running mean with its band."""
     if not values:
         return []
     logged = Series(f"{label}, as logged", values, colour, "faint")
-    return [logged, Series(label, smoothed(values), colour)]
+    return [logged, Series(label, smoothed(values), colour, band=True)]
 
 
 def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> Chart:
@@ -66,12 +66,10 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
 
     `after` is drawn at `last_step`.
     """
-    lines = logged_and_mean(rows, "success", EPISODES, COLOURS["train"])
-    size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
+    lines = logged_and_mean(points(rows, "success"), EPISODES, COLOURS["train"])
     for mode in MODES:
         if values := curve_points(rows, mode):
-            label = f"{size} eval questions, {mode}"
-            lines.append(Series(label, values, COLOURS[mode], "dashed", band=True))
+            lines.append(Series(curve_label(rows, mode), values, COLOURS[mode], "dashed"))
     for mode in MODES:
         rates = [
             (step, rate)
@@ -89,17 +87,23 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
         _baselines(lambda phase, mode: (rate_of(summaries, phase, mode) or {}).get("rate")),
         bounds=(0.0, 1.0),
         form=percent,
-        note=f"{SMOOTHED} Areas and whiskers are 95 % Wilson intervals.",
+        note=f"{SMOOTHED} Whiskers: 95 % Wilson intervals.",
     )
 
 
 def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
-    lines = logged_and_mean(rows, "reward", EPISODES, COLOURS["train"])
+    lines = logged_and_mean(points(rows, "reward"), EPISODES, COLOURS["train"])
     for mode in MODES:
         if values := points(rows, f"eval_{mode}_reward"):
-            lines.append(Series(f"eval questions, {mode}", values, COLOURS[mode], "dashed"))
+            lines.append(Series(curve_label(rows, mode), values, COLOURS[mode], "dashed"))
     baselines = _baselines(lambda phase, mode: _of(summaries, phase, mode).get("mean_reward"))
     return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
+
+
+def curve_label(rows: Sequence[Row], mode: str) -> str:
+    """Return the name of the eval curve, with its number of questions."""
+    size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
+    return f"{size} eval questions, {mode}"
 
 
 def rate_of(

@@ -52,6 +52,25 @@ class EpisodeRecord(PlayedEpisode):
         parsed = (parse_with_fallback(turn.action).action for turn in record.turns)
         return record.model_copy(update={"actions": list(map(render_action, parsed))})
 
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any], seen: Sequence[str] | None) -> "EpisodeRecord | None":
+        """Return the record of a line of episodes.jsonl and what its agent read.
+
+        `seen` are the texts of `trainer.run.observations`. Without them, or with those of another
+        episode, the observations of the turns are empty; None for a line of an older version.
+        """
+        actions, texts = line.get("actions"), line.get("texts")
+        if actions is None or texts is None:
+            return None
+        written = [
+            text if text is not None else action
+            for text, action in zip(texts, [*actions, ""][: len(texts)], strict=True)
+        ]
+        replies = list(seen[1:]) if seen else []
+        replies += [""] * (len(written) - len(replies))
+        turns = tuple(map(Turn, written, replies))
+        return cls.model_validate({**line, "turns": turns})
+
 
 def turns_of(row: RolloutRow) -> tuple[Turn, ...]:
     """Return the turns that were played: each assistant message and the user's after it.

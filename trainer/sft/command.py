@@ -101,6 +101,7 @@ def sft(
 
         from trainer.evaluation.inputs import resumed_settings
         from trainer.grpo.job import run_job
+        from trainer.runtime.precision import check_gpu
         from trainer.sft.job import SftJob, SftOptions, check_sources
 
         if run is not None:
@@ -126,4 +127,5 @@ def sft(
             )
             check_sources(options)
             print_line(console, str(choice))
+        check_gpu(options.preset, config)
         run_job(config, options, resume=run, console=console, kind=SftJob)

@@ -4,9 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from matplotlib.image import imread
 
-from trainer.run.plots import headline, learning_curve, running_mean, series
+from shared.run_stats import Rate
+from trainer.run.charts import Point
+from trainer.run.plots import headline, learning_curve, series, smoothed
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -37,9 +40,22 @@ def test_series_sorts_steps_and_skips_missing_values() -> None:
     assert series(rows, "reward") == ([1.0, 3.0], [0.1, 0.5])
 
 
-def test_running_mean_is_the_mean_of_the_neighbours() -> None:
-    assert running_mean([1.0, 2.0, 6.0], window=3) == [1.5, 3.0, 4.0]
-    assert running_mean([], window=3) == []
+def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_steps() -> None:
+    logged = [Point(step, y) for step, y in enumerate([0.0, 1.0, 2.0, 6.0])]
+    first, second, third, last = smoothed(logged, window=3)
+    assert [first.y, second.y, third.y, last.y] == [0.5, 1.0, 3.0, 4.0]
+    assert (first.low, last.high) == (None, None)  # of two values: wider than any plot
+    half = 4.303 * 1.0 / math.sqrt(3)  # Student's t with 2 degrees of freedom, deviation 1
+    assert (second.low, second.high) == pytest.approx((1 - half, 1 + half))
+    assert smoothed([]) == []
+
+
+def test_the_band_is_wider_than_that_of_independent_episodes() -> None:
+    """Episodes of one step are alike: 64 episodes a step are not 64 independent ones."""
+    logged = [Point(step, 0.25 if step % 2 else 0.75) for step in range(9)]
+    middle = smoothed(logged)[4]
+    assert middle.low is not None
+    assert middle.y - middle.low > 3 * (middle.y - Rate(round(middle.y * 576), 576).ci95[0])
 
 
 def test_every_part_of_the_curve_is_drawn() -> None:

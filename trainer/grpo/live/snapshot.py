@@ -16,7 +16,7 @@ from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
 from trainer.run.console import counted
-from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, running_mean, series
+from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, points, smoothed
 from trainer.run.records import EpisodeRecord
 from trainer.run.statistics import mean_interval
 from trainer.run.transcripts import MARKS
@@ -24,7 +24,6 @@ from trainer.run.transcripts import MARKS
 SPLITS = {"train": "blue", "eval": "orange"}  # with the colours of their curves
 # phase of an evaluation -> its name and colour as a baseline
 BASELINES = {"random": ("random", "grey"), "before": ("untrained", "ochre")}
-LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 
 # phase (random, before) -> mode (greedy, sampled) -> evaluation
 Evaluations = Mapping[str, Mapping[str, EvalResult]]
@@ -77,14 +76,7 @@ TWO_DECIMALS, WHOLE_PERCENT = "{:.2f}".format, partial(percent, digits=0)
 
 def reward_chart(snapshot: LiveSnapshot) -> Chart:
     """Return the reward of every log event, and its running mean with the band."""
-    steps, values = series(snapshot.rows, "reward")
-    half = SMOOTHING_STEPS // 2
-    means = []
-    for index, (step, mean) in enumerate(zip(steps, running_mean(values), strict=True)):
-        window = values[max(0, index - half) : index + half + 1]
-        interval = mean_interval(window) if len(window) >= LEAST_VALUES else None
-        means.append(Point(step, mean, *(interval or (None, None))))
-    logged = list(map(Point, steps, values))
+    logged = points(snapshot.rows, "reward")
     baselines = []
     for phase, (name, colour) in BASELINES.items():
         result = snapshot.evaluations.get(phase, {}).get("sampled")  # as training's episodes are
@@ -95,7 +87,7 @@ def reward_chart(snapshot: LiveSnapshot) -> Chart:
             label = f"{name} {text}, eval set, sampled"
             baselines.append(Baseline(label, result.mean_reward, colour, interval))
     # The bands don't count for the y axis: the first ones are far wider than any value.
-    shown = [*values, *(line.y for line in baselines)] or [0.0, 1.0]
+    shown = [*(point.y for point in logged), *(line.y for line in baselines)] or [0.0, 1.0]
     mean_label = f"running mean of {SMOOTHING_STEPS} log events"
     margin = max(0.08 * (max(shown) - min(shown)), 0.02)
     return Chart(
@@ -103,7 +95,7 @@ def reward_chart(snapshot: LiveSnapshot) -> Chart:
         "Reward per episode of the training rollouts",
         [
             Series("mean reward of a log event's rollouts", logged, "blue", "faint"),
-            Series(f"{mean_label} (95 % t interval)", means, "blue", band=True),
+            Series(f"{mean_label} (95 % t interval)", smoothed(logged), "blue", band=True),
         ],
         baselines,
         bounds=(min(shown) - margin, max(shown) + margin),
@@ -149,11 +141,13 @@ def success_chart(snapshot: LiveSnapshot) -> Chart:
 
 def _job_curve(rows: Sequence[Row]) -> Series | None:
     """Return the job's own eval curve, over more questions, if the rows hold one: greedy."""
-    points = curve_points(rows, "greedy")
-    if not points:
+    measured = curve_points(rows, "greedy")
+    if not measured:
         return None
     n = next(int(row["eval_n"]) for row in rows if "eval_n" in row)
-    return Series(f"eval, greedy, {counted(n, 'question')}", points, "violet", "dashed", band=True)
+    return Series(
+        f"eval, greedy, {counted(n, 'question')}", measured, "violet", "dashed", band=True
+    )
 
 
 def trace_heading(trace: Trace) -> str:

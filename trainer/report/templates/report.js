@@ -1,55 +1,118 @@
 "use strict";
-// Choosers show one item of a box at a time. Without this script all items can be opened.
-for (const box of document.querySelectorAll(".chooser-box")) {
-  const items = [...box.querySelectorAll(":scope > .item")];
-  const groups = [...new Set(items.map((item) => item.dataset.group))];
-  const bar = document.createElement("div");
-  bar.className = "chooser";
-  const make = (name, wide) => {
-    const label = document.createElement("label");
-    const select = document.createElement("select");
-    label.append(name, select);
-    if (wide) label.className = "wide";
-    bar.append(label);
+// Browsers: filters, a list of the items that pass them, and one item, unpacked when it is shown.
+const make = (tag, name, parent) => {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (parent) parent.append(made);
+  return made;
+};
+const unpack = async (text) => {
+  const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+};
+for (const box of document.querySelectorAll(".browser")) {
+  const index = JSON.parse(box.querySelector(".index").textContent);
+  const packed = JSON.parse(box.querySelector(".chunks").textContent);
+  const items = index.items.map(([id, label, facets, outcomes], place) => ({ id, label, facets, outcomes, place }));
+  const noun = box.dataset.noun;
+  const bar = make("div", "chooser", box);
+  const field = (name, tag, parent, wide) => {
+    const label = make("label", wide ? "wide" : "", parent);
+    label.append(name);
+    return make(tag, "", label);
+  };
+  const options = (select, values, first) => {
+    select.append(...(first ? [new Option(first, "")] : []), ...values.map((one) => new Option(one, one)));
+  };
+  const search = field("text contains", "input", bar);
+  search.type = "search";
+  const filters = index.facets.map((name, place) => {
+    const select = field(name, "select", bar);
+    options(select, [...new Set(items.map((one) => one.facets[place]))], "any");
     return select;
-  };
-  const group = make(box.dataset.group, false);
-  const item = make(box.dataset.name, true);
-  group.append(...groups.map((name) => new Option(name, name)));
-  const fill = () => {
-    const members = items.filter((one) => one.dataset.group === group.value);
-    item.replaceChildren(...members.map((one) => new Option(one.dataset.label, one.id)));
-  };
+  });
+  let policy, outcome;
+  if (index.policies.length) {
+    if (index.policies.length > 1) {
+      policy = field("policy", "select", bar);
+      policy.append(new Option("any", ""), ...index.policies.map((name, place) => new Option(name, place)));
+    }
+    outcome = field("outcome", "select", bar);
+    options(outcome, [...new Set(items.flatMap((one) => one.outcomes.flat()))].sort(), "any");
+  }
+  const row = make("div", "chooser", box);
+  const list = field(noun, "select", row, true);
   const button = (text, by) => {
-    const made = document.createElement("button");
+    const made = make("button", "", row);
     made.type = "button";
     made.textContent = text;
-    made.addEventListener("click", () => choose(items[items.findIndex((one) => one.id === item.value) + by]));
-    bar.append(made);
+    made.addEventListener("click", () => { list.selectedIndex += by; show(); });
     return made;
   };
   const previous = button("previous", -1);
   const next = button("next", 1);
-  const show = () => {
-    items.forEach((one) => { one.hidden = one.id !== item.value; one.open = !one.hidden; });
-    previous.disabled = items[0].id === item.value;
-    next.disabled = items[items.length - 1].id === item.value;
+  const found = make("output", "small", row);
+  const view = make("article", "item", box);
+  const chunks = new Map();
+  let wanted = -1;
+  const show = async () => {
+    const place = list.value === "" ? -1 : Number(list.value);
+    wanted = place;
+    previous.disabled = list.selectedIndex <= 0;
+    next.disabled = list.selectedIndex >= list.length - 1;
+    if (place < 0) { view.hidden = true; return; }
+    const chunk = Math.floor(place / index.chunk);
+    if (!chunks.has(chunk)) chunks.set(chunk, unpack(packed[chunk]));
+    let markup;
+    try { markup = (await chunks.get(chunk))[place % index.chunk]; }
+    catch { found.textContent = "this browser can't unpack the page: use one of 2023 or later"; return; }
+    if (wanted !== place) return;
+    view.hidden = false;
+    view.id = items[place].id;
+    view.innerHTML = markup;  // escaped by the template; the page's policy runs no script of it
   };
-  const choose = (one) => {
-    if (!one) return;
-    group.value = one.dataset.group;
-    fill();
-    item.value = one.id;
+  const passes = (one) => {
+    if (search.value && !one.label.toLowerCase().includes(search.value.toLowerCase())) return false;
+    if (filters.some((select, place) => select.value && select.value !== one.facets[place])) return false;
+    if (!outcome || !outcome.value && !policy?.value) return true;
+    const played = policy?.value ? [one.outcomes[policy.value]] : one.outcomes;
+    return outcome.value ? played.flat().includes(outcome.value) : played.flat().length > 0;
+  };
+  const fill = (chosen) => {
+    const members = items.filter(passes);
+    list.replaceChildren(...members.map((one) => new Option(one.label, one.place)));
+    if (members.includes(chosen)) list.value = chosen.place;
+    found.textContent = `${members.length.toLocaleString("en")} of ${items.length.toLocaleString("en")}`;
     show();
   };
-  group.addEventListener("change", () => { fill(); show(); });
-  item.addEventListener("change", show);
-  box.prepend(bar);
-  const linked = () => choose(items.find((one) => "#" + one.id === location.hash));
-  box.classList.add("live");
-  choose(items.find((one) => one.open) ?? items[0]);
-  linked();
+  const current = () => items[Number(list.value)];
+  for (const one of [search, policy, outcome, ...filters]) one?.addEventListener("input", () => fill(current()));
+  list.addEventListener("input", show);
+  const linked = () => {
+    const one = items.find((item) => "#" + item.id === decodeURIComponent(location.hash));
+    if (!one) return false;
+    for (const control of [search, policy, outcome, ...filters]) if (control) control.value = "";
+    fill(one);
+    view.scrollIntoView();
+    return true;
+  };
+  if (!linked()) fill(items[index.first]);
   addEventListener("hashchange", linked);
+}
+// Tables of many rows: a field that hides those without its text.
+for (const table of document.querySelectorAll("table.filtered")) {
+  const bar = document.createElement("div");
+  const label = make("label", "", bar);
+  bar.className = "chooser";
+  label.append("text contains");
+  const search = make("input", "", label);
+  search.type = "search";
+  const rows = [...table.tBodies[0].rows];
+  search.addEventListener("input", () => {
+    for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(search.value.toLowerCase());
+  });
+  table.closest(".scroll").before(bar);
 }
 // Charts: show the values under the pointer, or under a line moved by the arrow keys, below the picture.
 for (const plot of document.querySelectorAll(".plot")) {

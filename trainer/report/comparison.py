@@ -1,0 +1,141 @@
+"""Several runs side by side as one HTML page: success, curves in one figure, settings that differ,
+every question."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.console import percent
+from shared.run_stats import MODES
+from trainer.errors import RunError
+from trainer.report.browser import browser
+from trainer.report.formats import plain
+from trainer.report.questions import facets_of, policies_of, question_items
+from trainer.report.run_reader import Gap, LoadedRun, read_run
+from trainer.report.shell import environment
+from trainer.report.tables import PATHS
+from trainer.run.charts import Chart, Point, Series
+from trainer.run.plots import BAND, MEAN, curve_points, points, rate_of, smoothed
+
+COLOURS = ("blue", "orange", "green", "violet", "ochre", "grey")  # of the runs, in their order
+
+
+def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[str, Sequence[Gap]]:
+    """Return the page that compares the runs in these folders, and what it can't compare."""
+    if len(paths) > len(COLOURS):
+        raise RunError(
+            f"{len(paths)} runs are too many for one figure: name {len(COLOURS)} or fewer"
+        )
+    runs = [read_run(path, data) for path in paths]
+    if len({run.folder.path for run in runs}) < len(runs):
+        raise RunError("a run is named twice: name different runs to compare them")
+    names = names_of(runs)
+    questions = {key: one for run in runs for key, one in run.questions.items()}
+    policies = {
+        f"{name}, {policy}": played
+        for name, run in zip(names, runs, strict=True)
+        for policy, played in list(policies_of(run).items())[:2]
+        if policy.startswith("after") or "after" not in run.evaluations
+    }
+    templates, gaps = environment(), list(_gaps(names, runs))
+    items = question_items(templates, policies, questions, {})
+    page = templates.get_template("comparison.html.j2").render(
+        names=names,
+        runs=runs,
+        colours=COLOURS,
+        cells=[_cells(run) for run in runs],
+        charts=charts(names, runs),
+        differing=differing(runs),
+        questions=items and browser("question", facets_of({}), items, list(policies)),
+        question_count=len(items),
+        gaps=gaps,
+    )
+    return page, gaps
+
+
+def names_of(runs: Sequence[LoadedRun]) -> list[str]:
+    """Return the names of the runs' folders, with their parents' where two are the same."""
+    names = [run.folder.id for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{run.folder.path.parent.name}/{run.folder.id}" for run in runs]
+
+
+def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Sequence[Gap]:
+    gaps = []
+    for key, what in (("data_digest", "other data"), ("server_digest", "other data or rules")):
+        if len({run.settings.get(key) for run in runs}) > 1:
+            gaps.append(Gap(f"the runs have {what}: their rates are not of the same questions"))
+            break
+    sizes = {
+        rate["n"]
+        for run in runs
+        for phase in ("before", "after")
+        if (rate := rate_of(run.summaries, phase, "greedy"))
+    }
+    if len(sizes) > 1 and not gaps:
+        gaps.append(
+            Gap(f"the runs were measured on {sorted(sizes)} questions: they do not compare")
+        )
+    for name, run in zip(names, runs, strict=True):
+        if not run.finished:
+            remedy = f"python -m trainer {run.settings.get('command', 'train')} --resume"
+            what = f"{name} is not finished: it is at step {run.last_step}"
+            gaps.append(Gap(what, f"{remedy} {run.folder.path}"))
+    return gaps
+
+
+def _cells(run: LoadedRun) -> list[Mapping[str, Any] | None]:
+    """Return the rates of the table: before and after, greedy and sampled, then unseen after."""
+    rates = [rate_of(run.summaries, phase, mode) for mode in MODES for phase in ("before", "after")]
+    return [*rates, *(rate_of(run.summaries, "after", mode, "unseen") for mode in MODES)]
+
+
+def differing(runs: Sequence[LoadedRun]) -> list[tuple[str, list[str]]]:
+    """Return (setting, its value in each run) of the settings that are not the same in all."""
+    settings: list[Mapping[str, Any]] = [
+        {"command": run.settings.get("command", "train"), "preset": run.settings.get("preset")}
+        | dict(run.config)
+        | dict(run.settings.get("options") or {})
+        for run in runs
+    ]
+    names = dict.fromkeys(name for one in settings for name in one if name not in PATHS)
+    table = [
+        (name, [plain(one[name]) if name in one else "–" for one in settings]) for name in names
+    ]
+    return [(name, values) for name, values in table if len(set(values)) > 1]
+
+
+def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
+    """Return success and reward of the runs' training episodes, and success on eval questions."""
+    figures = []
+    for key, title, form in (
+        ("success", "Success of the training episodes", percent),
+        ("reward", "Reward per training episode", None),
+    ):
+        lines = [
+            Series(name, smoothed(points(run.metrics, key)), colour, band=True)
+            for name, run, colour in zip(names, runs, COLOURS, strict=False)
+        ]
+        more: dict[str, Any] = {"form": form, "bounds": (0.0, 1.0)} if form else {}
+        figures.append(Chart(key, title, lines, note=f"Line: {MEAN}; area: {BAND}.", **more))
+    lines = []
+    for name, run, colour in zip(names, runs, COLOURS, strict=False):
+        measured = curve_points(run.metrics, "greedy")
+        lines.append(Series(f"{name}, eval curve", measured, colour, "dashed"))
+        whole = [
+            Point(step, rate["rate"], *rate["ci95"])
+            for phase, step in (("before", 0), ("after", run.last_step))
+            if (rate := rate_of(run.summaries, phase, "greedy"))
+        ]
+        lines.append(Series(f"{name}, whole eval set", whole, colour, "diamonds"))
+    note = "Whiskers: 95 % Wilson intervals."
+    evaluated = Chart(
+        "eval",
+        "Success on eval questions, greedy",
+        lines,
+        bounds=(0.0, 1.0),
+        form=percent,
+        note=note,
+    )
+    return [figures[0], evaluated, figures[1]]

@@ -1,0 +1,66 @@
+"""The runs and evaluations of a folder as one HTML page, with links to their reports."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.run_files import REPORT
+from trainer.errors import RunError
+from trainer.evaluation.records import EvaluationFolder
+from trainer.report.run_reader import Reader
+from trainer.report.shell import environment
+from trainer.run.folder import Run, is_evaluation, read_json, runs_in
+
+LISTING = "index.html"
+
+
+def list_page(path: Path) -> str:
+    """Return the page of a folder. Raise `RunError` if there is neither a run nor an evaluation."""
+    runs = [_row(run) for run in runs_in(path)]
+    evaluations = [
+        _evaluation(one) for one in sorted(path.iterdir()) if one.is_dir() and is_evaluation(one)
+    ]
+    if not runs and not evaluations:
+        raise RunError(
+            f"{path} is not a run and holds none: name the folder of a run or an evaluation, "
+            "several runs to compare them, or a folder of runs, such as runs/"
+        )
+    template = environment().get_template("list.html.j2")
+    return template.render(path=path, runs=runs, evaluations=evaluations, gaps=[])
+
+
+def _row(run: Run) -> dict[str, Any]:
+    reader = Reader()
+    summary: Mapping[str, Any] = reader.attempt(run.summary, read_json) or {}
+    settings: Mapping[str, Any] = read_json(run.config)
+    rates = {
+        (phase, mode): (summary.get(f"eval_success_{phase}") or {}).get(mode, {}).get("overall")
+        for phase in ("before", "after")
+        for mode in ("greedy", "sampled")
+    }
+    return {
+        "name": run.id,
+        "link": _link(run.path),
+        "finished": run.finished,
+        "command": settings.get("command", "train"),
+        "config": settings["config"],
+        "preset": settings.get("preset"),
+        "steps": summary.get("train_steps"),
+        "wall_s": summary.get("wall_s"),
+        "rates": rates,
+    }
+
+
+def _evaluation(path: Path) -> dict[str, Any]:
+    folder = EvaluationFolder(path)
+    result: Mapping[str, Any] = Reader().attempt(folder.result, read_json) or {}
+    asked = read_json(folder.config)["evaluation"]
+    overall = result.get("success", {}).get("overall", {}).get("success")
+    label = result.get("label") or asked.get("policy")
+    row = {"name": path.name, "link": _link(path), "label": label, "success": overall}
+    return {**row, "split": asked.get("split"), "samples": asked.get("samples")}
+
+
+def _link(path: Path) -> str:
+    """Return the report's address from the list, empty if it has not been made."""
+    return f"{path.name}/{REPORT}" if (path / REPORT).is_file() else ""

@@ -1,0 +1,157 @@
+"""The questions that were measured, each with the episodes of every policy that played it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+from shared.dataset import Question
+from shared.run_stats import MODES, PHASES
+from trainer.report.browser import Item
+from trainer.report.markup import (
+    ActionMarkup,
+    ObservationMarkup,
+    action_markup,
+    cut,
+    observation_markup,
+    short,
+)
+from trainer.report.run_reader import LoadedRun
+from trainer.run.console import counted
+from trainer.run.records import EpisodeRecord
+from trainer.run.transcripts import by_kind
+
+TURNS = 30  # shown of an episode
+SIDES = 2  # policies of a question side by side; the others are lists to open
+FACETS = ("database", "difficulty", "answer is a", "databases")
+CHANGE = "change"
+UNKNOWN = "unknown"
+NAMES = {"random": "random actions", "before": "before training", "after": "after training"}
+
+# policy -> question id -> its episodes
+Policies = Mapping[str, Mapping[str, Sequence[EpisodeRecord]]]
+
+
+@dataclass(frozen=True)
+class TurnMarkup:
+    """One action and its result."""
+
+    action: ActionMarkup
+    observation: ObservationMarkup
+    reward: float | None  # None if the environment did not answer
+    raw_text: str  # the model's own text if it differs from the action's canonical one
+
+
+@dataclass(frozen=True)
+class EpisodeMarkup:
+    """One episode. `left_out` counts the turns that are not shown."""
+
+    title: str
+    record: EpisodeRecord
+    turns: Sequence[TurnMarkup]
+    left_out: int
+    notes: Sequence[str]
+
+
+def policies_of(run: LoadedRun) -> dict[str, dict[str, Sequence[EpisodeRecord]]]:
+    """Return the measurements of a run: greedy before and after first, as they are compared."""
+    return {
+        f"{NAMES[phase]}, {mode}": {key: [one] for key, one in result.by_question().items()}
+        for mode in MODES
+        for phase in (*PHASES[1:], PHASES[0])
+        if (result := run.evaluations.get(phase, {}).get(mode)) is not None
+    }
+
+
+def kinds_of(run: LoadedRun) -> dict[str, list[str]]:
+    """Return kind -> questions by what training changed, greedy; empty without both."""
+    before, after = (run.evaluations.get(phase, {}).get("greedy") for phase in PHASES[1:])
+    if before is None or after is None:
+        return {}
+    return by_kind(before.by_question(), after.by_question())
+
+
+def question_items(
+    environment: Environment,
+    policies: Policies,
+    questions: Mapping[str, Question],
+    kinds: Mapping[str, Sequence[str]],
+) -> list[Item]:
+    """Return an item for every question, those of `kinds` first; each names its kind, if any."""
+    kind_of = {key: kind for kind, keys in kinds.items() for key in keys}
+    keys = dict.fromkeys([*kind_of, *(key for played in policies.values() for key in played)])
+    template = environment.get_template("question.html.j2")
+    items = []
+    for key in keys:
+        played = {
+            name: [
+                _titled(name, number, len(found[key]), one) for number, one in _numbered(found[key])
+            ]
+            for name, found in policies.items()
+            if found.get(key)
+        }
+        record, question = next(iter(played.values()))[0].record, questions.get(key)
+        text = question.question_text if question else key
+        markup = template.render(
+            text=cut(text, 2_000),
+            record=record,
+            gold_sql=cut(question.gold_sql, 2_000) if question else "",
+            gold_answer=cut(question.answer_text, 600) if question else "",
+            sides=[one for shown in list(played.values())[:SIDES] for one in shown],
+            others=[one for shown in list(played.values())[SIDES:] for one in shown],
+        )
+        facets = [record.database, record.difficulty]
+        facets += [question.answer_type if question else UNKNOWN, record.part]
+        if kinds:
+            facets.insert(0, kind_of.get(key, "not measured before and after"))
+        outcomes = [
+            sorted({str(one.outcome) for one in found.get(key, ())}) for found in policies.values()
+        ]
+        label = f"{facets[0]} · {short(text, 140)}"
+        items.append(Item(f"question-{key}", label, facets, Markup(markup), outcomes))
+    return items
+
+
+def facets_of(kinds: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the names of the filters of `question_items`."""
+    return (CHANGE, *FACETS) if kinds else FACETS
+
+
+def _numbered(episodes: Sequence[EpisodeRecord]) -> Sequence[tuple[int, EpisodeRecord]]:
+    return list(enumerate(episodes, start=1))
+
+
+def _titled(name: str, number: int, samples: int, record: EpisodeRecord) -> EpisodeMarkup:
+    return episode_markup(name if samples == 1 else f"{name}, sample {number}", record)
+
+
+def turns_markup(record: EpisodeRecord) -> list[TurnMarkup]:
+    turns = []
+    for index, turn in enumerate(record.turns[:TURNS]):
+        action = record.actions[index] if index < len(record.actions) else turn.action
+        turns.append(
+            TurnMarkup(
+                action=action_markup(action),
+                observation=observation_markup(action, turn.observation),
+                reward=record.rewards[index] if index < len(record.rewards) else None,
+                raw_text="" if action == turn.action else cut(turn.action, 600),
+            )
+        )
+    return turns
+
+
+def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
+    notes = []
+    if record.parse_failures:
+        texts = counted(record.parse_failures, "text")
+        notes.append(f"{texts} held no action and ran as a QUERY")
+    if record.context_truncations:
+        times = counted(record.context_truncations, "time")
+        notes.append(f"the context was truncated {times}; the episode continued")
+    if record.context_overflow:
+        notes.append("the episode ended because the context window was full")
+    if record.too_large:
+        notes.append("the episode ended because its actions reached the server's limit on bytes")
+    left_out = max(0, len(record.turns) - TURNS)
+    return EpisodeMarkup(title, record, turns_markup(record), left_out, notes)

@@ -21,7 +21,8 @@ from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, de
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
-from data.domains.templates import AnsweredDraft, balanced
+from data.domains.spec import Draft
+from data.domains.templates import balanced
 from shared.console import failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
 from shared.seeds import DEFAULT_SEED
@@ -92,8 +93,8 @@ def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator
             yield DemonstrationTask(domain, question, connection, rng)
 
 
-def _is_held_out(item: AnsweredDraft) -> bool:
-    return is_held_out_pair(item.draft.form, item.draft.text)
+def _is_held_out(draft: Draft) -> bool:
+    return is_held_out_pair(draft.form, draft.text)
 
 
 def generate_command(

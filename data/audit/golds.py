@@ -28,10 +28,14 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(
 
 
 def question_findings(
-    split: str, question: Question, connection: apsw.Connection, keep: Collection[Reason] = ()
+    split: str,
+    question: Question,
+    connection: apsw.Connection,
+    keep: Collection[Reason] = (),
+    gold: GoldResult | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings on a question by itself. `connection` is to its database; `keep`: see
-    `run_gold`.
+    `run_gold`. The gold is run unless its result is given.
     """
 
     def finding(flag: str, detail: str) -> Finding:
@@ -41,7 +45,7 @@ def question_findings(
     if not text.strip():
         yield finding("blank", "no text")
     try:
-        gold = run_gold(connection, question.gold_sql, keep)
+        gold = gold or run_gold(connection, question.gold_sql, keep)
     except GoldRejected as error:
         yield finding(str(error.reason), error.detail)
         return

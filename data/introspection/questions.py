@@ -1,8 +1,8 @@
 """Make training and eval questions about SQLite files from their schemas and contents.
 
 The templates of data/domains draw them; the audit's findings on single questions, and what only a
-schema that was not written for templates gives rise to, filter them. Then they go the way of every
-import: databases are copied, golds are run on the copies.
+schema that was not written for templates gives rise to, filter them. Golds run on copies of the
+databases. Then the questions go the way of every import, but their golds do not run again.
 """
 
 import random
@@ -21,9 +21,10 @@ from data.audit.golds import question_findings
 from data.audit.splits import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE
 from data.build import as_question
 from data.choose import EVAL, TRAIN
+from data.domains.spec import Draft
 from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
-from data.golds.execute import open_readonly
+from data.golds.execute import GoldResult, open_readonly
 from data.introspection.schema import Schema, introspect
 from data.sources.convert import Source, import_source
 from data.sources.own import sqlite_files
@@ -54,10 +55,11 @@ _UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|\.\d{7}|\d[eE][-+]\d|  ")
 
 @dataclass(frozen=True)
 class _Pool:
-    """The questions drawn about one database, and what there was to ask about."""
+    """The questions drawn about one database, their golds by id, and what there was to ask."""
 
     schema: Schema
     questions: list[Question]
+    golds: dict[str, GoldResult]
 
 
 def make_questions(
@@ -112,14 +114,17 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
         def draw(level: str, most: int) -> list[AnsweredDraft]:
             forms: Counter[str] = Counter()
 
-            def refuses(item: AnsweredDraft) -> bool:
-                form = item.draft.form
-                full = forms[form] >= max(MIN_PER_FORM, MAX_FORM_SHARE * count)
-                refused = full or _refuses(schema, connection, item)
-                forms[form] += not refused
-                return refused
+            def refuses(draft: Draft) -> bool:
+                full = forms[draft.form] >= max(MIN_PER_FORM, MAX_FORM_SHARE * count)
+                return full or _is_unclear(schema, draft)
 
-            return balanced(schema.domain, schema.rows, connection, rng, {level: most}, refuses)
+            def rejects(item: AnsweredDraft) -> bool:
+                rejected = _is_unfit(schema, connection, item)
+                forms[item.draft.form] += not rejected
+                return rejected
+
+            domain, rows = schema.domain, schema.rows
+            return balanced(domain, rows, connection, rng, {level: most}, refuses, rejects)
 
         medium = draw("medium", count // 2)
         easy = draw("easy", count - len(medium))
@@ -127,27 +132,34 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
             medium = draw("medium", count - len(easy))
     kept = easy + medium
     rng.shuffle(kept)
+    drawn = {f"made-{name}-{at:04}": item for at, item in enumerate(kept, start=1)}
     return _Pool(
         schema,
-        [as_question(f"made-{name}-{at:04}", name, item) for at, item in enumerate(kept, start=1)],
+        [as_question(key, name, item) for key, item in drawn.items()],
+        {key: item.gold for key, item in drawn.items()},
     )
 
 
-def _refuses(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:
-    """Return whether a question is not to be asked, though its gold has one answer."""
-    draft, rows, text = item.draft, item.gold.rows, item.draft.text
+def _is_unclear(schema: Schema, draft: Draft) -> bool:
+    """Return whether a question is not to be asked, whatever its gold returns."""
+    text = draft.text
     if any(pattern.search(text) for pattern in (_UNREADABLE, _MEAN_YEAR, _DOUBLED)):
-        return True
-    if len(set(rows)) < len(rows) or (draft.form in ONE_ROW and len(rows) > 1):
-        return True  # the name that the question gives is that of several rows
-    if any(isinstance(cell, str) and not cell.strip() for row in rows for cell in row):
         return True
     named = NAMED.get(draft.form)
     phrase = schema.partial.get(draft.tables[named]) if named is not None else None
-    if phrase and phrase not in text and plural(phrase) not in text:
-        return True  # 'which order' could be answered by more than its reference
+    # 'which order' could be answered by more than its reference
+    return bool(phrase) and phrase not in text and plural(phrase) not in text
+
+
+def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:
+    """Return whether a question is not to be asked, though its gold has one answer."""
+    rows = item.gold.rows
+    if len(set(rows)) < len(rows) or (item.draft.form in ONE_ROW and len(rows) > 1):
+        return True  # the name that the question gives is that of several rows
+    if any(isinstance(cell, str) and not cell.strip() for row in rows for cell in row):
+        return True
     question = as_question("draft", schema.domain.db_id, item)
-    return next(question_findings(TRAIN, question, connection), None) is not None
+    return any(True for _ in question_findings(TRAIN, question, connection, gold=item.gold))
 
 
 def _rows(
@@ -174,6 +186,7 @@ def _rows(
                 question.database_name,
                 question.question_text,
                 question.gold_sql,
+                pools[question.database_name].golds[question.question_id],
             )
     made = Counter(row.database for row in rows.values())
     for name, pool in pools.items():

@@ -153,7 +153,7 @@ def _convert_row(
 ) -> _Kept | None:
     report = source.report
     try:
-        sql, gold = _run(source, connection, row.sql)
+        sql, gold = (row.sql, row.gold) if row.gold else _run(source, connection, row.sql)
         question = Question(
             question_id=row.question_id,
             question_text=row.question,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data.choose import TRAIN
+from data.golds.execute import GoldResult
 from data.sources.report import BAD_ROW, Flagged, ImportReport
 from shared.errors import DataError
 
@@ -27,13 +28,17 @@ MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only coun
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a questions file, with all keys checked. `split` None: it is to be chosen."""
+    """One row of a questions file, with all keys checked. `split` None: it is to be chosen.
+
+    `gold` is the result of `sql` if it has run on the database already.
+    """
 
     question_id: str
     split: str | None
     database: str
     question: str
     sql: str
+    gold: GoldResult | None = None
 
 
 @dataclass(frozen=True)

@@ -48,32 +48,35 @@ def balanced(
     connection: apsw.Connection,
     rng: random.Random,
     wanted: Mapping[str, int],
-    refuses: Callable[[AnsweredDraft], bool] = lambda item: False,
+    refuses: Callable[[Draft], bool] = lambda draft: False,
+    rejects: Callable[[AnsweredDraft], bool] = lambda item: False,
 ) -> list[AnsweredDraft]:
     """Return up to `wanted[difficulty]` questions of each difficulty, all different.
 
-    `connection` holds `rows`, or more rows of which these are some; an answered draft that
-    `refuses` rejects is dropped. Forms take turns in a random order, so that each has about as many
-    questions as the database allows. No answer takes more than a twentieth of a difficulty's
-    questions (or two of them).
+    `connection` holds `rows`, or more rows of which these are some. Drafts that `refuses` or, once
+    they are answered, `rejects` returns True for are dropped; on large tables a gold takes long.
+    Forms take turns in a random order, so that each has about as many questions as the database
+    allows. No answer takes more than a twentieth of a difficulty's questions (or two of them).
     """
     asker = Asker(domain, rows, rng)
     kept: list[AnsweredDraft] = []
     seen: set[str] = set()  # texts and golds, and golds that can't be used
+    golds: dict[str, GoldResult] = {}
 
     def draw(form: str, answers: Counter[str], most: int) -> AnsweredDraft | None:
         for _ in range(ATTEMPTS):
             draft = ask(form, asker)
-            if draft is None or seen & {draft.text, draft.sql}:
+            if draft is None or seen & {draft.text, draft.sql} or refuses(draft):
                 continue
             try:
-                gold = run_gold(connection, draft.sql)
+                gold = golds.get(draft.sql) or run_gold(connection, draft.sql)
             except GoldRejected:
                 seen.add(draft.sql)
                 continue
+            golds[draft.sql] = gold
             item, answer = AnsweredDraft(draft, gold), repr(gold.answer)
             has_null = any(cell is None for row in gold.rows for cell in row)
-            if answer == "0" or has_null or answers[answer] >= most or refuses(item):
+            if answer == "0" or has_null or answers[answer] >= most or rejects(item):
                 continue
             seen.update((draft.text, draft.sql))
             answers[answer] += 1

@@ -1,6 +1,7 @@
 """Authorization, with each of the keys set or not."""
 
 import hmac
+import importlib
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 from pydantic import SecretStr
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from env_server.app import create_app
@@ -235,6 +237,18 @@ async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
             assert reply.status_code == (401 if path in closed or "operator_key" in keys else 200)
             if path in closed:
                 assert "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]
+
+
+def test_operators_need_a_key_where_another_server_listens(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may listen on any address: `uvicorn env_server.asgi:app --host 0.0.0.0`."""
+    monkeypatch.setenv("SQLENV_DATA_DIR", str(tiny_data))
+    monkeypatch.setenv("SQLENV_SQL_WORKERS", "1")
+    monkeypatch.setenv("SQLENV_HOST", "127.0.0.1")
+    with TestClient(importlib.import_module("env_server.asgi").app) as http:
+        assert http.get("/questions").status_code == 200
+        assert http.get("/operator/verdicts").status_code == 401
 
 
 async def test_ids_of_the_server_have_122_random_bits(tiny_data: Path) -> None:

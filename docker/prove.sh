@@ -5,7 +5,7 @@
 #   docker compose --profile train build
 #   docker/prove.sh             every part; prove.sh 1 3 runs parts 1 and 3
 #
-# It uses a project of its own (sqlenv-prove), the port GATEWAY_PORT (18000) and a temporary folder,
+# It uses a project of its own (sqlenv-prove), the port PROVE_PORT (18000) and a temporary folder,
 # and removes them at its end. Each line says what was shown, with container ids and exit codes; the
 # first failure ends it with exit code 1.
 set -euo pipefail

@@ -148,7 +148,7 @@ def _is_unclear(schema: Schema, draft: Draft) -> bool:
     named = NAMED.get(draft.form)
     phrase = schema.partial.get(draft.tables[named]) if named is not None else None
     # 'which order' could be answered by more than its reference
-    return bool(phrase) and phrase not in text and plural(phrase) not in text
+    return phrase is not None and phrase not in text and plural(phrase) not in text
 
 
 def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:

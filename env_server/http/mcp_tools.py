@@ -1,13 +1,15 @@
 """The tools of `POST /mcp`. Importing this needs the package mcp, 1.x or 2.x."""
 
+import logging
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from env_server.http.work import bytes_in_time, service_of
+from env_server.logs import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
-from shared.errors import SQLEnvError
+from shared.errors import InternalError, SQLEnvError
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
 
 try:
@@ -18,6 +20,7 @@ except ImportError:  # mcp 1.x
     from mcp.server.fastmcp import FastMCP as MCPServer
     from mcp.server.fastmcp.exceptions import ToolError
 
+log = logging.getLogger(__name__)
 INSTRUCTIONS = (
     "Answer a question about a read-only SQLite database. start_episode gives the question and the "
     "names of the tables. Look at tables with describe and sample, run SELECT statements with "
@@ -147,10 +150,17 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
 
 
 async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> bytes:
-    """Return the pool's reply to the sender of the request, or raise its error as a tool's."""
+    """Return the pool's reply to the sender of the request, or count its error and raise it as a
+    tool's.
+    """
     request: Any = context.request_context.request
     connection = HTTPConnection(request.scope)
     try:
         return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
     except SQLEnvError as error:
-        raise ToolError(error.message) from None
+        problem = error
+    except Exception as error:  # its text is not for the client
+        log.exception("a tool's call failed", extra=episode_of(error))
+        problem = InternalError("the server failed on this call; see its log")
+    connection.app.state.metrics.errors.labels(problem.code).inc()
+    raise ToolError(problem.message)

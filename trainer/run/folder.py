@@ -229,22 +229,21 @@ def runs_in(out: Path) -> list[Run]:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder is a run's, finished or not, and not an evaluation's."""
-    config = Run(path).config
-    if not config.is_file():
-        return False
-    try:
-        return isinstance(read_json(config).get("config"), dict) and not is_evaluation(path)
-    except (RunError, AttributeError):
-        return False
+    return isinstance(_settings(path).get("config"), dict) and not is_evaluation(path)
 
 
 def is_evaluation(path: Path) -> bool:
     """Return whether a folder is one that 'python -m trainer evaluate' wrote."""
-    config = Run(path).config
-    if not config.is_file():
-        return False
-    saved = read_json(config)
-    return isinstance(saved, dict) and isinstance(saved.get("evaluation"), dict)
+    return isinstance(_settings(path).get("evaluation"), dict)
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    """Return what config.json of a folder holds, nothing if that is missing or damaged."""
+    try:
+        saved = read_json(Run(path).config)
+    except RunError:
+        return {}
+    return saved if isinstance(saved, dict) else {}
 
 
 def newest(out: Path) -> tuple[Run | None, str]:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from env_server.http import mcp as route
+from env_server.pool import EpisodePool
 from shared.server_process import running_server
 
 pytestmark = pytest.mark.anyio
@@ -122,3 +123,25 @@ async def test_an_agents_key_plays_its_own_episodes(tiny_data: Path) -> None:
             assert (await http.get("/state", headers=agent, **where)).status_code == 200
             trainer = {"Authorization": f"Bearer {keys['api_key']}"}
             assert (await http.get("/state", headers=trainer, **where)).status_code == 404
+
+
+async def test_errors_are_counted_and_a_fault_is_only_logged(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mcp")
+    params = {"name": "start_episode", "arguments": {"question_id": "none"}}
+    start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    accept = {"Accept": "application/json, text/event-stream"}
+    await http.post("/mcp", json=start, headers=accept)
+    assert 'sqlenv_errors_total{code="unknown_question"} 1.0' in (await http.get("/metrics")).text
+
+    async def fail(*given: object) -> bytes:
+        raise KeyError("a secret")
+
+    monkeypatch.setattr(EpisodePool, "reset", fail)
+    reply = (await http.post("/mcp", json=start, headers=accept)).json()["result"]
+    assert reply["isError"] is True
+    assert "see its log" in reply["content"][0]["text"]
+    assert "secret" not in str(reply)
+    assert "a secret" in caplog.text
+    assert 'sqlenv_errors_total{code="internal"} 1.0' in (await http.get("/metrics")).text

@@ -85,6 +85,8 @@ def test_a_folder_of_runs_is_listed_with_links(run: Path, evaluation: Path, tmp_
     other = Path(shutil.copytree(run, tmp_path / "other run"))
     (other / "summary.json").unlink()
     (run / "report.html").write_text("page")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/config.json").write_text("{")
     assert CLI.invoke(app, ["report", str(tmp_path)]).exit_code == 0
     page = Page((tmp_path / "index.html").read_text())
     links = [found["href"] for tag, found in page.elements if tag == "a"]

@@ -1,6 +1,7 @@
-"""A run as one self-contained HTML page.
+"""A run, an evaluation, a comparison or a list of runs as one self-contained HTML page.
 
-`source` reads the folder; `curves`, `tables`, `ledger`, `groups` and `pairs` work out what is
-shown; `charts`, `formats` and `shown` make markup of numbers, actions and observations; `page`
-fills the templates; `command` is the command line.
+`run_reader` reads a run's folder; `curves`, `tables`, `ledger` and `groups` work out what is shown;
+`svg`, `formats` and `markup` make markup of numbers, actions and observations; `questions` and
+`browser` make the lists of episodes; `page`, `evaluation_page`, `comparison` and `listing` fill the
+templates, which share `shell`; `command` is the command line.
 """

@@ -90,7 +90,9 @@ for (const box of document.querySelectorAll(".browser")) {
   for (const one of [search, policy, outcome, ...filters]) one?.addEventListener("input", () => fill(current()));
   list.addEventListener("input", show);
   const linked = () => {
-    const one = items.find((item) => "#" + item.id === decodeURIComponent(location.hash));
+    let id = location.hash.slice(1);
+    try { id = decodeURIComponent(id); } catch { return false; }
+    const one = items.find((item) => item.id === id);
     if (!one) return false;
     for (const control of [search, policy, outcome, ...filters]) if (control) control.value = "";
     fill(one);

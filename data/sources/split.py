@@ -32,7 +32,7 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     most = min(max(1.0, MAX_OVERSHOOT * wanted), len(questions) - 1)
     chosen: set[str] = set()
     large: list[list[Question]] = []  # left for when the others are too few
-    for group in _by_database(shuffled) if several else _alike(shuffled):
+    for group in _by_database(shuffled) if several else alike(shuffled):
         if len(chosen) >= wanted:
             return chosen
         if len(group) <= (most if several else max(1.0, wanted / MIN_GROUPS)):
@@ -54,7 +54,7 @@ def _by_database(questions: Sequence[Question]) -> Iterator[list[Question]]:
         yield [question for question in questions if question.database_name == name]
 
 
-def _alike(questions: Sequence[Question]) -> Iterator[list[Question]]:
+def alike(questions: Sequence[Question]) -> Iterator[list[Question]]:
     """Yield groups of questions that ask the same or nearly the same; see `Keyed.likeness`."""
     left = {question.question_id: Keyed(question) for question in questions}
     while left:

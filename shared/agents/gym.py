@@ -61,10 +61,10 @@ class SQLEnvGym(gymnasium.Env[str, str]):  # type: ignore[misc]
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Start an episode; equal seeds and options draw equal questions."""
+        """Start an episode; a seed and options draw the same question as over HTTP."""
         super().reset(seed=seed)
         self._leave()
-        drawn = {"seed": int(self.np_random.integers(2**31))}
+        drawn = {"seed": int(self.np_random.integers(2**31)) if seed is None else seed}
         reply = self._client.reset(**(drawn | self.options | (options or {})))
         self.episode_id, self._done = reply.episode_id, reply.done
         self._text = first_text(reply.observation)[:MAX_TEXT_CHARS]

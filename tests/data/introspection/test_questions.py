@@ -78,6 +78,8 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -
     assert {name for one in made for name in one.tables_involved} == {"city", "country"}
     assert any("JOIN" in one.gold_sql for one in made)
     assert any('"order"' in one.gold_sql for one in made)
+    kinds = {one.answer_type for one in splits["train"]}
+    assert kinds == {one.answer_type for one in splits["eval"]}  # one measures what one trains on
     texts = [one.question_text for one in made]
     assert any("year founded" in text for text in texts)
     assert not any(

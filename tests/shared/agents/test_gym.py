@@ -13,6 +13,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
 from shared.agents.gym import SQLEnvGym  # noqa: E402
+from shared.client import SQLEnvClient  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,4 +65,15 @@ def test_a_step_before_a_reset_is_an_error(url: str) -> None:
     env = SQLEnvGym(url)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step("ANSWER: 5")
+    env.close()
+
+
+def test_a_seed_draws_the_question_that_it_draws_over_http(url: str) -> None:
+    env = SQLEnvGym(url, difficulty="easy")
+    with SQLEnvClient(url).sync() as client:
+        for seed in range(4):
+            _, info = env.reset(seed=seed)
+            drawn = client.reset(seed=seed, difficulty="easy")
+            assert info["question_id"] == drawn.info.question_id
+            client.close_episode(drawn.episode_id)
     env.close()

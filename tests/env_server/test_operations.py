@@ -159,7 +159,8 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
 def test_the_page_has_no_unknown_setting() -> None:
     gateways = set(re.findall(r"\$\{(SQLENV_\w+)-", (ROOT / "docker" / "haproxy.cfg").read_text()))
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    assert set(re.findall(r"`(SQLENV_[A-Z_]+)`", PAGE)) == settings | gateways
+    trainers = {"SQLENV_SERVER_URL"}
+    assert set(re.findall(r"`(SQLENV_[A-Z_]+)`", PAGE)) == settings | gateways | trainers
 
 
 def test_the_page_has_every_metric_and_no_other(families: list[Metric]) -> None:

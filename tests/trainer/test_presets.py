@@ -156,7 +156,7 @@ def test_commands_print_the_preset_and_take_it(
     started: list[GRPOConfig], tmp_path: Path, command: str
 ) -> None:
     model = shutil.copytree(OFFLINE_MODEL, tmp_path / "Qwen3-0.6B")
-    out = ("--set", "output_dir=out")
+    out = ("--set", "output_dir=out", "--set", "device=cpu")  # where there is no GPU
     assert "preset offline: " in run(command, *out)
     shown = run(command, *out, "--model", str(model), "--set", "max_new_tokens=9")
     assert "preset qwen3-0.6b: the name Qwen3-0.6B starts with it; system_prompt, " in shown

@@ -154,6 +154,7 @@ def test_stats_count_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("trainer.rollout.batch.fallback_warnings", FallbackWarnings())
+    caplog.set_level("WARNING", logger="trainer.rollout.parsing")  # commands hide it
     stats = RolloutStats()
     rows = play_episodes(
         prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(), stats=stats

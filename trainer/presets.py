@@ -159,15 +159,13 @@ def choose_preset(
         preset, why = matches[0], f"the name {name} starts with it"
     elif parameters is not None:
         preset = min(SIZES, key=lambda known: abs(math.log(parameters / SIZES[known])))
-        why = (
-            f"its model is nearest in size to {model} ({parameters / 1e6:,.0f} million parameters)"
-        )
+        why = f"nearest in size ({parameters / 1e6:,.0f} million parameters)"
     else:
         preset, why = GENERAL, f"the size of {model} is unknown"
     saved = (model_config or {}).get(SAVED_AS)
     kept = {key: saved[key] for key in KEPT if key in saved} if isinstance(saved, dict) else {}
     if kept:
-        why += f"; {', '.join(kept)} are those of its training"
+        why += ", with the prompt and limits of its training"
     return Choice(preset, why, {**named, **kept})
 
 

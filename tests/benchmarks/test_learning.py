@@ -324,20 +324,23 @@ def test_the_page_has_one_row_per_policy_with_intervals_and_behaviour() -> None:
 def test_the_sentences_match_the_numbers() -> None:
     text = "\n".join(reading(all_controls()))
     assert (
-        "GRPO against its start: greedy +59.0 points, intervals apart; "
-        "sampled +59.0 points, intervals apart." in text
+        "GRPO against its start: greedy +59.0 points, 95 % intervals do not overlap; "
+        "sampled +59.0 points, 95 % intervals do not overlap." in text
     )
-    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, intervals overlap", text)
+    assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, 95 % intervals overlap", text)
     assert "gold SQL" in text
     few = Controls(finished(), [Line("before", both(52)), Line("grpo", both(170))], {})
     assert len(reading(few)) == 2
 
 
 def test_change_reports_disjoint_intervals_both_ways() -> None:
+    before, after = Rate(163, 407).as_dict(), Rate(323, 407).as_dict()
+    # shown as 40.0 and 79.4; the exact difference is 39.31
+    assert change(before, after) == "+39.4 points, 95 % intervals do not overlap"
     low, high = Rate(20, 200).as_dict(), Rate(150, 200).as_dict()
-    assert change(low, high) == "+65.0 points, intervals apart"
-    assert change(high, low) == "−65.0 points, intervals apart"
-    assert change(Rate(22, 200).as_dict(), low) == "−1.0 points, intervals overlap"
+    assert change(low, high) == "+65.0 points, 95 % intervals do not overlap"
+    assert change(high, low) == "−65.0 points, 95 % intervals do not overlap"
+    assert change(Rate(22, 200).as_dict(), low) == "−1.0 points, 95 % intervals overlap"
     assert change(None, low) == ""
 
 
@@ -361,7 +364,7 @@ def test_the_seeds_page_has_gains_and_times() -> None:
     text = seeds_page(runs, "python -m benchmarks.learning seeds a b c")
     assert (
         "| 1 | unseen | greedy | 200 | 26.0 [20.4, 32.5] | 85.0 [79.4, 89.3] "
-        "| +59.0 points, intervals apart |" in text
+        "| +59.0 points, 95 % intervals do not overlap |" in text
     )
     assert "- unseen, greedy: +59.0 points in the mean (lowest +54.0, highest +64.0)" in text
     assert "| 1 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text

@@ -119,7 +119,7 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     assert choice.preset == "offline"  # nearest to this tiny model
     kept = {name: value for name, value in asdict(config).items() if name in KEPT}
     assert choice.settings == {"model_name": str(copy), **kept}
-    assert "step_budget" in choice.why
+    assert choice.why.endswith("with the prompt and limits of its training")
     assert local_agent(str(copy), Options(Sampling(), 1.0)).config.step_budget == 7
     other = local_agent(str(copy), Options(Sampling(), 1.0, preset="offline", steps=3)).config
     assert (other.step_budget, other.max_new_tokens) == (3, 96)
@@ -159,7 +159,7 @@ def test_commands_print_the_preset_and_take_it(
     out = ("--set", "output_dir=out", "--set", "device=cpu")  # where there is no GPU
     assert "preset offline: " in run(command, *out)
     shown = run(command, *out, "--model", str(model), "--set", "max_new_tokens=9")
-    assert "preset qwen3-0.6b: the name Qwen3-0.6B starts with it; system_prompt, " in shown
+    assert "preset qwen3-0.6b: the name Qwen3-0.6B starts with it, with the prompt and " in shown
     shown = run(command, *out, "--model", str(model), "--preset", "smollm2-135m")
     assert "preset smollm2-135m: given with --preset" in shown
     run(command, *out, "--set", f"model_name={model}")

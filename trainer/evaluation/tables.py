@@ -42,7 +42,7 @@ def success_table(groups: Groups, title: str) -> RenderableType:
 
 def behaviour_table(groups: Groups) -> RenderableType:
     """Return an episode's actions by type, what failed, and the share of correct answers."""
-    headings = (*map(str, ActionType), "errors", "fall-backs", "repeats", "right of answers %")
+    headings = (*map(str, ActionType), "errors", "parse failures", "repeats", "right of answers %")
     made = table("", *headings)
     for name, group in _results(groups):
         means = (group["errors"], group["fallbacks"], group["repeats"])

@@ -26,6 +26,7 @@ from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_TABLES = 12  # named in the heading
+STUCK = 3  # equal actions at the end: more steps would not help
 INDENT = "   "
 
 
@@ -102,7 +103,7 @@ class Screen(Display):
             counts.append(counted(played.tokens, "token"))
         counts.append(f"{played.wall_s:.2f} s (agent {played.agent_s:.2f} s)")
         if played.fallbacks:
-            counts.append(f"parse fallbacks: {played.fallbacks}")
+            counts.append(counted(played.fallbacks, "parse failure"))
         if played.context_truncations:
             counts.append(f"context truncated {counted(played.context_truncations, 'time')}")
         self._print(Text(", ".join(counts), "dim"))
@@ -158,10 +159,19 @@ def no_answer(played: PlayedQuestion) -> str:
     if played.too_large:
         return "no answer: the actions together are over the server's limit on bytes"
     if played.outcome == Outcome.BUDGET:
-        return f"no answer within {counted(len(played.steps), 'step')}; --step-budget allows more"
+        within = f"no answer within {counted(len(played.steps), 'step')}"
+        if (same := repeated(played)) >= STUCK:
+            return f"{within}: the last {same} actions are the same one, repeated"
+        return f"{within}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"
+
+
+def repeated(played: PlayedQuestion) -> int:
+    """Return how many actions at the end are equal."""
+    actions = [(step.action, step.argument) for step in reversed(played.steps)]
+    return next((n for n, one in enumerate(actions) if one != actions[0]), len(actions))
 
 
 def printable(text: str) -> str:

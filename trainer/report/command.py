@@ -26,8 +26,8 @@ def report(
         Path | None,
         typer.Option(
             help="Write the page here.",
-            show_default="PATH/report.html; of several runs comparison.html beside the first, of "
-            "a list PATH/index.html",
+            show_default="PATH/report.html; of several runs comparison-RUN-RUN.html beside the "
+            "first, of a list PATH/index.html",
         ),
     ] = None,
     data: Annotated[
@@ -80,8 +80,8 @@ def _page(paths: Sequence[Path], data: Path | None) -> tuple[str, Path, list[str
 
     first = paths[0]
     if len(paths) > 1:
-        page, gaps = comparison_page(paths, data)
-        return page, first.resolve().parent / "comparison.html", [gap.what for gap in gaps]
+        page, name, gaps = comparison_page(paths, data)
+        return page, first.resolve().parent / name, [gap.what for gap in gaps]
     if is_evaluation(first):
         page, gaps = evaluation_page(first, data)
         return page, Run(first).report, [gap.what for gap in gaps]

@@ -14,18 +14,31 @@ from trainer.report.questions import facets_of, policies_of, question_items
 from trainer.report.run_reader import Gap, LoadedRun, read_run
 from trainer.report.shell import environment
 from trainer.report.tables import PATHS
-from trainer.run.charts import Chart, Point, Series
+from trainer.run.charts import Chart, Kind, Point, Series
+from trainer.run.folder import is_evaluation
 from trainer.run.plots import BAND, MEAN, curve_points, points, rate_of, smoothed
 
+COMPARISON = "comparison"  # the names of the files of comparisons start with it
+FILE_NAME_CHARS = 200  # of the runs' names, as a file system allows 255 bytes
 COLOURS = ("blue", "orange", "green", "violet", "ochre", "grey")  # of the runs, in their order
+KINDS: tuple[Kind, ...] = ("line", "broken", "broken", "broken", "broken", "broken")
 
 
-def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[str, Sequence[Gap]]:
-    """Return the page that compares the runs in these folders, and what it can't compare."""
+def comparison_page(
+    paths: Sequence[Path], data: Path | None = None
+) -> tuple[str, str, Sequence[Gap]]:
+    """Return the page that compares the runs in these folders, the name of its file, and what it
+    can't compare."""
     if len(paths) > len(COLOURS):
         raise RunError(
             f"{len(paths)} runs are too many for one figure: name {len(COLOURS)} or fewer"
         )
+    for path in paths:
+        if is_evaluation(path):
+            raise RunError(
+                f"{path} is an evaluation, and a comparison is of training runs: leave it out, or "
+                f"make its own page: python -m trainer report {path}"
+            )
     runs = [read_run(path, data) for path in paths]
     if len({run.folder.path for run in runs}) < len(runs):
         raise RunError("a run is named twice: name different runs to compare them")
@@ -50,7 +63,13 @@ def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[st
         question_count=len(items),
         gaps=gaps,
     )
-    return page, gaps
+    return page, file_name(names), gaps
+
+
+def file_name(names: Sequence[str]) -> str:
+    """Return the name of a comparison's file, by the runs, so that none replaces that of others."""
+    joined = "-".join(names).replace("/", "-")
+    return f"{COMPARISON}-{joined[:FILE_NAME_CHARS]}.html"
 
 
 def names_of(runs: Sequence[LoadedRun]) -> list[str]:
@@ -114,11 +133,13 @@ def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
         ("reward", "Reward per training episode", None),
     ):
         lines = [
-            Series(name, smoothed(points(run.metrics, key)), colour, band=True)
-            for name, run, colour in zip(names, runs, COLOURS, strict=False)
+            # the first is solid below the dashes of the others, so that equal curves are both seen
+            Series(name, smoothed(points(run.metrics, key)), colour, kind, band=True)
+            for name, run, colour, kind in zip(names, runs, COLOURS, KINDS, strict=False)
         ]
         more: dict[str, Any] = {"form": form, "bounds": (0.0, 1.0)} if form else {}
-        figures.append(Chart(key, title, lines, note=f"Line: {MEAN}; area: {BAND}.", **more))
+        note = f"Line: {MEAN}; area: {BAND}.{equal(lines)}"
+        figures.append(Chart(key, title, lines, note=note, **more))
     lines = []
     for name, run, colour in zip(names, runs, COLOURS, strict=False):
         measured = curve_points(run.metrics, "greedy")
@@ -129,7 +150,7 @@ def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
             if (rate := rate_of(run.summaries, phase, "greedy"))
         ]
         lines.append(Series(f"{name}, whole eval set", whole, colour, "diamonds"))
-    note = "Whiskers: 95 % Wilson intervals."
+    note = f"Whiskers: 95 % Wilson intervals.{equal(lines)}"
     evaluated = Chart(
         "eval",
         "Success on eval questions, greedy",
@@ -139,3 +160,12 @@ def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
         note=note,
     )
     return [figures[0], evaluated, figures[1]]
+
+
+def equal(lines: Sequence[Series]) -> str:
+    """Return a sentence for the curves that are equal, of which the last covers the others."""
+    labels: dict[tuple[Point, ...], list[str]] = {}
+    for line in lines:
+        if line.points:
+            labels.setdefault(tuple(line.points), []).append(line.label)
+    return "".join(f" Equal: {' and '.join(same)}." for same in labels.values() if len(same) > 1)

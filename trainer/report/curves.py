@@ -133,11 +133,11 @@ def actions(run: LoadedRun) -> Chart:
 
 
 def errors(run: LoadedRun) -> Chart:
-    """Return what went wrong per episode: environment errors, no action in a text, losses."""
+    """Return what went wrong per episode: environment errors, parse failures, losses."""
     lines = []
     for name, label, colour in (
         ("env_errors", "environment errors", "orange"),
-        ("parse_failures", "texts that hold no action", "green"),
+        ("parse_failures", "parse failures", "green"),
         ("episodes_lost", "lost to infrastructure", "violet"),
     ):
         rates = [
@@ -147,7 +147,8 @@ def errors(run: LoadedRun) -> Chart:
         ]
         lines.append(Series(label, smoothed(rates), colour, band=True))
     title = "Errors per training episode"
-    return Chart("errors", title, lines, bounds=(0.0, None), note=f"Line: {MEAN}; area: {BAND}.")
+    note = f"Parse failures: texts without an action. Line: {MEAN}; area: {BAND}."
+    return Chart("errors", title, lines, bounds=(0.0, None), note=note)
 
 
 def uniform_groups(run: LoadedRun) -> Chart:

@@ -7,6 +7,7 @@ from typing import Any
 from shared.run_files import REPORT
 from trainer.errors import RunError
 from trainer.evaluation.records import EvaluationFolder
+from trainer.report.comparison import COMPARISON
 from trainer.report.run_reader import Reader
 from trainer.report.shell import environment
 from trainer.run.folder import Run, is_evaluation, read_json, runs_in
@@ -26,7 +27,10 @@ def list_page(path: Path) -> str:
             "several runs to compare them, or a folder of runs, such as runs/"
         )
     template = environment().get_template("list.html.j2")
-    return template.render(path=path, runs=runs, evaluations=evaluations, gaps=[])
+    comparisons = sorted(one.name for one in path.glob(f"{COMPARISON}*.html"))
+    return template.render(
+        path=path, runs=runs, evaluations=evaluations, comparisons=comparisons, gaps=[]
+    )
 
 
 def _row(run: Run) -> dict[str, Any]:

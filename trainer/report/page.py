@@ -90,13 +90,15 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
             facets = [str(step), share]
             facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
             text = short(run.question_text(group.question_id), 80)
-            label = f"step {step}, {number}. {text} ({correct})"
+            label = f"step {step}, group {number}: {text} ({correct})"
             items.append(Item(f"group-{step}-{number}", label, facets, Markup(markup)))
     total = sum(map(len, run.steps.values()))
     shown = (
         f"{len(items)} of {total} groups are on this page, of {len(wanted)} of {len(run.steps)} "
         f"training steps; all are in {run.folder.episodes.name}."
     )
+    if any(one.facets[1] == "some" for one in items):
+        shown += " The first group with both correct and wrong rollouts is opened."
     if items and not run.folder.observations.exists():
         shown += " The run did not keep the results of their actions."
     return items, shown

@@ -144,8 +144,8 @@ def turns_markup(record: EpisodeRecord) -> list[TurnMarkup]:
 def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
     notes = []
     if record.parse_failures:
-        texts = counted(record.parse_failures, "text")
-        notes.append(f"{texts} held no action and ran as a QUERY")
+        failures = counted(record.parse_failures, "parse failure")
+        notes.append(f"{failures}: no action in the text, which ran as a QUERY")
     if record.context_truncations:
         times = counted(record.context_truncations, "time")
         notes.append(f"the context was truncated {times}; the episode continued")

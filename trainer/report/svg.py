@@ -34,7 +34,8 @@ def draw(chart: Chart) -> Markup:
     axes = figure.subplots()
     figure.subplots_adjust(LEFT / WIDTH, BOTTOM / HEIGHT, 1 - RIGHT / WIDTH, 1 - TOP / HEIGHT)
     # The series of a stack have the same steps, so they are thinned alike.
-    plot(axes, replace(chart, series=[replace(s, points=thinned(s.points)) for s in chart.series]))
+    thin = [replace(series, points=thinned(series.points)) for series in chart.series]
+    plot(axes, replace(chart, series=thin), chart.last_step)
     axes.tick_params(labelsize=13, pad=7)
     axes.xaxis.label.set_fontsize(13)
     file = io.StringIO()
@@ -66,7 +67,8 @@ def _body(svg: str) -> Markup:
         svg = re.sub(path, rf"\1{style}/>", svg)
     svg = re.sub(r'(<use [^>]*) style="[^"]*"', r"\1", svg)
     svg = re.sub(r"<!--.*?-->|\s+", " ", svg)
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    # coordinates to two decimals; the labels between the tags keep theirs
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
     svg = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), svg)
     for name, colour in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")

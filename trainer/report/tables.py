@@ -7,7 +7,7 @@ from typing import Any
 from shared.errors import SQLEnvError
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.report.formats import plain
+from trainer.report.formats import plain, signed
 from trainer.report.ledger import LAYERS, MeanLedger, mean_ledger
 from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of
@@ -29,6 +29,7 @@ POLICIES = {
 PLACED = frozenset(
     (
         *("train_steps", "wall_s", "seed", "processes", "episodes", "episodes_lost"),
+        "episodes_too_large",
         *("rollout_s", "env_wait_s", "generate_s", "update_s", "rank_wait_s"),
         *("env_errors", "parse_failures", "context_overflows"),
     )
@@ -52,12 +53,16 @@ def headlines(run: LoadedRun) -> list[dict[str, Any]]:
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """Compare two rates: "+12.3 points, intervals apart"; empty if one is missing."""
+    """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing.
+
+    The points are the difference of the percentages as they are shown, with one decimal.
+    """
     if not before or not after or before.get("rate") is None or after.get("rate") is None:
         return ""
     apart = after["ci95"][0] > before["ci95"][1] or after["ci95"][1] < before["ci95"][0]
-    points = 100 * (after["rate"] - before["rate"])
-    return f"{points:+.1f} points, intervals {'apart' if apart else 'overlap'}".replace("-", "−")
+    points = round(100 * after["rate"], 1) - round(100 * before["rate"], 1)
+    intervals = f"95 % intervals {'do not overlap' if apart else 'overlap'}"
+    return f"{signed(points, 1)} points, {intervals}"
 
 
 def rates(run: LoadedRun) -> dict[str, Any]:
@@ -127,7 +132,9 @@ def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any
         if phase == "after" and ("before", mode) in columns:
             start = filled[heads.index((f"before, {mode}", columns["before", mode].n, False))]
             heads.append((f"change, {mode}", ledger.n, True))
-            filled.append([now - then for now, then in zip(filled[-1], start, strict=True)])
+            # of the numbers as they are shown, with three decimals
+            pairs = zip(filled[-1], start, strict=True)
+            filled.append([round(now, 3) - round(then, 3) for now, then in pairs])
     weights = dict(zip(LAYERS, REWARD_WEIGHTS, strict=True))
     rows = []
     for name, cells in zip(names, zip(*filled, strict=True), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 # The report's style sheet has a dark variant of each under the same name.
 COLOURS = {
@@ -18,15 +18,17 @@ COLOURS = {
 }  # fmt: skip
 PANEL_INCHES = (7.6, 4.2)
 NOTE_CHARS = 115  # of a line below a picture
+LABEL_WIDTH = 0.022  # of a character below the x axis on a narrow screen, as a share of the axis
 LABEL_HEIGHT = 0.045  # of the labels at the ends of curves, as a share of the axis
 
-Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
+Kind = Literal["line", "faint", "marked", "dashed", "diamonds", "broken"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
     "line": {"lw": 2.2},
     "faint": {"ls": "", "marker": ".", "ms": 5, "mew": 0, "alpha": 0.45},
     "marked": {"lw": 2, "marker": "o", "ms": 5},
     "dashed": {"lw": 1.5, "ls": (0, (4, 3)), "marker": "o", "ms": 5},
     "diamonds": {"ls": "", "marker": "D", "ms": 7},
+    "broken": {"lw": 2.2, "ls": (0, (3, 2))},
 }
 
 
@@ -101,12 +103,21 @@ class Chart:
     def empty(self) -> bool:
         return not any(series.points for series in self.series)
 
+    @property
+    def last_step(self) -> float:
+        """The step at which the x axis ends."""
+        ends = (point.x for series in self.series for point in series.points)
+        return self.steps if self.steps is not None else max(ends, default=0)
+
     def text(self, point: Point) -> str:
         return value_text(self.form, point.y, point.low, point.high)
 
 
-def plot(axes: Axes, chart: Chart) -> None:
-    """Draw the chart on `axes`, without its title and the names of its curves."""
+def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
+    """Draw the chart on `axes`, without its title and the names of its curves.
+
+    `last_step` is labelled on the x axis, by default the chart's.
+    """
     for baseline in chart.baselines:
         colour = COLOURS[baseline.colour]
         axes.axhline(baseline.y, color=colour, ls=":", lw=1.4)
@@ -122,8 +133,9 @@ def plot(axes: Axes, chart: Chart) -> None:
         axes.set_xlim(-0.02 * max(1, chart.steps), 1.02 * max(1, chart.steps))
     axes.set_ylim(*chart.bounds)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(lambda value, _: chart.form(value).replace(".0 %", " %"))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.yaxis.set_major_formatter(_Labels(chart.form))
+    last = chart.last_step if last_step is None else last_step
+    axes.xaxis.set_major_locator(FixedLocator(step_ticks(axes.get_xlim()[0], last)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_xlabel("GRPO step", color=COLOURS["soft"], loc="right")
     axes.tick_params(colors=COLOURS["soft"], length=0)
@@ -132,6 +144,25 @@ def plot(axes: Axes, chart: Chart) -> None:
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(COLOURS["soft"])
+
+
+class _Labels(FuncFormatter):
+    """Labels values by `form`, with more digits where neighbours would read the same."""
+
+    def __init__(self, form: Callable[[float], str]) -> None:
+        super().__init__(lambda value, _: form(value).replace(".0 %", " %"))
+
+    def format_ticks(self, values: list[float]) -> list[str]:
+        texts: list[str] = super().format_ticks(values)
+        return texts if len(set(texts)) == len(texts) else [f"{value:.10g}" for value in values]
+
+
+def step_ticks(first: float, last: float) -> list[float]:
+    """Return round steps for the x axis, and the last step in place of one that is too near."""
+    span = last - max(first, 0)
+    near = LABEL_WIDTH * (len(f"{last:,.0f}") + 1) * span
+    rounded = MaxNLocator(nbins=6, integer=True).tick_values(first, last)
+    return [*(float(step) for step in rounded if first <= step < last - near), last]
 
 
 def _plot_series(axes: Axes, series: Series) -> None:

@@ -35,7 +35,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import PlayError
 from trainer.play.agent import Agent, Options, Sampling, local_agent
 from trainer.play.database import examine, host
-from trainer.play.display import Screen, printable
+from trainer.play.display import Screen, no_answer, printable
 from trainer.play.played import PlayedQuestion
 from trainer.play.session import Display, ask, check_fits
 from trainer.presets import OFFLINE_MODEL
@@ -109,6 +109,19 @@ def in_this_process(
         )
 
 
+def test_repeats_to_the_end_are_named_instead_of_the_step_budget(
+    shop: Path, tmp_path: Path
+) -> None:
+    with in_this_process(shop, "How many?", tmp_path) as ask_with:
+        texts = ("DESCRIBE: orders", *["QUERY: SELECT x FROM orders"] * 3)
+        stuck = ask_with(text_agent(*texts, steps=4))
+        assert no_answer(stuck) == (
+            "no answer within 4 steps: the last 3 actions are the same one, repeated"
+        )
+        trying = ask_with(text_agent(*texts[:3], "DESCRIBE: orders", steps=4))
+        assert no_answer(trying) == "no answer within 4 steps; --step-budget allows more"
+
+
 # -- through the command, with a server process
 
 
@@ -148,7 +161,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
         shown,
     )
     assert re.search(r"╭─ answer, unchecked ─+╮\n│ 4 +│", shown)
-    assert re.search(r"4 steps, 16 tokens, .* parse fallbacks: 1", shown)
+    assert re.search(r"4 steps, 16 tokens, .* 1 parse failure", shown)
     assert [one["temperature"] for one in chat.requests] == [0.0] * 4
     assert "How many orders?" in chat.requests[0]["messages"][1]["content"]
     assert "reward" not in json.dumps(chat.requests)

@@ -161,9 +161,11 @@ def test_the_page_is_self_contained(whole: str) -> None:
             assert name != "style"
             if name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
                 assert str(value).startswith(("#", "data:,"))
+    # without the compressed items: their base64 may hold two slashes
+    text = re.sub(r'class="chunks">.*?</script>', "", whole)
     assert not re.search(
         r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[a-z]",
-        re.sub(r"http://127\.0\.0\.1:\d+", "", whole),
+        re.sub(r"http://127\.0\.0\.1:\d+", "", text),
     )
     assert len(scripts(page)) == page.count("style") == 1
     policy = next(str(found["content"]) for tag, found in page.elements if found.get("http-equiv"))

@@ -62,6 +62,31 @@ def test_points_lie_inside_the_picture_whatever_their_values(ys: list[float]) ->
         assert svg.TOP <= float(y) <= svg.HEIGHT - svg.BOTTOM
 
 
+def tick_labels(drawn: str) -> list[str]:
+    return re.findall(r">([^<>]+)</text>", drawn)
+
+
+@pytest.mark.parametrize("ys", [[-0.0021, 0.0011], [0.9981, 1.0019], [123_456.0, 123_456.9]])
+def test_tick_labels_differ(ys: list[float]) -> None:
+    points = [Point(x, y) for x, y in enumerate(ys)]
+    drawn = str(svg.draw(chart(series=[Series("s", points, "blue")])))
+    values = [text for text in tick_labels(drawn) if text not in ("0", "1", "GRPO step")]
+    assert len(values) >= 3
+    assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("last", "labels"),
+    [(70, ["0", "15", "30", "45", "60", "70"]), (61, ["0", "15", "30", "45", "61"]), (1, ["1"])],
+)
+def test_the_last_step_is_labelled(last: int, labels: list[str]) -> None:
+    points = [Point(x, 0.5) for x in range(min(last, 1), last + 1)]
+    drawn = str(svg.draw(chart(series=[Series("s", points, "blue")])))
+    assert tick_labels(drawn)[: len(labels)] == labels
+    long = [Point(x, 0.5) for x in range(1001)]  # drawn as means of neighbouring steps
+    assert "1,000" in tick_labels(str(svg.draw(chart(series=[Series("s", long, "blue")]))))
+
+
 def test_labels_are_escaped_and_an_empty_chart_is_nothing() -> None:
     assert svg.draw(chart(series=[])) == ""
     hostile = chart(title=HOSTILE, series=[Series(HOSTILE, [Point(1, 1)], "blue")])

@@ -2,12 +2,12 @@
 # Show on a real Docker Engine that the compose files do what docs/scaling-ops.md says of operating
 # them. Run it in a checkout with Docker Compose 2.24 or newer, on Linux:
 #
-#   docker compose --profile train build
+#   docker compose build
 #   docker/prove.sh             every part; prove.sh 1 3 runs parts 1 and 3
 #
-# It uses a project of its own (sqlenv-prove), the port PROVE_PORT (18000) and a temporary folder,
-# and removes them at its end. Each line says what was shown, with container ids and exit codes; the
-# first failure ends it with exit code 1.
+# It uses a project of its own (sqlenv-prove), the port PROVE_PORT (18000) and copies of the compose
+# files in a temporary folder, and removes them at its end. Each line says what was shown, with
+# container ids and exit codes; the first failure ends it with exit code 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,15 +15,21 @@ parts=${*:-1 2 3 4 5}
 work=$(mktemp -d)
 chmod 755 "$work" # for the containers' users
 mkdir -m 777 "$work/runs"
-# nothing of the caller's own settings; a training of some seconds
-for name in $(sed -n 's/^#\([A-Z_]*\)=.*/\1/p' .env.example); do unset "$name"; done
-export COMPOSE_PROJECT_NAME=sqlenv-prove COMPOSE_ENV_FILES=/dev/null COMPOSE_ANSI=never
-export RUNS=$work/runs GATEWAY_PORT=${PROVE_PORT:-18000}
-export TRAIN_OPTIONS="--eval-limit 4 --eval-every 0 --set num_generations=2 --set save_steps=1
-  --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4 --set step_budget=4
-  --set live_view=off"
+# nothing of the caller's own settings
+for name in $(sed -n 's/^#\([A-Z_]*\)=.*/\1/p' .env.example train.env.example); do unset "$name"; done
+export COMPOSE_PROJECT_NAME=sqlenv-prove COMPOSE_ANSI=never
+export DATA=$PWD/data GATEWAY_PORT=${PROVE_PORT:-18000}
+agent_py=$PWD/docker/prove_agent.py
+RUNS=$work/runs
+cp compose*.yaml "$work" && cd "$work"
+options="--eval-limit 4 --eval-every 0 --set num_generations=2 --set save_steps=1"
+options+=" --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4"
+options+=" --set step_budget=4 --set live_view=off"
+settings() { # settings SEED STEPS: those of a training of some seconds
+  printf '%s\n' "SEED=$1" "STEPS=$2" PRESET=offline "TRAIN_OPTIONS=$options" >train.env
+}
 clean() {
-  docker compose --profile train down -v -t 1 >>"$work/log" 2>&1 || true
+  docker compose down -v -t 1 >>"$work/log" 2>&1 || true
   docker rm -f sqlenv-prove-disk sqlenv-prove-agent >/dev/null 2>&1 || true
   docker volume rm -f sqlenv-prove-disk >/dev/null 2>&1 || true
   # files of the containers' user
@@ -60,23 +66,26 @@ stepped() { [ "$(steps)" -ge "$1" ]; }
 ended() { [ "$(of_trainer '{{.State.Status}}')" = exited ]; }
 logged() { logs | grep -qF "$1"; }
 runs() { find "$RUNS" -mindepth 2 -maxdepth 2 -name config.json | wc -l; }
-train() { # train SEED STEPS: start the job, as an operator does
-  SEED=$1 STEPS=$2 PRESET=offline docker compose up -d trainer >>"$work/log" 2>&1
+train() { # train SEED STEPS: start only the job, as an operator does
+  settings "$1" "$2"
+  compose up -d trainer
 }
 
 part1() {
   echo "== 1. scaling does not touch the training; resume (1, 3, 5)"
-  train 2 3
+  local last=20 each; each=$(seq -f '"step": %g' $last | tr '\n' ' ')
+  train 2 $last
   until_true "waits for its first server" logged "waiting up to 59"
   ok "without a server the trainer waits: $(logs | grep -m1 -o 'waiting up to.*server:')"
   compose up -d --wait
   until_true "the first step" stepped 1
   local id started; id=$(ids trainer) started=$(of_trainer '{{.State.StartedAt}}')
-  compose up -d --wait --scale env-server=4 # a shell without SEED and STEPS
+  HF_TOKEN=of-another-shell compose up -d --wait --scale env-server=4
   expect "servers after 'up -d --scale env-server=4'" "$(ids env-server | wc -w)" 4
   compose scale env-server=2
   expect "servers after 'scale env-server=2'" "$(ids env-server | wc -w)" 2
   compose up -d
+  contains "SEED=9 in the shell" "$(SEED=9 docker compose up -d 2>&1)" "move SEED to train.env"
   expect "trainer's container after these commands" "$(ids trainer)" "$id"
   expect "its start" "$(of_trainer '{{.State.StartedAt}} {{.State.Status}}')" "$started running"
 
@@ -90,19 +99,23 @@ part1() {
   until_true "the end" ended
   expect "restarts after kill -9, exit code" "$(of_trainer '{{.RestartCount}} {{.State.ExitCode}}')" "1 0"
   expect "runs" "$(runs)" 1
-  expect "steps of the run, each once" "$(grep '"success"' "$RUNS"/2*/metrics.jsonl | grep -o '"step": [0-9]*' | tr '\n' ' ')" \
-    '"step": 1 "step": 2 "step": 3 '
+  expect "steps of the run, each once" "$(grep '"success"' "$RUNS"/2*/metrics.jsonl | grep -o '"step": [0-9]*' | tr '\n' ' ')" "$each"
 
   local finished; finished=$(of_trainer '{{.Id}} {{.State.FinishedAt}}')
+  compose scale env-server=1
+  expect "the finished trainer after 'scale env-server=1'" "$(of_trainer '{{.Id}} {{.State.FinishedAt}}')" "$finished"
   compose up -d --scale env-server=3
-  expect "the finished trainer after another 'up -d --scale'" "$(of_trainer '{{.Id}} {{.State.FinishedAt}}')" "$finished"
-  compose start trainer
+  expect "its container after 'up -d --scale env-server=3'" "$(ids trainer)" "$id"
   until_true "says that it is finished" logged "is finished: nothing is trained"
   until_true "the end" ended
-  expect "exit code of a finished run that is started again, runs" "$(of_trainer '{{.State.ExitCode}}') $(runs)" "0 1"
-  train 3 1
+  expect "exit code of the finished run that 'up' starts again, runs, steps" \
+    "$(of_trainer '{{.State.ExitCode}}') $(runs) $(steps)" "0 1 $last"
+  compose down
+  settings 3 1
+  compose up -d
+  expect "services after a plain 'up -d'" "$(docker compose ps -a --services | sort | tr '\n' ' ')" "env-server gateway trainer "
   until_true "new settings" logged "a new run:"
-  contains "new settings" "$(logs)" "has other settings (seed: 2 and now 3, max_steps: 3 and now 1)"
+  contains "new settings" "$(logs)" "has other settings (seed: 2 and now 3, max_steps: $last and now 1)"
   until_true "the second run" ended
   expect "exit code, runs" "$(of_trainer '{{.State.ExitCode}}') $(runs)" "0 2"
 }
@@ -110,9 +123,9 @@ part1() {
 part2() {
   echo "== 2. the gateway's port is fixed"
   expect "published by default" "$(env -u GATEWAY_PORT docker compose config | sed -n 's/ *published: "\(.*\)"/\1/p')" 8000
-  compose up -d --wait --scale env-server=2
+  compose up -d --wait --scale env-server=2 gateway
   local url=http://127.0.0.1:$GATEWAY_PORT agent before
-  agent=$(docker run -d --name sqlenv-prove-agent --network host -v "$PWD/docker/prove_agent.py:/prove_agent.py:ro" -v "$work:/work:ro" \
+  agent=$(docker run -d --name sqlenv-prove-agent --network host -v "$agent_py:/prove_agent.py:ro" -v "$work:/work:ro" \
     -e PYTHONPATH=/app sqlenv-env-server:0.1.0 python /prove_agent.py "$url" /work/stop)
   sleep 5
   before=$(ids gateway)
@@ -134,30 +147,28 @@ part2() {
 
 part4() {
   echo "== 4. commands in containers"
-  compose up -d --wait --scale env-server=2
+  compose up -d --wait --scale env-server=2 gateway
   [ "$(runs)" != 0 ] || { train 3 1; until_true "a run" ended; }
   local servers trainer run=(docker compose run --rm -T trainer)
   servers=$(ids env-server) trainer=$(ids trainer)
   works "evaluate" "success" "${run[@]}" python -m trainer evaluate --model runs/latest/model --limit 4 --greedy
   works "report" "report.html" "${run[@]}" python -m trainer report
-  works "play" "exit code 0 or 3" docker compose run --rm -T -v "$PWD/data/databases/bakery/bakery.sqlite:/my.sqlite:ro" \
+  works "play" "exit code 0 or 3" docker compose run --rm -T -v "$DATA/databases/bakery/bakery.sqlite:/my.sqlite:ro" \
     trainer sh -c 'python -m trainer play --db /my.sqlite -q "How many products are there?" --step-budget 3 --json -; s=$?
       [ $s = 0 ] || [ $s = 3 ] && echo "exit code 0 or 3"'
   works "doctor" "the offline job can run" "${run[@]}" python -m trainer doctor --server http://env-server:8000
   works "packages" "peft, tensorboard, openai" "${run[@]}" python -c 'import peft, tensorboard, openai; print("peft, tensorboard, openai")'
-  OPENAI_API_KEY=k1 works "passed on" "OPENAI_API_KEY=k1" "${run[@]}" env
+  OPENAI_API_KEY=k1 works "passed on" "OPENAI_API_KEY=k1" docker compose run --rm -T -e OPENAI_API_KEY trainer env
   expect "servers afterwards" "$(ids env-server)" "$servers"
   expect "the job's container afterwards" "$(ids trainer)" "$trainer"
   local commit; commit=$(docker run --rm --entrypoint cat sqlenv-trainer:0.1.0 revision)
   [ -n "$commit" ] || fail "the image has no revision"
   contains "summary.json names the image's commit" "$(cat "$RUNS"/2*/summary.json)" "$commit"
-  contains "PRESET" "$(PRESET=qwen3-1.7b docker compose -f compose.yaml -f compose.gpu.yaml --profile train config --format json |
-    tr -d ' \n')" '"--preset","qwen3-1.7b","--processes"'
 }
 
 part5() {
   echo "== 5. disks"
-  compose up -d --wait
+  compose up -d --wait gateway
   local out status=0
   on() { # on VOLUME ARGUMENTS...: train with another /app/runs
     printf 'services: {trainer: {volumes: [%s]}}\nvolumes: {sqlenv-prove-disk: {external: true}}\n' "$1" >"$work/disk.yaml"
@@ -171,7 +182,7 @@ part5() {
   docker run -d --name sqlenv-prove-disk -u root -v sqlenv-prove-disk:/disk sqlenv-env-server:0.1.0 \
     sh -c 'head -c 60M /dev/zero >/disk/ballast; sleep 3600' >/dev/null
   # shellcheck disable=SC2206
-  local job=(sqlenv-prove-disk:/app/runs --resume-or-new --seed 4 --steps 2 $TRAIN_OPTIONS)
+  local job=(sqlenv-prove-disk:/app/runs --resume-or-new --seed 4 --steps 2 $options)
   out=$(on "${job[@]}") || status=$?
   expect "exit code on a full disk" "$status" 1
   contains "full disk" "$(tail -1 <<<"$out")" "is full: free some space there, then resume from the last checkpoint with:"
@@ -183,7 +194,7 @@ part5() {
   expect "exit code" "$status" 0
 
   train 5 50
-  until_true "a step" sh -c 'grep -q success "$RUNS"/*seed5/metrics.jsonl'
+  until_true "a step" sh -c 'grep -q success runs/*seed5/metrics.jsonl'
   docker run --rm -u root -v "$RUNS:/runs" sqlenv-env-server:0.1.0 sh -c 'rm -rf /runs/*seed5'
   until_true "the removed folder is noticed" logged "was removed during the run: restore it, or begin a new run"
   ok "removed folder: $(logs | grep -om1 'error: .*was removed.*')"

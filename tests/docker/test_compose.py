@@ -23,7 +23,9 @@ DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 CLIENT = {
     name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ
 }
-VARIABLE = re.compile(r"\$\{(\w+)(?::?[-+?]([^{}]*))?\}")
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(?::?[-+?]([^{}]*))?\}")
+SETTING = re.compile(r"\$\$\{?([A-Z_]+)")  # which the container's shell expands
+OVERLAYS = {"DEFAULT_MODEL", "GPUS", "GENERATION_URL"}  # set by those files, not by train.env
 
 
 def has_compose() -> bool:
@@ -41,7 +43,7 @@ def config(
     files: tuple[str, ...], *options: str, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     names = [word for name in files for word in ("-f", name)]
-    project = ["--env-file", "/dev/null", *names, "--profile", "train"]
+    project = ["--env-file", "/dev/null", *names]
     command = ["docker", "compose", *project, "config", *options]
     return subprocess.run(
         command, cwd=ROOT, env=CLIENT | environment, capture_output=True, text=True, timeout=60
@@ -50,6 +52,26 @@ def config(
 
 def services(name: str = "compose.yaml") -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / name).read_text())["services"])
+
+
+def job(folder: Path, *overlays: str, **settings: str) -> list[str]:
+    """Return the words that the trainer's container runs with these settings in train.env."""
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}"} | settings
+    for name in ("compose.yaml", *overlays):
+        trainer = services(name)["trainer"]
+        found = trainer.get("environment", {})
+        environment |= {one: found[one] for one in OVERLAYS & found.keys()}
+        assert name == "compose.yaml" or "command" not in trainer
+    environment = {name: VARIABLE.sub(r"\2", value) for name, value in environment.items()}
+    python = folder / "python"
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    python.chmod(0o755)
+    shell, option, script = services()["trainer"]["command"]
+    command = [shell, option, script.replace("$$", "$")]
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stdout.splitlines()
 
 
 # -- with Docker's client
@@ -74,53 +96,79 @@ def test_docker_accepts_the_files(files: tuple[str, ...]) -> None:
 @needs_compose
 def test_the_settings_reach_the_containers() -> None:
     given = {
-        "SEED": "3", "STEPS": "7", "MODEL": "runs/a model", "DATA": "/some/import",
-        "TRAIN_OPTIONS": "--set a=1",
-        "GPUS": "2", "PRESET": "offline", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
-        "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider", "OPENAI_API_KEY": "k1",
+        "DATA": "/some/import", "GPUS": "2", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
+        "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
     }  # fmt: skip
     result = config(("compose.yaml", "compose.gpu.yaml"), **given)
     assert result.returncode == 0, result.stderr
     found = yaml.safe_load(result.stdout)["services"]
     trainer, server = found["trainer"], found["env-server"]
-    assert trainer["command"][4:] == [
-        "--resume-or-new", "--preset", "offline", "--model", "runs/a model",
-        "--seed", "3", "--steps", "7", "--standard", "spider", "--processes", "2", "--set", "a=1",
-    ]  # fmt: skip
     assert trainer["environment"]["SQLENV_SERVER_URL"] == "http://env-server:8000"
     assert trainer["environment"]["SQLENV_DATA_DIR"] == "/data"
-    assert trainer["environment"]["OPENAI_API_KEY"] == "k1"
-    assert server["environment"]["SQLENV_STANDARD"] == "spider"
+    assert trainer["environment"]["GPUS"] == "2"
+    for one in (trainer, server):
+        assert one["environment"]["SQLENV_STANDARD"] == "spider"
+        assert one["environment"]["SQLENV_API_KEY"] == "k" * 20
+        assert [volume["source"] for volume in one["volumes"] if volume["target"] == "/data"] == [
+            "/some/import"
+        ]
     assert trainer["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": 2, "capabilities": ["gpu"]}
     ]
-    assert {
-        one["source"] for one in trainer["volumes"] + server["volumes"] if one["target"] == "/data"
-    } == {"/some/import"}
-    assert (
-        trainer["environment"]["SQLENV_API_KEY"]
-        == server["environment"]["SQLENV_API_KEY"]
-        == "k" * 20
-    )
     assert server["deploy"]["replicas"] == 4
     assert found["gateway"]["ports"][0]["published"] == "8081"
 
 
 @needs_compose
+def test_the_file_train_env_and_no_shell_sets_the_training(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "compose.yaml", tmp_path)
+
+    def trainer(**shell: str) -> dict[str, Any]:
+        result = subprocess.run(
+            ["docker", "compose", "config"],
+            cwd=tmp_path,
+            env=CLIENT | shell,
+            timeout=60,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return dict(yaml.safe_load(result.stdout)["services"]["trainer"])
+
+    without = trainer()
+    (tmp_path / "train.env").write_text("MODEL=runs/a model\nTRAIN_OPTIONS=--set a='b c'  # x\n")
+    found = trainer(HF_TOKEN="of this shell", OPENAI_API_KEY="of this shell")
+    assert found.pop("environment") == without.pop("environment") | {
+        "MODEL": "runs/a model",
+        "TRAIN_OPTIONS": "--set a='b c'",
+    }
+    assert found == without
+
+
+@needs_compose
+@pytest.mark.parametrize("name", ["SEED", "STEPS", "PRESET", "MODEL", "PROCESSES", "TRAIN_OPTIONS"])
+def test_a_setting_of_the_training_in_the_shell_is_refused(name: str) -> None:
+    result = config(("compose.yaml",), "-q", **{name: "2"})
+    assert result.returncode != 0
+    assert f"move {name} to train.env; true" in result.stderr
+    assert result.stderr.count("move") == 1
+
+
+@needs_compose
 def test_the_trainer_generates_on_the_vllm_service() -> None:
-    given = {"MODEL": "runs/a model", "VLLM_API_KEY": "k" * 20, "VLLM_LORA_RANK": "32"}
+    given = {"VLLM_API_KEY": "k" * 20, "VLLM_LORA_RANK": "32"}
     result = config(("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml"), **given)
     assert result.returncode == 0, result.stderr
     found = yaml.safe_load(result.stdout)["services"]
     trainer, server = found["trainer"], found["vllm"]
-    options = dict(itertools.pairwise(trainer["command"]))
-    assert options["--generation-url"] == "http://vllm:8000/v1"
-    assert options["--model"] == "runs/a model"
     assert trainer["environment"]["OPENAI_API_KEY"] == server["environment"]["VLLM_API_KEY"]
     assert trainer["depends_on"].keys() == {"vllm"}
-    options = dict(itertools.pairwise(server["command"]))
-    assert (options["--model"], options["--max-lora-rank"]) == ("runs/a model", "32")
-    assert "--enable-lora" in server["command"]
+    assert server["entrypoint"] == ["sh", "-c"]
+    (command,) = server["command"]
+    assert command.startswith('exec vllm serve "$${MODEL:-Qwen/Qwen3-0.6B}" --seed "$${SEED:-0}"')
+    assert command.endswith("--enable-lora --max-lora-rank 32")
+    assert server["environment"].keys() >= {"VLLM_API_KEY", "HF_HOME"}
+    assert services("compose.vllm.yaml")["vllm"]["env_file"] == services()["trainer"]["env_file"]
     assert server["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
     assert server["environment"]["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     # the weights and a model in ./runs have the same paths in both
@@ -133,47 +181,82 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
 
 
 @needs_compose
-def test_without_settings_the_offline_model_trains() -> None:
+def test_the_gateways_port_is_fixed() -> None:
     found = yaml.safe_load(config(("compose.yaml",)).stdout)["services"]
-    assert found["trainer"]["command"] == ["python", "-m", "trainer", "train", "--resume-or-new"]
     assert found["gateway"]["ports"][0]["published"] == "8000"
 
 
-@needs_compose
+# -- in the container
+# ------------------------------------------------------------------------------------------
+
+
+JOB = ["-m", "trainer", "train", "--resume-or-new"]
+
+
+def test_without_settings_the_offline_model_trains(tmp_path: Path) -> None:
+    assert job(tmp_path) == JOB
+
+
+def test_settings_are_words_whatever_they_hold(tmp_path: Path) -> None:
+    settings = {
+        "SEED": "3", "STEPS": "7", "PRESET": "offline", "MODEL": "runs/a 'model' $(false) *",
+        "SQLENV_STANDARD": "spider", "PROCESSES": "2",
+        "TRAIN_OPTIONS": "--set a=1 --set 'b=c  d' --set \"e=\\$f\"",
+    }  # fmt: skip
+    assert job(tmp_path, **settings) == [
+        *JOB, "--preset", "offline", "--model", "runs/a 'model' $(false) *", "--seed", "3",
+        "--steps", "7", "--standard", "spider", "--processes", "2",
+        "--set", "a=1", "--set", "b=c  d", "--set", "e=$f",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("given", "options"),
+    ("settings", "options"),
     [
-        ({}, ["--preset", "auto", "--model", "Qwen/Qwen3-0.6B"]),
-        ({"MODEL": "a/b"}, ["--preset", "auto", "--model", "a/b"]),
+        ({}, ["--model", "Qwen/Qwen3-0.6B"]),
+        ({"MODEL": "a/b"}, ["--model", "a/b"]),
         ({"PRESET": "qwen3-1.7b"}, ["--preset", "qwen3-1.7b"]),
         ({"PRESET": "qwen3-1.7b", "MODEL": "a/b"}, ["--preset", "qwen3-1.7b", "--model", "a/b"]),
     ],
 )
-def test_a_preset_names_the_model_on_gpus(given: dict[str, str], options: list[str]) -> None:
-    found = yaml.safe_load(config(("compose.yaml", "compose.gpu.yaml"), **given).stdout)["services"]
-    words = found["trainer"]["command"]
-    assert words[5 : words.index("--processes")] == options
+def test_a_preset_names_the_model_on_gpus(
+    tmp_path: Path, settings: dict[str, str], options: list[str]
+) -> None:
+    assert job(tmp_path, "compose.gpu.yaml", **settings) == [*JOB, *options, "--processes", "1"]
+
+
+def test_the_trained_model_is_the_one_that_vllm_serves(tmp_path: Path) -> None:
+    server = ["--generation-url", "http://vllm:8000/v1"]
+    overlays = ("compose.gpu.yaml", "compose.vllm.yaml")
+    assert job(tmp_path, "compose.vllm.yaml") == [*JOB, "--model", "Qwen/Qwen3-0.6B", *server]
+    assert job(tmp_path, *overlays, PRESET="qwen3-1.7b", PROCESSES="2") == [
+        *JOB, "--preset", "qwen3-1.7b", "--model", "Qwen/Qwen3-0.6B", "--processes", "2", *server
+    ]  # fmt: skip
+    assert "runs/a model" in job(tmp_path, *overlays, MODEL="runs/a model")
 
 
 # -- as text
 # ------------------------------------------------------------------------------------------------
 
 
-def test_the_example_names_every_variable_with_its_default() -> None:
+def test_the_examples_name_every_variable_with_its_default() -> None:
     used: dict[str, set[str]] = {}
+    settings: set[str] = set()
     for path in ROOT.glob("compose*.yaml"):
         text = re.sub(r"^\s*#.*$", "", path.read_text(), flags=re.MULTILINE)
+        settings |= set(SETTING.findall(text)) - OVERLAYS
         for name, default in VARIABLE.findall(text):
-            used.setdefault(name, set()).update({default} if "$" not in default else set())
-        # passed on as it is
-        for name in re.findall(r"^\s+([A-Z_]+): *#", path.read_text(), flags=re.MULTILINE):
-            used.setdefault(name, set())
-    example = dict(
-        re.findall(r"^#([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(), flags=re.MULTILINE)
-    )
-    assert set(example) == set(used)
-    for name, value in example.items():
+            if not default.startswith("move"):  # refused
+                used.setdefault(name, set()).update({default} if "$" not in default else set())
+    for_commands = {"HF_TOKEN", "OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"}
+    examples = [
+        dict(re.findall(r"^#([A-Z_]+)=(.*)$", (ROOT / name).read_text(), flags=re.MULTILINE))
+        for name in (".env.example", "train.env.example")
+    ]
+    assert set(examples[0]) == set(used)
+    for name, value in examples[0].items():
         assert not value or value in used[name], f"{name}: {used[name]}"
+    assert set(examples[1]) == settings - {"SQLENV_STANDARD"} | for_commands
 
 
 @pytest.mark.parametrize("service", ["env-server", "gateway", "trainer"])
@@ -190,10 +273,11 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
 def test_scaling_and_commands_leave_the_training_and_the_servers_alone() -> None:
     """docker/prove.sh shows it on an engine."""
     trainer = services()["trainer"]
-    assert trainer["profiles"] == ["train"]  # `up` does not touch it
+    assert "profiles" not in trainer  # `docker compose up` trains
     assert "depends_on" not in trainer  # `run` does not scale the servers
     assert trainer["restart"].startswith("on-failure")
-    assert "--resume-or-new" in trainer["command"]
+    assert trainer["env_file"] == [{"path": "train.env", "required": False}]
+    assert "train.env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_the_trainers_image_has_what_its_commands_need() -> None:

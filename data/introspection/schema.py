@@ -128,7 +128,9 @@ def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> lis
         if kind is None:
             left_out[reason] += 1
             continue
-        words = words if short.count(words) == 1 else cells.words
+        # `date` alone could also mean another column's `return date`
+        alone = sum(other[-len(words) :] == words for other in short) == 1
+        words = words if alone else cells.words
         flag = kind is Kind.CATEGORY and _is_flag(cells)
         phrase = phrase_of(words, kind, flag=flag, year=_is_year(cells, kind))
         if phrase in taken:

@@ -146,3 +146,17 @@ def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path
     assert any(size is None for _, size in rows)
     names = [name for name, _ in rows]
     assert all(names.count(name) > 1 for name in names[:50])
+
+
+def test_a_phrase_that_could_mean_two_columns_keeps_the_tables_noun(tmp_path: Path) -> None:
+    dates = "printf('2024-01-%02d', i)"
+    schema = read(
+        tmp_path,
+        filled(
+            "tblLoans",
+            "id INTEGER PRIMARY KEY, loan_date TEXT, return_date TEXT, loan_fee REAL",
+            f"i, {dates}, {dates}, i * 1.5",
+        ),
+    )
+    phrases = [column.wordings for column in schema.domain.tables[0].columns]
+    assert {("loan date",), ("return date",), ("fee",)} <= set(phrases)

@@ -161,7 +161,7 @@ def no_answer(played: PlayedQuestion) -> str:
     if played.outcome == Outcome.BUDGET:
         within = f"no answer within {counted(len(played.steps), 'step')}"
         if (same := repeated(played)) >= STUCK:
-            return f"{within}: the last {same} actions are the same one, repeated"
+            return f"{within}: the agent took the same action {same} times in a row"
         return f"{within}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"

@@ -116,7 +116,7 @@ def test_repeats_to_the_end_are_named_instead_of_the_step_budget(
         texts = ("DESCRIBE: orders", *["QUERY: SELECT x FROM orders"] * 3)
         stuck = ask_with(text_agent(*texts, steps=4))
         assert no_answer(stuck) == (
-            "no answer within 4 steps: the last 3 actions are the same one, repeated"
+            "no answer within 4 steps: the agent took the same action 3 times in a row"
         )
         trying = ask_with(text_agent(*texts[:3], "DESCRIBE: orders", steps=4))
         assert no_answer(trying) == "no answer within 4 steps; --step-budget allows more"

@@ -83,7 +83,7 @@ def as_run(command: str, folder: Path) -> str:
     for word, value in FILLED_IN.items():
         command = command.replace(word, value)
     if command.startswith("make "):
-        command = run(f"{command} -n -o .venv/.installed", folder).replace(".venv/bin/", "")
+        command = run(f"{command} -n --no-print-directory -o .venv/.installed", folder).replace(".venv/bin/", "")
         lines = command.splitlines()
     else:
         lines = [command]

@@ -83,8 +83,8 @@ def as_run(command: str, folder: Path) -> str:
     for word, value in FILLED_IN.items():
         command = command.replace(word, value)
     if command.startswith("make "):
-        command = run(f"{command} -n --no-print-directory -o .venv/.installed", folder).replace(".venv/bin/", "")
-        lines = command.splitlines()
+        printed = run(f"{command} -n --no-print-directory -o .venv/.installed", folder)
+        lines = printed.replace(".venv/bin/", "").splitlines()
     else:
         lines = [command]
     for name, options in SMALL.items():

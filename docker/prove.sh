@@ -33,7 +33,7 @@ clean() {
   docker rm -f sqlenv-prove-disk sqlenv-prove-agent >/dev/null 2>&1 || true
   docker volume rm -f sqlenv-prove-disk >/dev/null 2>&1 || true
   # files of the containers' user
-  docker run --rm -u root -v "$work:/work" sqlenv-env-server:0.1.0 rm -rf /work/runs || true
+  docker run --rm -u root -v "$work:/scratch" sqlenv-env-server:0.1.0 rm -rf /scratch/runs || true
   rm -rf "$work"
 }
 trap clean EXIT
@@ -125,8 +125,8 @@ part2() {
   expect "published by default" "$(env -u GATEWAY_PORT docker compose config | sed -n 's/ *published: "\(.*\)"/\1/p')" 8000
   compose up -d --wait --scale env-server=2 gateway
   local url=http://127.0.0.1:$GATEWAY_PORT agent before
-  agent=$(docker run -d --name sqlenv-prove-agent --network host -v "$agent_py:/prove_agent.py:ro" -v "$work:/work:ro" \
-    -e PYTHONPATH=/app sqlenv-env-server:0.1.0 python /prove_agent.py "$url" /work/stop)
+  agent=$(docker run -d --name sqlenv-prove-agent --network host -v "$agent_py:/prove_agent.py:ro" -v "$work:/scratch:ro" \
+    -e PYTHONPATH=/app sqlenv-env-server:0.1.0 python /prove_agent.py "$url" /scratch/stop)
   sleep 5
   before=$(ids gateway)
   compose restart gateway

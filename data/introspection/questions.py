@@ -8,7 +8,7 @@ databases. Then the questions go the way of every import, but their golds do not
 import random
 import re
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from data.sources.convert import Source, import_source
 from data.sources.own import sqlite_files
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount
-from data.sources.split import Splitting, alike, held_out
+from data.sources.split import Splitting, held_out, held_out_of_many
 from data.sources.sqlite_files import copy_database
 from data.sources.staging import check_out
 from shared.console import progress_bar
@@ -38,7 +38,6 @@ from shared.dataset import Question
 from shared.errors import DatabaseLoadError, DataError
 
 SURPLUS = 1.5  # questions drawn per wanted one, as dividing them leaves some out
-MIN_GROUPS = 4  # that the eval questions of one difficulty and type come from, if there are as many
 MAX_FORM_SHARE, MIN_PER_FORM = 0.1, 5  # of a database's questions that are of one form
 ONE_ROW = frozenset(("lookup", "lookup_two", "reverse_lookup", "superlative", "join_lookup"))
 # forms that answer with names, and which of the draft's tables has them
@@ -172,7 +171,11 @@ def _rows(
         why = [f"{name}: {_why(pool)}" for name, pool in pools.items()] + report.problems
         raise DataError("no questions can be made:\n" + "\n".join(why))
     several = len({question.database_name for question in drawn}) > 1
-    chosen, left_out = (held_out(drawn, splitting), set()) if several else _divide(drawn, splitting)
+    chosen, left_out = held_out(drawn, splitting), set[str]()
+    if not several:
+        chosen, left_out = held_out_of_many(
+            drawn, round(splitting.eval_share * min(count, len(drawn))), splitting.seed
+        )
     if not chosen:
         report.problems.append("too few different questions to hold any out for evaluation")
     drawn = [question for question in drawn if question.question_id not in left_out]
@@ -195,31 +198,6 @@ def _rows(
         if made[name] < count:
             report.problems.append(f"{name}: {made[name]} of {count} questions, as {_why(pool)}")
     return [rows[one.question_id] for one in drawn if one.question_id in rows]
-
-
-def _divide(drawn: Sequence[Question], splitting: Splitting) -> tuple[set[str], set[str]]:
-    """Return the ids of the eval questions on one database, and of those in neither split.
-
-    Of each difficulty and type of answer the same share is held out, in groups of questions that
-    differ in a value only, so that no training question is a twin. A large group gives some of its
-    questions and loses the others, or it would be most of what is measured.
-    """
-    rng = random.Random(f"split:{splitting.seed}")
-    kinds: dict[tuple[str, str], list[list[Question]]] = defaultdict(list)
-    for group in alike(rng.sample(drawn, len(drawn))):
-        kinds[group[0].difficulty, group[0].answer_type].append(group)
-    chosen: set[str] = set()
-    left_out: set[str] = set()
-    for groups in kinds.values():
-        wanted = splitting.eval_share * sum(map(len, groups))
-        most, held = max(1, round(wanted / MIN_GROUPS)), 0
-        for group in rng.sample(groups, len(groups))[1:]:  # one stays for training
-            if held < wanted:
-                ids = [question.question_id for question in group]
-                held += len(ids[:most])
-                chosen |= {*ids[:most]}
-                left_out |= {*ids[most:]}
-    return chosen, left_out
 
 
 def _capped(questions: Sequence[Question], most: int) -> list[Question]:

@@ -1,7 +1,9 @@
 """Choose the eval questions of an import that names none, by a seed."""
 
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from data.likeness import Keyed
@@ -23,8 +25,9 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     """Return the ids of the questions to measure on; the others are to be trained on.
 
     With several databases, whole databases are held out; with one, groups of similar questions, so
-    that no training question has the same SQL or words, except for a value. If there are two groups
-    or more, each side has at least one.
+    that no training question has the same SQL or words, except for a value, and about the same
+    share of each difficulty and type of answer. If there are two groups or more, each side has at
+    least one.
     """
     shuffled = random.Random(splitting.seed).sample(questions, len(questions))
     several = len({question.database_name for question in questions}) > 1
@@ -32,7 +35,8 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     most = min(max(1.0, MAX_OVERSHOOT * wanted), len(questions) - 1)
     chosen: set[str] = set()
     large: list[list[Question]] = []  # left for when the others are too few
-    for group in _by_database(shuffled) if several else alike(shuffled):
+    in_turns = _in_turns(_alike(shuffled), splitting.eval_share)
+    for group in _by_database(shuffled) if several else in_turns:
         if len(chosen) >= wanted:
             return chosen
         if len(group) <= (most if several else max(1.0, wanted / MIN_GROUPS)):
@@ -45,6 +49,55 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     return chosen
 
 
+def held_out_of_many(
+    questions: Sequence[Question], wanted: int, seed: int
+) -> tuple[set[str], set[str]]:
+    """Return ids of `wanted` questions on one database to measure on, and of those not to be used.
+
+    As `held_out` of questions of which there can always be more: a large group gives some questions
+    to measure on and loses the others, or it would be most of what is measured.
+    """
+    shuffled = random.Random(seed).sample(questions, len(questions))
+    share = wanted / len(questions)
+    kinds = len({_kind(question) for question in questions})
+    most = max(1, round(wanted / (MIN_GROUPS * kinds)))
+    chosen: set[str] = set()
+    left_out: set[str] = set()
+    for group in _in_turns(_alike(shuffled), share, most, reserve=True):
+        held = min(most, wanted - len(chosen))
+        if held > 0:
+            chosen |= _ids(group[:held])
+            left_out |= _ids(group[held:])
+    return chosen, left_out
+
+
+def _kind(question: Question) -> tuple[str, str]:
+    return question.difficulty, question.answer_type
+
+
+def _in_turns(
+    groups: Iterable[list[Question]], share: float, most: float = math.inf, *, reserve: bool = False
+) -> Iterator[list[Question]]:
+    """Yield the groups so that each difficulty and type of answer has its share of the first ones.
+
+    A rare kind is due one question. `most` questions of a group count. The last group of each kind
+    comes after all others, or never if it is to `reserve`: it is for training.
+    """
+    waiting: dict[tuple[str, str], list[list[Question]]] = defaultdict(list)
+    lack: dict[tuple[str, str], float] = defaultdict(float)  # questions of the kind
+    for group in groups:
+        waiting[_kind(group[0])].append(group)
+        lack[_kind(group[0])] += share * len(group)
+    lack = {kind: max(1, questions) for kind, questions in lack.items()}
+    last = [waiting[kind].pop() for kind in waiting]
+    while left := [kind for kind in waiting if waiting[kind]]:
+        kind = max(left, key=lambda one: lack[one])
+        lack[kind] -= min(len(waiting[kind][-1]), most)
+        yield waiting[kind].pop()
+    if not reserve:
+        yield from last
+
+
 def _ids(group: Sequence[Question]) -> set[str]:
     return {question.question_id for question in group}
 
@@ -54,7 +107,7 @@ def _by_database(questions: Sequence[Question]) -> Iterator[list[Question]]:
         yield [question for question in questions if question.database_name == name]
 
 
-def alike(questions: Sequence[Question]) -> Iterator[list[Question]]:
+def _alike(questions: Sequence[Question]) -> Iterator[list[Question]]:
     """Yield groups of questions that ask the same or nearly the same; see `Keyed.likeness`."""
     left = {question.question_id: Keyed(question) for question in questions}
     while left:

@@ -102,6 +102,11 @@ def play_missing(
             before.setdefault(row["question_id"], sample)
         started, counted = time.monotonic(), dict(playing.counts())
         played = playing.play([row["prompt"] for _, row in batch], before)
+        kept = [
+            (row, sample)
+            for (sample, _), row in zip(batch, played, strict=True)
+            if row.lost is None
+        ]
         lines = [
             inputs.book.episode(row).as_line(
                 settings.split,
@@ -111,14 +116,11 @@ def play_missing(
                 prompt_tokens=row.prompt_tokens,
                 sampled_tokens=row.sampled_tokens,
             )
-            for (sample, _), row in zip(batch, played, strict=True)
-            if row.lost is None
+            for row, sample in kept
         ]
-        found = [
-            (row, sample) for (sample, _), row in zip(batch, played, strict=True) if not row.lost
-        ]
-        kept, samples = [row for row, _ in found], [sample for _, sample in found]
-        append_observations(folder.observations, 0, kept, samples)
+        append_observations(
+            folder.observations, 0, [row for row, _ in kept], [sample for _, sample in kept]
+        )
         folder.add(
             lines,
             episodes=len(lines),

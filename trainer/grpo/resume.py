@@ -23,7 +23,7 @@ from trainer.evaluation.inputs import (
     resumed_settings,
 )
 from trainer.grpo.train import finished
-from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json
+from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json, runs_in
 from trainer.run.observations import drop_observations
 from trainer.runtime.ranks import Ranks
 
@@ -59,17 +59,14 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
     digests of the model and of the servers. The run is finished if its summary exists.
     """
     other = ""
-    for path in sorted(options.out.absolute().glob("*/config.json"), reverse=True):
-        run = Run(path.parent)
-        if run.path.is_symlink():
-            continue
+    for run in runs_in(options.out.absolute()):
         try:
             differing = _differences(run, config, options)
-        except RunError:  # of another command, or not a run's settings
+        except RunError:  # of another command
             continue
         name = short_path(run.path)
         if not differing:
-            if run.summary.exists():
+            if run.finished:
                 return run, (
                     f"{name} has these settings and is finished: nothing is trained. Change a "
                     "setting, such as --seed, or leave out --resume-or-new"

@@ -86,10 +86,11 @@ def question_items(
     for key in keys:
         played = {
             name: [
-                _titled(name, number, len(found[key]), one) for number, one in _numbered(found[key])
+                episode_markup(name if len(episodes) == 1 else f"{name}, sample {number}", one)
+                for number, one in enumerate(episodes, start=1)
             ]
             for name, found in policies.items()
-            if found.get(key)
+            if (episodes := found.get(key))
         }
         record, question = next(iter(played.values()))[0].record, questions.get(key)
         text = question.question_text if question else key
@@ -116,14 +117,6 @@ def question_items(
 def facets_of(kinds: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the names of the filters of `question_items`."""
     return (CHANGE, *FACETS) if kinds else FACETS
-
-
-def _numbered(episodes: Sequence[EpisodeRecord]) -> Sequence[tuple[int, EpisodeRecord]]:
-    return list(enumerate(episodes, start=1))
-
-
-def _titled(name: str, number: int, samples: int, record: EpisodeRecord) -> EpisodeMarkup:
-    return episode_markup(name if samples == 1 else f"{name}, sample {number}", record)
 
 
 def turns_markup(record: EpisodeRecord) -> list[TurnMarkup]:

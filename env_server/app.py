@@ -18,6 +18,7 @@ from env_server.http.openapi import document
 from env_server.http.openenv import openenv
 from env_server.http.operator import operator
 from env_server.http.pages import add_pages
+from env_server.http.requests import EPISODE_ID_HEADER
 from env_server.metrics import Metrics
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
@@ -73,7 +74,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
             CORSMiddleware,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", routes.EPISODE_ID_HEADER],
+            allow_headers=["Authorization", "Content-Type", EPISODE_ID_HEADER],
             expose_headers=["Retry-After"],
         )
     app.openapi = cache(lambda: document(app, settings))  # type: ignore[method-assign]

@@ -1,11 +1,13 @@
 """The tools of `POST /mcp`. Importing this needs the package mcp, 1.x or 2.x."""
 
 import logging
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
+from env_server.http.requests import begun_by_gateway
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
@@ -137,7 +139,8 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
         raise ToolError(f"{kind.lower()} needs an argument of 1 to {limit}: {ACTIONS[kind]}")
     action = SQLAction(action_type=kind, argument=text)
     wanted = StepRequest(episode_id=episode_id, action=action)
-    reply = StepResult.model_validate_json(await _call(context, "step", wanted))
+    call = await _call(context, "step", wanted, call_id=context.request_id)
+    reply = StepResult.model_validate_json(call)
     seen = reply.observation
     return Seen(
         result=seen.result,
@@ -149,14 +152,19 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
     )
 
 
-async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> bytes:
+async def _call(
+    context: Context, method: str, wanted: ResetRequest | StepRequest, **options: Any
+) -> bytes:
     """Return the pool's reply to the sender of the request, or count its error and raise it as a
     tool's.
     """
     request: Any = context.request_context.request
     connection = HTTPConnection(request.scope)
     try:
-        return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
+        if isinstance(wanted, ResetRequest):
+            wanted = begun_by_gateway(wanted, connection)
+        call = partial(getattr(service_of(connection).pool, method), **options)
+        return await bytes_in_time(connection, call, wanted)
     except SQLEnvError as error:
         problem = error
     except Exception as error:  # its text is not for the client

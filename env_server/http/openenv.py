@@ -28,7 +28,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
-from env_server.http.requests import parse_item, read_json, shown
+from env_server.http.requests import begun_by_gateway, parse_item, read_json, shown
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.errors import (
@@ -123,7 +123,8 @@ class Session:
             )
         if held:
             await bytes_in_time(self.socket, pool.close, held.episode_id)
-        return self._observation(await bytes_in_time(self.socket, pool.reset, wanted))
+        begun = begun_by_gateway(wanted, self.socket)
+        return self._observation(await bytes_in_time(self.socket, pool.reset, begun))
 
     async def step(self, data: dict[str, Any]) -> bytes:
         """Play an action. Its number is that of the steps seen, so that a repeat counts once."""

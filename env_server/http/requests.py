@@ -2,17 +2,19 @@
 
 import asyncio
 from functools import cache
+from secrets import token_urlsafe
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json, to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
 
 from env_server.settings import Settings
 from shared.actions import EXPECTED, SQLAction
 from shared.errors import ActionParseError, BodyTooLarge, InvalidRequest
-from shared.models import MAX_STEP_BUDGET
+from shared.models import MAX_STEP_BUDGET, ResetRequest
 
 Request_ = TypeVar("Request_", bound=BaseModel)
 # A step's longest action has 20,000 bytes, each of which JSON may write as six (`\u0041`).
@@ -20,6 +22,8 @@ MAX_STEP_BYTES = 128 * 1024
 # Objects and arrays take most of the time to parse JSON: 1,000,000 of them, nested, 0.4 s. The
 # largest batch of resets has 52,000.
 MAX_BRACKETS = 100_000
+# the start of an id, by which a gateway knows where to send the episode's steps
+EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
@@ -86,6 +90,15 @@ def parse_item(model: type[Request_], item: Any) -> Request_:
         return model.model_validate(item)
     except ValidationError as error:
         raise invalid(error, model) from None
+
+
+def begun_by_gateway(wanted: ResetRequest, request: HTTPConnection) -> ResetRequest:
+    """Return a reset that names its episode, if a gateway sends the start of an id for it."""
+    if wanted.episode_id is None and (chosen := request.headers.get(EPISODE_ID_HEADER)):
+        unguessable = f"{chosen}:{token_urlsafe(16)}"
+        checked = parse_item(ResetRequest, {"episode_id": unguessable})
+        wanted = wanted.model_copy(update={"episode_id": checked.episode_id})
+    return wanted
 
 
 def _check_actions(item: dict[str, Any]) -> None:

@@ -4,14 +4,13 @@ Bodies go from bytes to pydantic and replies from pydantic to bytes, once each; 
 bytes of its items. Nothing here runs in another thread.
 """
 
-from secrets import token_urlsafe
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic_core import to_json
 
 from env_server.http.openapi import ResetBatchReply, Status, StepBatchReply, body_of, errors
-from env_server.http.requests import parse, parse_item, read_body
+from env_server.http.requests import begun_by_gateway, parse, read_body
 from env_server.http.responses import json_reply
 from env_server.http.work import Items, in_time, run_batch, service_of
 from shared.actions import SQLAction
@@ -27,8 +26,6 @@ from shared.models import (
     StepResult,
 )
 
-# the start of an id, by which a gateway knows where to send the episode's steps
-EPISODE_ID_HEADER = "x-episode-id"
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
 EpisodePath = Annotated[str, Path(description="The id in the reply to the reset.")]
 
@@ -50,11 +47,7 @@ async def reset(request: Request) -> Response:
     """
     service = service_of(request)
     wanted = parse(ResetRequest, await read_body(request, service.settings))
-    if wanted.episode_id is None and (chosen := request.headers.get(EPISODE_ID_HEADER)):
-        unguessable = f"{chosen}:{token_urlsafe(16)}"
-        checked = parse_item(ResetRequest, {"episode_id": unguessable})
-        wanted = wanted.model_copy(update={"episode_id": checked.episode_id})
-    return await in_time(request, service.pool.reset, wanted)
+    return await in_time(request, service.pool.reset, begun_by_gateway(wanted, request))
 
 
 @episodes.post(

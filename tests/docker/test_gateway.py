@@ -72,6 +72,7 @@ class Handler(BaseHTTPRequestHandler):
             "server": server.name,
             "body_bytes": len(body),
             "episode_id": self.headers.get("x-episode-id"),
+            "upgrade": self.headers.get("upgrade"),
         }
         content = json.dumps(said).encode()
         self.send_response(status)
@@ -115,6 +116,11 @@ def asked(
     return dict(reply.json())
 
 
+def mcp_call(tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
 def test_haproxy_accepts_the_configuration() -> None:
     result = subprocess.run(
         [str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60
@@ -156,6 +162,8 @@ def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> N
                 ),
                 ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
                 ("GET", f"/state?episode_id={name}", None),
+                ("GET", f"/ws?episode_id={name}", None),
+                ("POST", "/mcp", mcp_call("query", episode_id=name, sql="SELECT 1")),
                 ("DELETE", f"/episodes/{name}", None),
                 ("GET", f"/operator/verdicts/{name}", None),
             ]
@@ -191,6 +199,7 @@ def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> 
             ("POST", "/step", item),
             ("POST", "/step_batch", {"steps": [item]}),
             ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
+            ("POST", "/mcp", mcp_call("answer", episode_id=name, answer="1")),
             ("GET", f"/state?episode_id={name}", None),
             ("GET", f"/state?episode_id={name.replace(':', '%3A')}", None),
             ("DELETE", f"/episodes/{name}", None),
@@ -203,6 +212,24 @@ def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> 
         seen.add(reset["server"])
     assert len(seen) > 1
     assert asked(http, "POST", "/reset")["episode_id"], "no body at all is a reset too"
+
+
+def test_sockets_and_mcp_calls_get_the_start_of_their_episodes_ids(http: httpx.Client) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    upgrade |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
+    seen = set()
+    for method, path, request in [
+        ("GET", "/ws", {"headers": upgrade}),
+        ("POST", "/mcp", {"json": mcp_call("start_episode", seed=3)}),
+    ] * 6:
+        start = http.request(method, path, **request).json()
+        assert start["upgrade"] == ("websocket" if path == "/ws" else None)
+        name = f"{start['episode_id']}:the-servers-own"
+        again = http.get("/ws", headers=upgrade | {"X-Affinity": name}).json()
+        assert (again["server"], again["episode_id"]) == (start["server"], None), "resumed there"
+        seen.add((path, start["server"]))
+    assert len(seen) > 2
+    assert http.get("/health", headers=upgrade).json()["upgrade"] is None
 
 
 def test_an_agent_can_not_forge_the_id_of_the_gateway(http: httpx.Client) -> None:
@@ -312,6 +339,53 @@ def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: G
         assert 400 < int(found[1]) <= 520
         with contextlib.suppress(ConnectionError), connected(gateway, "127.0.0.2") as refused:
             assert refused.recv(1) == b""
+
+
+def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None:
+    """Sockets and MCP episodes stay each on one of two servers; a lost socket's episode goes on."""
+    sync = pytest.importorskip("websockets.sync.client")
+    pytest.importorskip("mcp")
+    accept = {"Accept": "application/json, text/event-stream"}
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(running_server(tiny_data, "--workers", "1")) for _ in "ab"]
+        gateway = stack.enter_context(running_gateway([server.url for server in servers]))
+        http = stack.enter_context(httpx.Client(base_url=gateway.url, headers=accept, timeout=60))
+
+        def connect(**headers: str) -> Any:
+            url = gateway.url.replace("http", "ws", 1) + "/ws"
+            return stack.enter_context(sync.connect(url, additional_headers=headers))
+
+        def ask(socket: Any, kind: str, **data: Any) -> dict[str, Any]:
+            socket.send(json.dumps({"type": kind, "data": data}))
+            reply = dict(json.loads(socket.recv(timeout=60)))
+            assert reply["type"] == "observation", reply
+            return dict(reply["data"])
+
+        def tool(name: str, **arguments: Any) -> dict[str, Any]:
+            reply = http.post("/mcp", json=mcp_call(name, **arguments)).json()
+            return dict(reply["result"]["structuredContent"])
+
+        sockets = [connect() for _ in range(8)]
+        for socket in sockets:
+            name = ask(socket, "reset", question_id="shop-1")["metadata"]["episode_id"]
+            ask(socket, "step", action_type="DESCRIBE", argument="customers")
+            socket.socket.close()  # without a goodbye
+            resumed = connect(**{"X-Affinity": name})
+            reply = ask(resumed, "reset", episode_id=name, resume=True)
+            assert reply["observation"]["step_count"] == 1
+            reply = ask(resumed, "step", action_type="ANSWER", argument="5")
+            assert reply["metadata"]["outcome"] == "correct"
+        for _ in range(8):
+            mine = {"episode_id": tool("start_episode", question_id="shop-1")["episode_id"]}
+            assert not tool("describe", **mine, table="customers")["done"]
+            assert tool("answer", **mine, answer="5")["outcome"] == "correct"
+        started = [
+            re.search(r"^sqlenv_episodes_started_total (\d+)", text, re.MULTILINE)
+            for text in (httpx.get(f"{server.url}/metrics").text for server in servers)
+        ]
+        played = [int(found[1]) for found in started if found]
+        assert sum(played) == 16
+        assert min(played) > 0, "both play"
 
 
 @pytest.mark.slow

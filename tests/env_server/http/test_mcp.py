@@ -90,6 +90,8 @@ async def test_the_official_client_plays(tiny_data: Path) -> None:
             assert {one["reward"] for one in seen} == {None}
             assert "customer_id" in seen[0]["result"]
             assert "nothing" in seen[3]["error"]
+            again = (await call(session, "query", **mine, sql="SELECT nothing"))[1]
+            assert again["steps_left"] == seen[3]["steps_left"] - 1, "a call of its own"
             _, last = await call(session, "answer", **mine, answer="5")
             assert (last["done"], last["outcome"]) == (True, "correct")
             assert last["reward"] > 1
@@ -123,6 +125,32 @@ async def test_an_agents_key_plays_its_own_episodes(tiny_data: Path) -> None:
             assert (await http.get("/state", headers=agent, **where)).status_code == 200
             trainer = {"Authorization": f"Bearer {keys['api_key']}"}
             assert (await http.get("/state", headers=trainer, **where)).status_code == 404
+
+
+async def test_a_message_that_is_sent_again_is_charged_once(http: httpx.AsyncClient) -> None:
+    """As a client or a proxy does whose reply was lost; a gateway starts the episode's id."""
+    pytest.importorskip("mcp")
+
+    async def call(number: int, tool: str, **arguments: str) -> Any:
+        params = {"name": tool, "arguments": arguments}
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        headers = {"Accept": "application/json, text/event-stream", "X-Episode-Id": "gate"}
+        reply = (await http.post("/mcp", json=message, headers=headers)).json()["result"]
+        return reply.get("structuredContent") or reply["content"][0]["text"]
+
+    first = await call(1, "start_episode", question_id="shop-1")
+    mine = {"episode_id": first["episode_id"]}
+    assert mine["episode_id"].startswith("gate:")
+    sent = [await call(2, "describe", table="orders", **mine) for _ in range(3)]
+    assert sent == [sent[0]] * 3
+    steps = [sent[0]["steps_left"]]
+    steps += [(await call(3, "describe", table="orders", **mine))["steps_left"]]
+    steps += [(await call(3, "sample", table="orders", **mine))["steps_left"]]
+    assert steps == [9, 8, 7], "another id, or another action, is another step"
+    over = [await call(4, "answer", answer="5", **mine) for _ in range(2)]
+    assert over == [over[0]] * 2
+    assert over[0]["outcome"] == "correct"
+    assert "over" in await call(5, "answer", answer="5", **mine)
 
 
 async def test_errors_are_counted_and_a_fault_is_only_logged(

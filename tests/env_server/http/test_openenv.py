@@ -135,6 +135,15 @@ def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
         assert (fresh["done"], fresh["observation"]["step_count"]) == (False, 0)
 
 
+def test_a_gateway_starts_the_ids_of_a_connections_episodes(http: TestClient) -> None:
+    with http.websocket_connect("/ws", headers={"X-Episode-Id": "gate"}) as socket:
+        ids = [call(socket, "reset")[1]["metadata"]["episode_id"] for _ in range(2)]
+        assert len({*ids}) == 2
+        assert all(one.startswith("gate:") and len(one) > 20 for one in ids)
+        _, own = call(socket, "reset", episode_id="mine")
+        assert own["metadata"]["episode_id"] == "mine"
+
+
 def test_two_connections_do_not_mix_their_steps(http: TestClient) -> None:
     with http.websocket_connect("/ws") as one, http.websocket_connect("/ws") as other:
         call(one, "reset", question_id="shop-1", episode_id="mine")

@@ -64,8 +64,8 @@ ApiOption = Annotated[
     str,
     typer.Option(
         callback=one_of(*get_args(ApiName)),
-        help="What to exchange with a model server: chat (texts), or completions (token ids, as a "
-        "model in this process; vLLM and llama.cpp).",
+        help="What to exchange with a model server: chat (texts), tools (tool calls), or "
+        "completions (token ids, as a model in this process; vLLM and llama.cpp).",
     ),
 ]
 TokenizerOption = Annotated[

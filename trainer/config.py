@@ -27,9 +27,10 @@ from trainer.presets import PRESETS
 T = TypeVar("T")
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
-PromptKind = Literal["full", "short"]
+PromptKind = Literal["full", "short", "tools"]  # tools: of `--api tools`
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
-ApiName = Literal["chat", "completions"]  # of a model server: what is exchanged, texts or ids
+# of a model server: what is exchanged, texts, tool calls or ids
+ApiName = Literal["chat", "tools", "completions"]
 Part = Literal["all", "seen", "unseen"]  # of its questions
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 

@@ -131,6 +131,8 @@ def evaluate(
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
     if standard is not None:
         overrides["standard"] = standard
+    if api == "tools":
+        overrides.setdefault("system_prompt", "tools")
     if model is not None:
         overrides["model_name"] = model
     elif policy == "openai":

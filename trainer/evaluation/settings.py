@@ -51,7 +51,7 @@ class EvaluationSettings:
             )
         if self.policy != "openai" and (self.base_url or self.api != "chat"):
             raise ConfigError(f"--base-url and --api are for --policy openai, not {self.policy}")
-        if self.tokenizer is not None and self.api == "chat":
+        if self.tokenizer is not None and self.api != "completions":
             raise ConfigError("--tokenizer is for --api completions: a server's chat needs none")
         if self.samples < 1:
             raise ConfigError(f"samples is {self.samples}: use 1 or more")

@@ -117,7 +117,7 @@ def api_agent(
     from trainer.rollout.served import served_model
 
     choice = preset_of(model, options.preset, served=True)
-    config = _config(choice, options)
+    config = _config(choice, options, **({"system_prompt": "tools"} if api == "tools" else {}))
     temperature = options.sampling.temperature
     with served_model(config, base_url, api, tokenizer, temperature=temperature) as served:
         yield Agent(
@@ -132,9 +132,10 @@ def api_agent(
         )
 
 
-def _config(choice: Choice, options: Options) -> GRPOConfig:
+def _config(choice: Choice, options: Options, **prompt: Any) -> GRPOConfig:
     settings = {
         **choice.settings,
+        **prompt,
         "temperature": options.sampling.temperature or 1.0,
         "seed": options.sampling.seed,
         "server_wait_s": options.server_wait_s,

@@ -92,7 +92,7 @@ def play(
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if base_url is not None and model is None:
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
-    if tokenizer is not None and api == "chat":
+    if tokenizer is not None and api != "completions":
         raise typer.BadParameter("is for --api completions", param_hint="--tokenizer")
     if not question and (server or keep):
         raise typer.BadParameter("needs --question", param_hint="--server, --keep")

@@ -20,6 +20,7 @@ from trainer.errors import ActionParseError
 logger = logging.getLogger(__name__)
 
 EMPTY = "(empty)"  # the query of an empty text: a syntax error
+TOOL_CALL = "<tool_call>"  # begins one in the texts of many models
 MAX_OBJECTS = 100  # of JSON that a text is searched for
 
 _TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
@@ -107,9 +108,12 @@ def parse_with_fallback(text: str) -> ParsedAction:
     `QUERY(SELECT 1)`, `DESCRIBE table x`, code fences, bold, bullets, JSON with action_type and
     argument, prose or a <think> block before it. `inferred` is set where no such form comes before
     a tool call in JSON, whose action it then is, or before SQL in a fence or at the start of a
-    line, a QUERY. Any other text becomes a QUERY with the raw text, with `fallback` set.
+    line, a QUERY. A call after <tool_call> precedes all of these. Any other text becomes a QUERY
+    with the raw text, with `fallback` set.
     """
     body = _visible(text).strip()
+    if TOOL_CALL in body and (call := _from_json(body.partition(TOOL_CALL)[2])[0]):
+        return ParsedAction(call, inferred=True)
     unfenced = _FENCE.sub("", body).strip()
     if action := _canonical(body):
         return ParsedAction(action)

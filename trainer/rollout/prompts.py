@@ -16,6 +16,15 @@ STEPS_LEFT = "Steps left:"  # after an observation, before their number
 _FEW_SHOT = Path(__file__).with_name("few_shot.json")
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
+_HOW_TO_LOOK = (
+    "Describe the tables that you need before you query them: names are not "
+    "what you would guess. Only SELECT works."
+)
+_HOW_TO_ANSWER = (
+    "Write the answer as the data has it: a number or text alone; "
+    'several values as a JSON array, for example ["Ann", "Bo"]; '
+    'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].'
+)
 _EXAMPLES = {
     ActionType.DESCRIBE: "DESCRIBE: orders",
     ActionType.SAMPLE: "SAMPLE: orders",
@@ -35,17 +44,30 @@ FULL_SYSTEM_PROMPT = "\n".join(
         "For example, the replies to 'How many orders have a total above 100?', one a turn:",
         *(_EXAMPLES[kind] for kind in ActionType),
         "",
-        "Describe the tables that you need before you query them: names are not "
-        "what you would guess. Only SELECT works.",
-        "Write the answer as the data has it: a number or text alone; "
-        'several values as a JSON array, for example ["Ann", "Bo"]; '
-        'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].',
+        _HOW_TO_LOOK,
+        _HOW_TO_ANSWER,
         "Each action costs one step. "
         "When you know the answer, give it: without an ANSWER the question is lost.",
     ]
 )
 
-_SYSTEM_PROMPTS: dict[str, str] = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SYSTEM_PROMPT}
+TOOLS_SYSTEM_PROMPT = "\n".join(
+    [
+        "You answer a question about a SQLite database that you can't see. You explore it with the "
+        "tools describe, sample, query and answer, one call a turn.",
+        "",
+        _HOW_TO_LOOK,
+        _HOW_TO_ANSWER,
+        "Each call costs one step. "
+        "When you know the answer, call answer with it: without that the question is lost.",
+    ]
+)
+
+_SYSTEM_PROMPTS: dict[str, str] = {
+    "full": FULL_SYSTEM_PROMPT,
+    "short": SHORT_SYSTEM_PROMPT,
+    "tools": TOOLS_SYSTEM_PROMPT,
+}
 
 
 # After a result, by the action that it is of; without them a small model repeats its action.
@@ -64,7 +86,8 @@ _NO_ROWS_HINT = (
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
     """Return the system prompt: `full` instructs a general model, also after each observation;
-    `short` is one line, for a model that was trained on it."""
+    `short` is one line, for a model that was trained on it; `tools` names those that a model server
+    is offered."""
     if kind not in _SYSTEM_PROMPTS:
         raise ConfigError(f"no system prompt {kind!r}: use one of {', '.join(_SYSTEM_PROMPTS)}")
     return _SYSTEM_PROMPTS[kind]

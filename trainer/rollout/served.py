@@ -40,10 +40,10 @@ def served_model(
 ) -> Iterator[Served]:
     """Connect to `config.model_name` at `base_url` for the block; `connection`: see `ModelServer`.
 
-    `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
-    by default that of the model's name. Raises `ModelServerError` if the server does not serve the
-    model, `ModelLoadError` if the tokenizer can't be loaded, `ConfigError` for a setting that no
-    server has.
+    `api` says what is exchanged: messages and texts, tool calls in their place, or the ids of the
+    tokenizer `tokenizer_name`, by default that of the model's name. Raises `ModelServerError` if
+    the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded,
+    `ConfigError` for a setting that no server has.
     """
     name = config.model_name
     if config.constrain_first_token:
@@ -54,10 +54,17 @@ def served_model(
             field="constrain_first_token",
         )
     connection["max_tokens"] = config.max_new_tokens
-    if api == "chat":
+    if api != "completions":
         from trainer.rollout.generators.openai import OpenAIPolicy
+        from trainer.rollout.generators.tools import ToolPolicy
 
-        with OpenAIPolicy(
+        if api == "tools" and config.few_shot:
+            raise ConfigError(
+                "the examples of few_shot are texts, not tool calls: leave it out, or use --api "
+                "chat",
+                field="few_shot",
+            )
+        with (ToolPolicy if api == "tools" else OpenAIPolicy)(
             name,
             base_url,
             system_prompt=config.system_prompt,

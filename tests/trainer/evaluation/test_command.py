@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shared.models import Outcome, ServerMetadata
 from shared.run_stats import wilson_interval
-from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
+from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served, tool_call
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
@@ -294,6 +294,18 @@ def test_one_sample_plays_what_a_training_job_measures(
         tokens = [one["sampled_tokens"] for one in played.values()]
         assert (min(tokens) > 0) == (name != "random")
     assert EvaluationSettings(config=small).seed == EVAL_SEED
+
+
+def test_tool_calls_are_measured(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    bench.config = fake.override(system_prompt="tools")
+    chat.complete = lambda body: ChatServer.complete(chat, body)  # type: ignore[method-assign]
+    chat.answer = lambda messages: tool_call("answer", {"answer": RIGHT.partition(": ")[2]})
+    result = bench.run(tmp_path / "out", **api(chat, api="tools"))
+    assert result["success"]["overall"]["success"]["rate"] == 1
+    assert result["model_server"]["tool_calls"] == result["episodes"] == 12
+    assert all(len(request["tools"]) == 4 for request in chat.requests)
 
 
 def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_process(

@@ -28,7 +28,7 @@ from shared.client import in_process
 from shared.errors import DatabaseLoadError
 from shared.models import Outcome
 from shared.server_process import running_server
-from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served
+from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
 from tests.trainer.play.test_database import killed_writer, still
 from trainer import __main__ as cli
 from trainer.config import GRPOConfig
@@ -40,6 +40,7 @@ from trainer.play.played import PlayedQuestion
 from trainer.play.session import Display, ask, check_fits
 from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.prompts import get_system_prompt
 
 ROOT = Path(__file__).parents[3]
 GREEDY = Sampling()
@@ -73,7 +74,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def scripted(*texts: str) -> Callable[[Messages], str]:
+def scripted(*texts: Any) -> Callable[[Messages], Any]:
     """A model that writes these, one per turn; it counts the turns of the conversation."""
     return lambda messages: texts[sum(message["role"] == "assistant" for message in messages)]
 
@@ -220,6 +221,21 @@ def test_a_model_plays_the_same_in_this_process_and_behind_a_server(
     assert others == [local, local]
     half = len(behind.prompts) // 2
     assert behind.prompts[:half] == behind.prompts[half:]
+
+
+def test_a_model_that_calls_tools_answers(shop: Path) -> None:
+    count = tool_call("query", {"sql": "SELECT count(*) FROM orders"}, "I count them.")
+    turns = (tool_call("describe", {"table": "orders"}), count, tool_call("answer", {"answer": 3}))
+    with served(ChatServer(scripted(*turns))) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
+        result = play(*asked, "--api", "tools")
+    assert result.exit_code == 0, result.output
+    assert "QUERY SELECT count(*) FROM orders" in result.output
+    assert "parsed from: I count them." in result.output
+    assert re.search(r"╭─ answer, unchecked ─+╮\n│ 3 +│", result.output)
+    system, *_, last = chat.requests[-1]["messages"]
+    assert system["content"] == get_system_prompt("tools")
+    assert last["role"] == "tool"
 
 
 def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A connection to an OpenAI-compatible model server: requests, retries, counts and errors.
 
-`openai.py` plays by chat completions, `completions.py` by token ids. Requests are sent by the
-`openai` library: `pip install 'sqlenv[api]'`.
+`openai.py` plays by chat completions, `tools.py` by tool calls, `completions.py` by token ids.
+Requests are sent by the `openai` library: `pip install 'sqlenv[api]'`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ MAX_ERROR_CHARS = 400  # of a server's own words
 # the model's own distribution, as a local model is sampled; servers have other defaults
 NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # parameters that may be left out, or renamed, if a server refuses them
-OPTIONAL = ("seed", "max_tokens", "chat_template_kwargs", *NEUTRAL)
+OPTIONAL = ("seed", "max_tokens", "chat_template_kwargs", "parallel_tool_calls", *NEUTRAL)
 
 
 class ContextOverflow(Exception):
@@ -62,6 +62,7 @@ class Usage:
     cut: int = 0  # texts that ended at max_tokens
     thoughts: int = 0  # texts with thinking
     truncations: int = 0  # texts that answer a conversation cut to fit the context window
+    tool_calls: int = 0  # turns that are one
     overflows: int = 0  # conversations that did not fit even so: the episode ends
 
     def as_dict(self) -> dict[str, int]:

@@ -4,8 +4,8 @@ hosted API.
 Each turn is one chat completion of the conversation so far, in the messages that a local model
 reads. The server renders them with its own chat template and returns text, so these episodes have
 no ids to train on, and what the template changes in old turns is changed; `completions.py` beside
-this file exchanges token ids instead. A conversation longer than the server's context window is cut
-to the question and its last turns.
+this file exchanges token ids instead, and `tools.py` plays by tool calls. A conversation longer
+than the server's context window is cut to the question and its last turns.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from trainer.rollout.parsing import first_turn, without_thinking
 from trainer.rollout.prompts import format_observation, opening_messages
 from trainer.rollout.tokens import KEPT_PAIRS
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 
 def messages_of(view: EpisodeView, kind: PromptKind = "full", few_shot: int = 0) -> Messages:
@@ -85,7 +85,7 @@ class OpenAIPolicy(ModelServer):
         shorter = cut_down(messages, len(opening_messages(self._system_prompt, self._few_shot)))
         while True:
             try:
-                reply = await self._ask({"messages": messages}, seed)
+                reply = await self._ask({"messages": self._shown(messages)}, seed)
             except ContextOverflow:
                 fewer = next(shorter, None)
                 if fewer is None:
@@ -101,12 +101,17 @@ class OpenAIPolicy(ModelServer):
                 view.sampled_tokens += usage.completion_tokens or 0
             return self._text(reply.choices[0])
 
+    def _shown(self, messages: Messages) -> Messages:
+        """Return a conversation as the server gets it."""
+        return messages
+
     def _text(self, choice: Any) -> str:
         """Return what the model wrote; its thinking is at the start, within <think> tags."""
         message = choice.message
         text: str = message.content or ""
         thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-        if thought and not text and not self._thinking and choice.finish_reason != "length":
+        mistaken = thought and not (text or message.tool_calls or self._thinking)
+        if mistaken and choice.finish_reason != "length":
             return str(thought)  # vLLM's parsers may take a text without thinking for thinking
         if thought:
             text = f"<think>\n{thought}\n</think>\n\n{text}"
@@ -119,6 +124,7 @@ class OpenAIPolicy(ModelServer):
                     *(self.base_url, self.model),
                 )
         # the server goes on to the model's own end of the turn
-        turn = first_turn(text) if self._one_action_per_turn else None
+        cuts = self._one_action_per_turn and not message.tool_calls
+        turn = first_turn(text) if cuts else None
         # with its newline, which a turn of sampled ids keeps too
         return text if turn is None else turn + "\n"

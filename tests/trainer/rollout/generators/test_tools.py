@@ -1,0 +1,147 @@
+"""Tool calls of an OpenAI-compatible server: what it is offered, plays and reads again."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.trainer.chat_server import ChatServer, Messages, refusal, served, tool_call
+from tests.trainer.conftest import FakeClient, observation
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
+from trainer.rollout.dataset import prompt_of
+from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.generators.tools import NAMES, ToolPolicy, call_text, with_tool_calls
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.parsing import parse_with_fallback
+from trainer.rollout.prompts import get_system_prompt
+from trainer.rollout.served import served_model
+
+SQL = "SELECT COUNT(*)\nFROM orders -- ANSWER: 3\nWHERE name = '```'"
+
+
+TURNS = [
+    tool_call("describe", {"table": "orders"}),
+    tool_call("query", {"sql": SQL}, "I count them.\nQUERY: SELECT 7"),
+    "Let me think about it.",
+    tool_call("answer", {"answer": 42}),
+]
+
+
+def in_turn(messages: Messages) -> Any:
+    return TURNS[sum(message["role"] == "assistant" for message in messages)]
+
+
+@pytest.fixture
+def config(config: GRPOConfig) -> GRPOConfig:
+    return config.override(system_prompt="tools", model_name="fake")
+
+
+def test_the_calls_of_a_model_are_played(config: GRPOConfig) -> None:
+    with served(ChatServer(in_turn)) as chat, served_model(config, chat.url, "tools") as model:
+        [row] = play_episodes(
+            [prompt_of("a", "?", config)],
+            None,
+            None,
+            config,
+            client=FakeClient(),
+            policy=model.policy,
+        )
+        usage = model.server.usage
+    assert row.outcome == "correct"
+    thought = "QUERY: Let me think about it."
+    assert row.actions == ["DESCRIBE: orders", f"QUERY: {SQL}", thought, "ANSWER: 42"]
+    assert (row.parse_failures, usage.tool_calls, usage.requests) == (1, 3, 4)
+
+    for request in chat.requests:
+        assert [tool["function"]["name"] for tool in request["tools"]] == list(NAMES)
+        assert request["parallel_tool_calls"] is False
+        for tool in request["tools"]:
+            described = tool["function"]["parameters"]["properties"].values()
+            assert tool["function"]["description"]
+            assert all(one["description"] for one in described)
+    system, question, first, result, second, rows, text, error = chat.requests[-1]["messages"]
+    assert system["content"] == get_system_prompt("tools")
+    assert question["role"] == "user"
+    [described] = first["tool_calls"]
+    assert first["content"] == ""
+    assert described["function"] == {"name": "describe", "arguments": '{"table": "orders"}'}
+    assert result["role"] == rows["role"] == "tool"
+    assert result["tool_call_id"] == described["id"] != second["tool_calls"][0]["id"]
+    assert "Steps left:" in result["content"]
+    assert second["content"] == "I count them.\nQUERY: SELECT 7"
+    assert json.loads(second["tool_calls"][0]["function"]["arguments"]) == {"sql": SQL}
+    assert text == {"role": "assistant", "content": "Let me think about it."}
+    assert error["role"] == "user"
+    shown = row.transcript
+    assert [one["content"] for one in shown if one["role"] == "user"] == [
+        one["content"] for one in (question, result, rows, error)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "action", "kept"),
+    [
+        ("query", {"sql": SQL}, f"QUERY: {SQL}", True),
+        ("answer", {"answer": [["Ann", 3]]}, 'ANSWER: [["Ann", 3]]', True),
+        ("answer", "42", "ANSWER: 42", False),
+        ("query", "SELECT 1", "QUERY: SELECT 1", False),
+        ("describe_table", {"name": "orders"}, "DESCRIBE: orders", False),
+        ("drop", {"table": "orders"}, None, False),
+        ("query", {}, None, True),
+        ("query", "{", "QUERY: {", False),
+        ("sample", None, None, False),
+    ],
+)
+def test_odd_calls(name: str, arguments: Any, action: str | None, kept: bool) -> None:
+    """A call that names no action is shown to the model as it is, with the error that it gave."""
+    given = json.dumps(arguments) if isinstance(arguments, dict) else arguments
+    text = call_text(name, given, "Before.")
+    parsed = parse_with_fallback(text)
+    kind = parsed.action.action_type
+    assert parsed.fallback == (action is None)
+    assert action in (None, f"{kind}: {parsed.action.argument}")
+    turns = [{"role": "assistant", "content": text}, {"role": "user", "content": "seen"}]
+    shown, after = with_tool_calls(turns)
+    assert ("tool_calls" in shown) == (after["role"] == "tool") == kept
+    assert shown["content"] == ("Before." if kept else text)
+
+
+def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GRPOConfig) -> None:
+    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
+    with served(ChatServer(lambda messages: tool_call("describe", {"table": "t"}))) as chat:
+        chat.message = {"reasoning_content": "I look first."}
+        with ToolPolicy("fake", chat.url, temperature=0, thinking=True) as policy:
+            [text] = policy.run_all([lambda: policy.act_one(view)])
+            assert isinstance(text, str)
+            view.actions.append(text)
+            view.observations.append(observation(1, 5))
+            policy.run_all([lambda: policy.act_one(view)])
+    assert text.startswith("<think>\nI look first.\n</think>\n\n")
+    assert parse_with_fallback(text).action.argument == "t"
+    *_, turn, _ = chat.requests[-1]["messages"]
+    assert turn["tool_calls"]
+    assert turn["content"] == ""
+
+
+def test_a_server_without_tools_is_named_with_its_words(config: GRPOConfig) -> None:
+    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
+    with served(ChatServer(lambda messages: "ANSWER: 1")) as chat:
+        chat.faults += [
+            refusal(400, "unknown field parallel_tool_calls"),
+            refusal(400, '"auto" tool choice requires --enable-auto-tool-choice'),
+        ]
+        with (
+            ToolPolicy("fake", chat.url, temperature=0) as policy,
+            pytest.raises(Exception, match="enable-auto-tool-choice"),
+        ):
+            policy.run_all([lambda: policy.act_one(view)])
+    assert "parallel_tool_calls" not in chat.requests[-1]
+
+
+def test_examples_of_texts_are_refused(config: GRPOConfig) -> None:
+    with (
+        pytest.raises(ConfigError, match="few_shot"),
+        served_model(config.override(few_shot=1), "http://localhost:1/v1", "tools"),
+    ):
+        pass

@@ -1,15 +1,19 @@
 """docker/k8s: each object against the schema of the Kubernetes API, and against the others."""
 
+import copy
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
 from env_server.settings import ENV_PREFIX, Settings
+from trainer.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "k8s"
@@ -21,19 +25,37 @@ OBJECTS = [
     for one in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 NAMES = [f"{one['kind']}/{one['metadata']['name']}" for one in OBJECTS]
+OPTIONS = re.findall(r"^  # - ([\w-]+)", (FOLDER / "kustomization.yaml").read_text(), re.MULTILINE)
+ALL_OPTIONS = [name for name in OPTIONS if name != "data-claim"]  # of the two, one can be used
+SETS = {"none": [], **{name: [name] for name in OPTIONS}, "all": ALL_OPTIONS}
+CUSTOM = {
+    one["spec"]["names"]["kind"]: one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for one in yaml.safe_load((ROOT / "tests" / "docker" / "prometheus_operator.yaml").read_text())[
+        "items"
+    ]
+}
+needs_kubectl = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="no kubectl on this machine"
+)
 
 
-def the(kind: str, name: str) -> dict[str, Any]:
-    return dict(OBJECTS[NAMES.index(f"{kind}/{name}")])
+def the(kind: str, name: str, objects: list[dict[str, Any]] = OBJECTS) -> dict[str, Any]:
+    (found,) = (one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name)
+    return dict(found)
 
 
-def pods() -> dict[str, dict[str, Any]]:
+def pods(objects: list[dict[str, Any]] = OBJECTS) -> dict[str, dict[str, Any]]:
     """Return pod templates by the name of the object that creates them."""
-    return {
-        one["metadata"]["name"]: one["spec"]["template"]
-        for one in OBJECTS
-        if one["kind"] in ("Deployment", "Job")
-    }
+    found = {}
+    for one in objects:
+        spec = one.get("spec", {})
+        if one["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if one["kind"] in ("Deployment", "CronJob"):
+            found[one["metadata"]["name"]] = spec["template"]
+        if one["kind"] == "Pod":
+            found[one["metadata"]["name"]] = one
+    return found
 
 
 def selected(labels: dict[str, str]) -> list[str]:
@@ -43,43 +65,157 @@ def selected(labels: dict[str, str]) -> list[str]:
     ]
 
 
+def enable(folder: Path, options: list[str], **settings: str) -> Path:
+    """Return a copy of docker/k8s in `folder` with these components and settings."""
+    copied = shutil.copytree(FOLDER, folder / "k8s")
+    path = copied / "kustomization.yaml"
+    text = path.read_text()
+    for name in options:
+        text = re.sub(rf"^  # - {name} .*", f"  - {name}", text, flags=re.MULTILINE)
+    path.write_text(text)
+    path = copied / "settings" / "settings.env"
+    text = path.read_text()
+    for name, value in settings.items():
+        text = re.sub(rf"^{name}=.*", f"{name}={value}", text, flags=re.MULTILINE)
+    path.write_text(text)
+    return copied
+
+
+def build(folder: Path) -> list[dict[str, Any]]:
+    result = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+    return list(yaml.safe_load_all(result.stdout))
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema without unknown fields, as the API server validates."""
+    found = {key: strict(one) if isinstance(one, dict) else one for key, one in schema.items()}
+    if found.get("type") == "object" and "properties" in found:
+        found["additionalProperties"] = False
+    return found
+
+
+def validate(one: dict[str, Any], version: str) -> None:
+    if one["kind"] in CUSTOM:
+        body = {key: one[key] for key in one if key not in ("apiVersion", "kind", "metadata")}
+        jsonschema.validate(body, strict(CUSTOM[one["kind"]]))
+    else:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
 def test_every_file_is_a_resource_once() -> None:
     found = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert sorted(KUSTOMIZATION["resources"]) == sorted(found)
     assert len(set(NAMES)) == len(NAMES)
     assert {"Deployment/env-server", "PodDisruptionBudget/env-server", "Service/env-server",
             "Deployment/gateway",
-            "Job/trainer"} <= set(NAMES)  # fmt: skip
+            "CronJob/trainer"} <= set(NAMES)  # fmt: skip
+    folders = {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")}
+    assert folders == {*OPTIONS, *KUSTOMIZATION["components"], "results"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("index", range(len(OBJECTS)), ids=NAMES)
 def test_an_object_matches_the_schema_of_the_api(index: int, version: str) -> None:
-    kubernetes_validate.validate(OBJECTS[index], version, strict=True)
+    validate(OBJECTS[index], version)
 
 
 def test_the_schemas_notice_a_mistake() -> None:
-    wrong = yaml.safe_load(yaml.safe_dump(the("Deployment", "env-server")))
+    wrong = copy.deepcopy(the("Deployment", "env-server"))
     wrong["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+        validate(wrong, VERSIONS[-1])
+    rule = yaml.safe_load((FOLDER / "monitoring" / "alerts.yaml").read_text())
+    validate(rule, VERSIONS[-1])
+    rule["spec"]["groups"][0]["rules"][0]["four"] = "1m"
+    with pytest.raises(jsonschema.ValidationError):
+        validate(rule, VERSIONS[-1])
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
-def test_kustomize_builds_valid_objects() -> None:
-    result = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 0, result.stderr
-    built = list(yaml.safe_load_all(result.stdout))
-    assert sorted(f"{one['kind']}/{one['metadata']['name']}" for one in built) == sorted(NAMES)
+@needs_kubectl
+@pytest.mark.parametrize("options", SETS.values(), ids=SETS)
+def test_kustomize_builds_valid_objects(tmp_path: Path, options: list[str]) -> None:
+    settings = {"REGISTRY": "localhost:5000/me", "TAG": "v2", "CLUSTER_DOMAIN": "example.org"}
+    built = build(enable(tmp_path, options, **settings))
+    names = [f"{one['kind']}/{one['metadata']['name']}" for one in built]
+    added = {"autoscale": 1, "monitoring": 3}
+    assert len(names) == len(NAMES) + sum(added.get(name, 0) for name in options)
+    assert set(names) >= set(NAMES)
     for one in built:
-        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        for version in VERSIONS:
+            validate(one, version)
         assert one["metadata"].get("namespace", "sqlenv") == "sqlenv"
-        for container in (
-            one.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
-        ):
-            assert container["image"].endswith(":0.1.0")
+    for name, pod in pods(built).items():
+        (container,) = pod["spec"]["containers"]
+        assert container["image"] == f"localhost:5000/me/sqlenv-{name}:v2"
+        assert_confined(pod["spec"])
+    (gateway,) = pods(built)["gateway"]["spec"]["containers"]
+    assert {"name": "CLUSTER_DOMAIN", "value": "example.org"} in gateway["env"]
+
+
+@needs_kubectl
+def test_the_pod_for_results_reads_the_claim_of_the_runs() -> None:
+    (pod,) = build(FOLDER / "results")
+    for version in VERSIONS:
+        validate(pod, version)
+    assert_confined(pod["spec"])
+    (container,) = pod["spec"]["containers"]
+    (trainer,) = pods()["trainer"]["spec"]["containers"]
+    assert container["image"] == "docker.io/library/sqlenv-trainer:0.1.0"
+    (mount,) = container["volumeMounts"]
+    assert mount["readOnly"]
+    assert {"name": "runs", "mountPath": mount["mountPath"]} in trainer["volumeMounts"]
+
+
+@needs_kubectl
+def test_options_change_what_they_say(tmp_path: Path) -> None:
+    built = build(enable(tmp_path, ALL_OPTIONS))
+    assert "replicas" not in the("Deployment", "env-server", built)["spec"]
+    scaled = the("HorizontalPodAutoscaler", "env-server", built)["spec"]["scaleTargetRef"]
+    assert (scaled["kind"], scaled["name"]) == ("Deployment", "env-server")
+    callers = the("NetworkPolicy", "env-server", built)["spec"]["ingress"][0]["from"]
+    assert callers[-1] == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    }
+    trainer = pods(built)["trainer"]["spec"]
+    (container,) = trainer["containers"]
+    preset, gpus = container["args"][-3], container["args"][-1]
+    assert container["args"][-4::2] == ["--preset", "--processes"]
+    assert preset in PRESETS
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
+    assert trainer["tolerations"][0]["key"] == "nvidia.com/gpu"
+    memory = [one["name"] for one in trainer["volumes"] if one.get("emptyDir", {}).get("medium")]
+    assert [one["mountPath"] for one in container["volumeMounts"] if one["name"] in memory] == [
+        "/dev/shm"
+    ]
+    for name in ("env-server", "trainer"):
+        spec = pods(built)[name]["spec"]
+        (container,) = spec["containers"]
+        assert {"name": "SQLENV_DATA_DIR", "value": "/data"} in container["env"]
+        (copying,) = spec["initContainers"]
+        assert copying["volumeMounts"] == [{"name": "data", "mountPath": "/copy"}]
+
+
+def test_monitors_scrape_ports_that_are_there_under_the_jobs_of_the_alerts() -> None:
+    service, pod = yaml.safe_load_all((FOLDER / "monitoring" / "monitors.yaml").read_text())
+    (endpoint,) = service["spec"]["endpoints"]
+    labels = service["spec"]["selector"]["matchLabels"].items()
+    (of,) = (
+        one
+        for one in OBJECTS
+        if one["kind"] == "Service" and labels <= one["metadata"]["labels"].items()
+    )
+    assert endpoint["port"] in [port["name"] for port in of["spec"]["ports"]]
+    alerts = (ROOT / "docker" / "alerts.yaml").read_text()
+    assert f'job="{endpoint["relabelings"][0]["replacement"]}"' in alerts
+    assert selected(pod["spec"]["selector"]["matchLabels"]) == ["gateway"]
+    (container,) = pods()["gateway"]["spec"]["containers"]
+    ports = [port["name"] for port in container["ports"]]
+    assert pod["spec"]["podMetricsEndpoints"][0]["port"] in ports
+    rule = yaml.safe_load((FOLDER / "monitoring" / "alerts.yaml").read_text())
+    assert rule["spec"] == yaml.safe_load(alerts)
 
 
 def test_selectors_find_their_pods() -> None:
@@ -104,27 +240,45 @@ def test_the_servers_name_resolves_to_each_of_them() -> None:
         one["name"]: one.get("value", "")
         for one in pods()["gateway"]["spec"]["containers"][0]["env"]
     }
-    assert settings["SQLENV_SERVERS"] == "env-server.$(POD_NAMESPACE).svc.cluster.local:8000"
+    assert settings["SQLENV_SERVERS"] == "env-server.$(POD_NAMESPACE).svc.$(CLUSTER_DOMAIN):8000"
     (trainer,) = pods()["trainer"]["spec"]["containers"]
     assert {"name": "SQLENV_SERVER_URL", "value": "http://env-server:8000"} in trainer["env"]
     assert trainer["args"][-1] == "--resume-or-new"  # a new pod resumes its own run
 
 
-@pytest.mark.parametrize("name", pods())
-def test_pods_are_confined(name: str) -> None:
-    spec = pods()[name]["spec"]
+def assert_confined(spec: dict[str, Any]) -> None:
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in spec["containers"]:
+    mounted = set()
+    for container in spec["containers"] + spec.get("initContainers", []):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }  # fmt: skip
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert "memory" in container["resources"]["limits"]
-        mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
-        assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
+        mounted |= {mount["name"] for mount in container.get("volumeMounts", [])}
+    assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
+
+
+@pytest.mark.parametrize("name", pods())
+def test_pods_are_confined(name: str) -> None:
+    assert_confined(pods()[name]["spec"])
+
+
+@pytest.mark.parametrize("name", ["env-server", "gateway"])
+def test_replicas_are_spread_over_nodes(name: str) -> None:
+    template = pods()[name]
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+
+
+def test_a_training_starts_only_as_a_job_of_its_own() -> None:
+    spec = the("CronJob", "trainer")["spec"]
+    assert spec["suspend"] is True  # `kubectl create job NAME --from=cronjob/trainer` starts one
+    assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] > 0
 
 
 def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:

@@ -16,7 +16,7 @@ from tests.conftest import needs_program
 
 ROOT = Path(__file__).parents[2]
 FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"),
-         ("compose.yaml", "compose.vllm.yaml"),
+         ("compose.yaml", "compose.vllm.yaml"), ("compose.yaml", "compose.monitoring.yaml"),
          ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 # What Docker's client needs to find its plugins, and no other variable of this machine.
@@ -299,7 +299,7 @@ def test_a_scaled_service_has_no_fixed_name_or_port() -> None:
 
 
 def test_ports_are_published_on_this_machine_only() -> None:
-    for name in ("compose.yaml", "compose.vllm.yaml"):
+    for name in ("compose.yaml", "compose.vllm.yaml", "compose.monitoring.yaml"):
         for service in services(name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 

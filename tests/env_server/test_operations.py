@@ -1,7 +1,8 @@
-"""docs/scaling-ops.md lists every setting, variable and metric; docker/alerts.yaml uses existing
+"""docs/scaling-ops.md lists every setting, variable and metric; alerts and dashboard use existing
 metrics."""
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from env_server.settings import ENV_PREFIX, Settings
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling-ops.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
+DASHBOARD = ROOT / "docker" / "grafana" / "sqlenv.json"
 PROMTOOL = shutil.which("promtool")
 # not among Prometheus's base units
 UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")
@@ -126,18 +128,34 @@ def test_promtool_finds_no_problem(text: str) -> None:
     assert rules.returncode == 0, rules.stderr
 
 
+def metrics_in(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:sqlenv|process)_\w+", re.sub(r'"[^"]*"', "", expression)))
+
+
 def test_alerts_use_existing_metrics(families: list[Metric]) -> None:
     rules = [
         rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
     ]
     assert len({rule["alert"] for rule in rules}) == len(rules)
-    read = set()
+    read: set[str] = set()
     for rule in rules:
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
         assert rule["annotations"]["summary"]
-        read |= set(re.findall(r"\b(?:sqlenv|process)_\w+", re.sub(r'"[^"]*"', "", rule["expr"])))
+        read |= metrics_in(rule["expr"])
     assert len(read) > 8
     assert read <= counted(families)
+
+
+def test_the_dashboard_uses_existing_metrics(families: list[Metric]) -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    targets = [target for panel in panels for target in panel["targets"]]
+    read = set().union(*(metrics_in(target["expr"]) for target in targets))
+    assert read <= counted(families)
+    # episodes, outcomes, latency, queue, SQL kills
+    assert read >= {
+        "sqlenv_leases", "sqlenv_episodes_ended_total", "sqlenv_step_seconds_bucket",
+        "sqlenv_sql_queue_depth", "sqlenv_sql_kills_total",
+    }  # fmt: skip
 
 
 # -- the page

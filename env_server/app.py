@@ -20,6 +20,7 @@ from env_server.http.operator import operator
 from env_server.http.pages import add_pages
 from env_server.http.requests import EPISODE_ID_HEADER
 from env_server.metrics import Metrics
+from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
@@ -64,6 +65,8 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     for router in (routes.episodes, listing, routes.server, operator, openenv, mcp):
         app.include_router(router)
     add_pages(app)
+    if settings.page:
+        add_page(app)
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)

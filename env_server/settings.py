@@ -103,6 +103,10 @@ class Settings(BaseSettings):
     """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
     operator_key: Key = None
     """Token for all paths. Unset: /metrics is open without keys, /operator then on loopback."""
+    page: bool = True
+    """Whether to serve the page at / for people (docs/page.md)."""
+    runs_dir: Path = Path("runs")
+    """Folder of the runs and evaluations whose episodes the page shows; it may be missing."""
     cors_origins: Origins = None
     """Origins whose web pages may call the API, comma-separated, or *; unset: none."""
     drain_s: float = Field(default=0.0, ge=0)

@@ -27,11 +27,12 @@ FORBIDDEN = {
 FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
-        ("models",), ("actions", "console"), ("errors", "order_by", "seeds", "shipped", "sqltext"),
+        ("models", "pages"), ("actions", "console"),
+        ("errors", "order_by", "seeds", "shipped", "sqltext"),
     ),
     "env_server": (
-        ("__main__",), ("asgi", "commands"), ("app", "audit"), ("http",), ("service",), ("pool",),
-        ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
+        ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
+        ("pool",), ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
         ("verifier", "rewards"), ("render",),
         ("sql",), ("logs", "settings", "conformance", "callers"),
     ),

@@ -13,6 +13,7 @@ from tests.test_imports import MODULES, OURS, ROOT, imports_of
 EXTRAS = {
     "shared": [],
     "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
+    "shared.pages": ["server"],
     "shared.agents": ["gymnasium", "openenv"],
     "env_server": ["server", "mcp"],
     "trainer": ["trainer", "notebook", "lora", "api"],

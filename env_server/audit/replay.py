@@ -1,10 +1,10 @@
 """Play recorded actions again as the server did: same state machine, same SQL workers, no HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
@@ -37,6 +37,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
             yield number, error
 
 
+async def play(env: SQLEnvironment, sql: Sql, actions: Sequence[str], **reset: Any) -> Replies:
+    """Return the replies to a reset and to each action, or the error in their place."""
+    try:
+        replies: list[StepResult] = [await drive_async(env.reset_jobs(**reset), sql.run)]
+        for action in actions:
+            replies.append(await drive_async(env.step_jobs(action), sql.run))
+        return replies
+    except SQLEnvError as error:
+        return error
+
+
 async def replay(
     bank: QuestionBank,
     sql: Sql,
@@ -46,19 +57,12 @@ async def replay(
 ) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
     """Yield each line with the replies to its reset and actions, or the error in their place."""
 
-    async def play(episode: EpisodeLine) -> Replies:
+    async def played(episode: EpisodeLine) -> Replies:
         env = SQLEnvironment(bank, step_budget=step_budget, standard=standard)
-        try:
-            reset = env.reset_jobs(question_id=episode.question_id)
-            replies: list[StepResult] = [await drive_async(reset, sql.run)]
-            for action in episode.actions:
-                replies.append(await drive_async(env.step_jobs(action), sql.run))
-            return replies
-        except SQLEnvError as error:
-            return error
+        return await play(env, sql, episode.actions, question_id=episode.question_id)
 
     waiting = iter(lines)
     while group := list(islice(waiting, IN_FLIGHT)):
-        played = await asyncio.gather(*(play(episode) for _, episode in group))
-        for (number, episode), replies in zip(group, played, strict=True):
+        found = await asyncio.gather(*(played(episode) for _, episode in group))
+        for (number, episode), replies in zip(group, found, strict=True):
             yield number, episode, replies

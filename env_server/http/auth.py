@@ -6,14 +6,19 @@
     /openapi.json
     /operator/...          the operator's key; without one, anyone if the server listens on
                            loopback and has no other key
+    /signin                the operator's key, if the server has one (of `env_server.page`)
     /metrics               the operator's key; without one, anyone if the server has no other key
     everything else        every key; anyone if neither a trainer's nor an agent's is set
+
+On the page's paths (`/`, `/signin`, `/page/...`) browsers send the key as the password of HTTP's
+Basic scheme, with any name; on other paths they may not, since a form of any page sends it along.
 
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.
 """
 
 import hmac
+from base64 import b64decode
 from ipaddress import ip_address
 
 from starlette.requests import HTTPConnection
@@ -28,6 +33,8 @@ from shared.errors import Unauthorized
 
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)
 OPERATOR, METRICS = "/operator", "/metrics"
+HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
+CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the password"'
 
 
 def caller_of(request: HTTPConnection) -> Caller:
@@ -39,6 +46,19 @@ def caller_of(request: HTTPConnection) -> Caller:
 def is_open(path: str) -> bool:
     """Return whether anyone may read a path, whatever keys the server has."""
     return path in OPEN_PATHS or path.startswith(SCRIPTS + "/")
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path is one of the page for people."""
+    return path in (HOME, SIGN_IN) or path.startswith(PAGE + "/")
+
+
+def password_of(credentials: bytes) -> bytes:
+    """Return the password of HTTP's Basic scheme; nothing if the credentials are malformed."""
+    try:
+        return b64decode(credentials, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def closed_to_operators(settings: Settings) -> list[str]:
@@ -78,19 +98,22 @@ class Keys:
             found.append((operator.get_secret_value(), Caller("operator", is_operator=True)))
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
-        self._closed = closed_to_operators(settings)
+        self._closed, self._page = closed_to_operators(settings), settings.page
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
         if is_open(path):
             return ANYONE
-        root = next((r for r in (OPERATOR, METRICS) if path == r or path.startswith(r + "/")), None)
+        roots = (OPERATOR, METRICS, *([SIGN_IN] if self._page else []))
+        root = next((r for r in roots if path == r or path.startswith(r + "/")), None)
         if root in self._closed:
             raise Unauthorized(
                 f"{path} needs the operator's key, and this server has none: start it with "
                 f"{ENV_PREFIX}OPERATOR_KEY"
             )
         scheme, _, given = authorization.strip().partition(b" ")
+        if self._page and is_page(path) and scheme.lower() == b"basic":
+            scheme, given = b"bearer", password_of(given.strip())
         # Every key is compared in constant time: the reply's time tells neither how much of a key
         # is right nor whose it is.
         matches = [one for key, one in self._callers if hmac.compare_digest(given.strip(), key)]
@@ -109,7 +132,10 @@ class Keys:
             try:
                 caller = self.check(scope["path"], value)
             except Unauthorized as error:
-                return await error_reply(error, self.metrics)(scope, receive, send)
+                reply = error_reply(error, self.metrics)
+                if self._page and is_page(scope["path"]):
+                    reply.headers["WWW-Authenticate"] = CHALLENGE
+                return await reply(scope, receive, send)
             named = {"key_name": caller.owner} if caller.owner else {}
             scope["state"] = {**scope.get("state", {}), **named, "caller": caller}
         await self.app(scope, receive, send)

@@ -1,6 +1,5 @@
 """Numbers as the page writes them, and the small bars beside them."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,18 +31,6 @@ def advantage_bar(advantage: float | None) -> Markup:
         '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>'
         '<path class="axis" d="M25 0v8"/></svg>'
     ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
-
-
-def number_text(value: Any, digits: int = 2) -> str:
-    return f"{value:,.{digits}f}".replace("-", "−") if isinstance(value, int | float) else "–"
-
-
-def signed(value: Any, digits: int = 3) -> str:
-    """Format with a sign, a true minus; "–" if there is no number."""
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return "–"
-    text = f"{value:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
 def seconds_text(value: Any) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
+from shared.pages.markup import action_markup, short
 from trainer.report import tables
 from trainer.report.browser import Item, browser
 from trainer.report.curves import curves, time_split
 from trainer.report.groups import Group, agrees, chosen_steps, groups
-from trainer.report.markup import action_markup, short
 from trainer.report.questions import (
     UNKNOWN,
     facets_of,

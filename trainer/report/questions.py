@@ -1,5 +1,6 @@
 """The questions that were measured, each with the episodes of every policy that played it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,9 +8,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from shared.dataset import Question
-from shared.run_stats import MODES, PHASES
-from trainer.report.browser import Item
-from trainer.report.markup import (
+from shared.pages.markup import (
     ActionMarkup,
     ObservationMarkup,
     action_markup,
@@ -17,7 +16,10 @@ from trainer.report.markup import (
     observation_markup,
     short,
 )
+from shared.run_stats import MODES, PHASES
+from trainer.report.browser import Item
 from trainer.report.run_reader import LoadedRun
+from trainer.rollout.prompts import STEPS_LEFT
 from trainer.run.console import counted
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import by_kind
@@ -27,6 +29,7 @@ SIDES = 2  # policies of a question side by side; the others are lists to open
 FACETS = ("database", "difficulty", "answer is a", "databases")
 CHANGE = "change"
 UNKNOWN = "unknown"
+_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 NAMES = {"random": "random actions", "before": "before training", "after": "after training"}
 
 # policy -> question id -> its episodes
@@ -126,7 +129,7 @@ def turns_markup(record: EpisodeRecord) -> list[TurnMarkup]:
         turns.append(
             TurnMarkup(
                 action=action_markup(action),
-                observation=observation_markup(action, turn.observation),
+                observation=observation_markup(action, _BUDGET.sub("", turn.observation)),
                 reward=record.rewards[index] if index < len(record.rewards) else None,
                 raw_text="" if action == turn.action else cut(turn.action, 600),
             )

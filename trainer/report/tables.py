@@ -5,9 +5,10 @@ from contextlib import suppress
 from typing import Any
 
 from shared.errors import SQLEnvError
+from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.report.formats import plain, signed
+from trainer.report.formats import plain
 from trainer.report.ledger import LAYERS, MeanLedger, mean_ledger
 from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of

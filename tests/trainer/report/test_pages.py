@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from shared.pages.markup import observation_markup
 from tests.trainer.played_run import HOSTILE, STEPS, record_run
 from tests.trainer.report.test_page import Page, scripts
 from trainer.__main__ import app
@@ -13,7 +14,6 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
 from trainer.report.comparison import file_name
 from trainer.report.evaluation_page import evaluation_page
-from trainer.report.markup import observation_markup
 from trainer.report.shell import environment
 from trainer.run.folder import Run, append_lines, read_json, write_json
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.pages.markup import action_markup, cut, observation_markup, short, sql
 from tests.trainer.played_run import HOSTILE_SQL
-from trainer.report.markup import action_markup, cut, observation_markup, short, sql
 
 
 @settings(max_examples=50)
@@ -33,17 +33,15 @@ def test_sql_is_highlighted() -> None:
 @pytest.mark.parametrize(
     ("action", "observation", "kind", "headings", "rows", "remark"),
     [
-        ("QUERY: x", "a | b\n1 | x\nSteps left: 3", "table", ("a", "b"), (("1", "x"),), ""),
-        ("QUERY: x", "a\n(no rows)\nSteps left: 3", "table", ("a",), (), "no rows"),
-        ("QUERY: x", "a\n1\nSteps left: 3\nIf this result answers the question, send it.",
-         "table", ("a",), (("1",),), ""),
-        ("SAMPLE: t", "a | b\n1 | x | y\nSteps left: 3", "text", (), (), ""),
-        ("QUERY: x", "a\n(first 2 rows; there are more)\nSteps left: 1", "table", ("a",), (),
+        ("QUERY: x", "a | b\n1 | x", "table", ("a", "b"), (("1", "x"),), ""),
+        ("QUERY: x", "a\n(no rows)", "table", ("a",), (), "no rows"),
+        ("SAMPLE: t", "a | b\n1 | x | y", "text", (), (), ""),
+        ("QUERY: x", "a\n(first 2 rows; there are more)", "table", ("a",), (),
          "first 2 rows; there are more"),
-        ("QUERY: x", "Error: no such table: t\nSteps left: 3", "error", (), (), ""),
-        ("DESCRIBE: t", "t: 2 rows\nid INTEGER primary key\nname\nSteps left: 3", "table",
+        ("QUERY: x", "Error: no such table: t", "error", (), (), ""),
+        ("DESCRIBE: t", "t: 2 rows\nid INTEGER primary key\nname", "table",
          ("column", "type", "key"), (("id", "INTEGER", "primary key"), ("name", "", "")), ""),
-        ("DESCRIBE: t", "t: 2 rows\nb_id VARCHAR(9) -> b.id\nSteps left: 3", "table",
+        ("DESCRIBE: t", "t: 2 rows\nb_id VARCHAR(9) -> b.id", "table",
          ("column", "type", "key"), (("b_id", "VARCHAR(9)", "→ b.id"),), ""),
         ("ANSWER: 1", "", "none", (), (), ""),
     ],
@@ -61,9 +59,7 @@ def test_results_are_read_as_tables(
 
 
 def test_a_long_result_says_how_much_is_left_out() -> None:
-    found = observation_markup(
-        "QUERY: x", "a\n" + "\n".join(map(str, range(20))) + "\nSteps left: 3"
-    )
+    found = observation_markup("QUERY: x", "a\n" + "\n".join(map(str, range(20))) + "")
     assert len(found.rows) == 12
     assert found.remark == "8 of the 20 rows that the agent saw are left out here"
     assert cut("x" * 30, 10) == "x" * 10 + "… (20 more characters)"

@@ -1,19 +1,20 @@
-"""Actions and observations as markup: SQL in colours, results as tables, long texts cut with a
-mark.
+"""Actions, observations and numbers as markup: SQL in colours, results as tables, long texts cut
+with a mark.
 
 All text is escaped here; no text of an episode is ever used as markup.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from markupsafe import Markup, escape
 from pygments.lexers.sql import SqlLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from shared.actions import ActionType
-from trainer.rollout.prompts import STEPS_LEFT
 
 ACTION_CHARS, CELL_CHARS, TEXT_CHARS = 2_000, 120, 1_200
 RESULT_ROWS, SCHEMA_ROWS = 12, 40
@@ -29,7 +30,6 @@ _COLOURS = (
     (Keyword, "kw"),
 )
 _LEXER = SqlLexer(stripnl=False, ensurenl=False)
-_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 _ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
 _SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
@@ -83,9 +83,8 @@ def sql(text: str) -> Markup:
     )
 
 
-def observation_markup(action: str, observation: str) -> ObservationMarkup:
-    """Return what an action returned, as the model read it, without steps left and hint."""
-    text = _BUDGET.sub("", observation)
+def observation_markup(action: str, text: str) -> ObservationMarkup:
+    """Return what an action returned, from its result or from `Error: ` and what was wrong."""
     if not text:
         return ObservationMarkup("none")
     if text.startswith(ERROR):
@@ -160,3 +159,15 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def number_text(value: Any, digits: int = 2) -> str:
+    return f"{value:,.{digits}f}".replace("-", "−") if isinstance(value, int | float) else "–"
+
+
+def signed(value: Any, digits: int = 3) -> str:
+    """Format with a sign, a true minus; "–" if there is no number."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"

@@ -1,0 +1,36 @@
+"""What the trainer's reports and the server's page share: templates, style sheet, markup.
+
+`environment` needs jinja2, and `markup` pygments: the extras `server` and `trainer` have both.
+"""
+
+import base64
+import hashlib
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Undefined
+from markupsafe import Markup
+
+from shared.pages.markup import cut, is_number, number_text, short, signed, sql
+
+FILTERS = {"num": number_text, "signed": signed, "cut": cut, "short": short, "sql": sql}
+
+
+def environment(
+    package: str, style: str, script: str, undefined: type[Undefined] = StrictUndefined
+) -> Environment:
+    """Return the templates of a package and the shared ones, which escape what they are given.
+
+    `style` and `script` are files of the package. Templates write them into the page and allow them
+    by their digests, in a Content-Security-Policy that allows nothing else: a text of an episode
+    that got past the escaping could still not run.
+    """
+    loader = ChoiceLoader([PackageLoader(package), PackageLoader("shared.pages")])
+    made = Environment(
+        loader=loader, autoescape=True, undefined=undefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= FILTERS
+    made.tests["number"] = is_number
+    for key, names in (("style", ("base.css", style)), ("script", (script,))):
+        text = "".join(loader.get_source(made, name)[0] for name in names)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        made.globals |= {key: Markup(text), f"{key}_hash": f"sha256-{digest}"}
+    return made

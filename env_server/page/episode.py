@@ -7,9 +7,8 @@ from env_server.audit.replay import Sql, play
 from env_server.environment import SQLEnvironment
 from env_server.episodes import PooledEpisode
 from env_server.page.recordings import policy_name
-from env_server.questions import QuestionBank
 from shared.errors import SQLEnvError
-from shared.models import RewardLedger, StandardName, StepResult
+from shared.models import RewardLedger, StepResult
 from shared.pages.markup import (
     ERROR,
     ActionMarkup,
@@ -50,56 +49,39 @@ class Shown:
     is_live: bool = False
 
 
-async def shown_line(
-    bank: QuestionBank,
-    sql: Sql,
-    line: EpisodeLine,
-    link: dict[str, str],
-    step_budget: int,
-    standard: StandardName,
-) -> Shown:
+async def shown_line(env: SQLEnvironment, sql: Sql, line: EpisodeLine, **link: str) -> Shown:
     """Return a recorded episode, replayed on this server's data."""
-    env = SQLEnvironment(bank, step_budget=step_budget, standard=standard)
     replies = await play(env, sql, line.actions, question_id=line.question_id)
+    note = ""
     if isinstance(replies, SQLEnvError):
         note = f"Actions and rewards as recorded; a replay fails here: {replies.message}."
         replies = []
-    else:
-        digests = [observation_digest(one.observation) for one in replies]
-        same = digests == line.observations
-        note = "" if same else "The replay differs from the record: other data, rules or limits."
-    return Shown(
+    elif [observation_digest(one.observation) for one in replies] != line.observations:
+        note = "The replay differs from the record: other data, rules or limits."
+    title, steps = (
         policy_name(line.phase, line.mode, line.step),
-        link,
-        line.question_id,
-        line.outcome,
         _steps(line.actions, replies, line),
-        note=note,
     )
+    return Shown(title, link, line.question_id, line.outcome, steps, note=note)
 
 
 async def shown_pooled(
-    bank: QuestionBank, sql: Sql, episode: PooledEpisode, standard: StandardName, sees_all: bool
+    env: SQLEnvironment, sql: Sql, episode: PooledEpisode, sees_all: bool
 ) -> Shown:
     """Return an episode that this server holds, so far; `sees_all` includes withheld rewards."""
-    env = SQLEnvironment(bank, step_budget=episode.step_budget, standard=standard)
     actions = [*episode.actions]
-    replies = await play(
-        env,
-        sql,
-        actions,
-        question_id=episode.question_id,
-        answer_form=episode.answer_form,
-        rewards="step" if sees_all else episode.rewards,
-    )
+    question_id, form, outcome = episode.question_id, episode.answer_form, episode.outcome
+    rewards = "step" if sees_all else episode.rewards
+    reset = {"question_id": question_id, "answer_form": form, "rewards": rewards}
+    replies = await play(env, sql, actions, **reset)
     if isinstance(replies, SQLEnvError):
         raise replies
     last = replies[-1]
     return Shown(
         f"episode {episode.episode_id}" + (f" of {episode.owner}" if episode.owner else ""),
         {"id": episode.episode_id},
-        episode.question_id,
-        episode.outcome or "unfinished",
+        question_id,
+        outcome or "unfinished",
         _steps(actions, replies),
         last.observation.budget_remaining,
         last.observation.schema_info,

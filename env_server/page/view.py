@@ -12,6 +12,7 @@ from fastapi import Request
 from jinja2 import Environment
 
 from env_server.audit.run_folder import RunFolder
+from env_server.environment import SQLEnvironment
 from env_server.http.auth import HOME, OPERATOR, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.work import service_of
 from env_server.page import recordings
@@ -23,6 +24,7 @@ from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
 from shared.dataset import Question
 from shared.errors import Forbidden, UnknownEpisode, UnknownQuestion
+from shared.models import StandardName
 from shared.run_files import RunFiles
 
 
@@ -48,10 +50,8 @@ class View:
     @property
     def watches(self) -> bool:
         """Whether recorded episodes may be seen, and the caller's own on this server."""
-        is_open = not self.can_sign_in and OPERATOR not in closed_to_operators(
-            self.service.settings
-        )
-        return bool(self.caller.owner) or is_open
+        closed = closed_to_operators(self.service.settings)
+        return bool(self.caller.owner) or not (self.can_sign_in or OPERATOR in closed)
 
     def check(self) -> None:
         """Raise `Forbidden` for an agent's key, `NotReady` before the server is."""
@@ -133,18 +133,16 @@ class View:
         run = await self.run(name)
         line = await asyncio.to_thread(recordings.line_at, run, at)
         config = (await asyncio.to_thread(RunFolder.open, run.path)).settings.config
-        return await shown_line(
-            self.bank,
-            self.service.pool.sql,
-            line,
-            {"run": name, "at": str(at)},
-            config.step_budget,
-            config.standard,
-        )
+        env = self._environment(config.step_budget, config.standard)
+        return await shown_line(env, self.service.pool.sql, line, run=name, at=str(at))
 
     async def held(self, episode_id: str) -> Shown:
         """Return an episode that this server holds, so far."""
-        pool, standard = self.service.pool, self.service.settings.standard
+        pool = self.service.pool
         if (found := pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)
-        return await shown_pooled(pool.bank, pool.sql, found, standard, self.caller.is_operator)
+        env = self._environment(found.step_budget, self.service.settings.standard)
+        return await shown_pooled(env, pool.sql, found, self.caller.is_operator)
+
+    def _environment(self, step_budget: int, standard: StandardName) -> SQLEnvironment:
+        return SQLEnvironment(self.bank, step_budget=step_budget, standard=standard)

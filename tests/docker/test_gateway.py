@@ -173,6 +173,16 @@ def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> N
     assert len(seen) == SERVERS, "all of them play"
 
 
+def test_the_page_for_people_is_that_of_one_server(http: httpx.Client) -> None:
+    gets = ["/", "/signin", "/page/events", "/page/play?split=eval", "/page/episode?id=a"]
+    where = {asked(http, "GET", path)["server"] for path in gets for _ in range(3)}
+    where |= {
+        asked(http, "POST", f"/page/{name}", data={"step": "0"})["server"]
+        for name in ("play", "step")
+    }
+    assert len(where) == 1
+
+
 def test_the_affinity_header_takes_precedence(http: httpx.Client) -> None:
     where = {
         asked(http, "POST", path, affinity="lane", json=body)["server"]

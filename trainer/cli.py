@@ -13,7 +13,7 @@ from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
-from trainer.presets import PRESETS, Choice
+from trainer.presets import BY_GPU, PRESETS, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
@@ -52,11 +52,21 @@ StandardOption = Annotated[
         show_default="strict",
     ),
 ]
+
+
+def _preset(name: str | None) -> str | None:
+    if name == "auto":
+        return None
+    given = one_of(*PRESETS, *BY_GPU)(name)
+    return BY_GPU.get(given, given) if given else None
+
+
 PresetOption = Annotated[
     str | None,
     typer.Option(
-        callback=lambda name: None if name == "auto" else one_of(*PRESETS)(name),
-        help=f"Settings to start from: {', '.join(PRESETS)}, or auto.",
+        callback=_preset,
+        help=f"Settings to start from: {', '.join(PRESETS)}; by a GPU's memory: "
+        f"{', '.join(BY_GPU)}; or auto.",
         show_default="by the model: docs/presets.md",
     ),
 ]

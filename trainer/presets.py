@@ -97,6 +97,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gradient_checkpointing": True,
         "save_steps": 50,
     },
+    "qwen3-8b": {
+        **_GRPO,
+        **_LENGTHS,
+        **_LORA,
+        "model_name": "Qwen/Qwen3-8B",
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
+        "gradient_checkpointing": True,
+        "save_steps": 50,
+    },
 }
 
 # parameters of each preset's model
@@ -106,6 +116,7 @@ SIZES = {
     "qwen2.5-coder-0.5b": 494_032_768,
     "qwen3-0.6b": 596_049_920,
     "qwen3-1.7b": 1_720_574_976,
+    "qwen3-8b": 8_190_735_360,
 }
 # memory of the smallest machine (offline, SmolLM2, Qwen2.5) or GPU (Qwen3) for each, in GB
 MEMORY_GB = {
@@ -114,8 +125,11 @@ MEMORY_GB = {
     "qwen2.5-coder-0.5b": 16,
     "qwen3-0.6b": 16,
     "qwen3-1.7b": 24,
+    "qwen3-8b": 80,
 }
-NEED_GPU = ("qwen3-0.6b", "qwen3-1.7b")  # to train: on CPU cores a step takes many minutes
+# other names of the GPU presets, by the memory of each GPU
+BY_GPU = {"gpu-16gb": "qwen3-0.6b", "gpu-24gb": "qwen3-1.7b", "gpu-80gb": "qwen3-8b"}
+NEED_GPU = tuple(BY_GPU.values())  # to train: on CPU cores a step takes many minutes
 
 
 @dataclass(frozen=True)

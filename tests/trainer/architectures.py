@@ -44,4 +44,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "qwen3-0.6b": {**_QWEN3, "hidden_size": 1024, "intermediate_size": 3072},
     "qwen3-1.7b": {**_QWEN3, "hidden_size": 2048, "intermediate_size": 6144},
+    "qwen3-8b": {
+        **_QWEN3,
+        "tie_word_embeddings": False,
+        "hidden_size": 4096,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "intermediate_size": 12288,
+    },
 }

@@ -18,8 +18,11 @@ from trainer.config import GRPOConfig
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.play.agent import Options, Sampling, local_agent
 from trainer.presets import (
+    BY_GPU,
     GENERAL,
     KEPT,
+    MEMORY_GB,
+    NEED_GPU,
     OFFLINE_MODEL,
     PRESETS,
     SAVED_AS,
@@ -55,6 +58,18 @@ def test_every_preset_is_that_of_its_own_model(preset: str) -> None:
     assert choice.preset == preset
     # its own settings, too: the shipped model keeps those of the preset
     assert GRPOConfig.preset(preset, **choice.settings) == GRPOConfig.preset(preset)
+
+
+def test_gpu_presets_have_names_by_the_memory_of_a_gpu() -> None:
+    assert set(BY_GPU.values()) == set(NEED_GPU)
+    for name, preset in BY_GPU.items():
+        assert name == f"gpu-{MEMORY_GB[preset]}gb"
+        assert GRPOConfig.preset(name) == GRPOConfig.preset(preset)
+    given = CliRunner().invoke(app, ["train", "--preset", "gpu-48gb"])
+    assert given.exit_code == 2
+    assert "gpu-24gb" in given.output
+    given = CliRunner().invoke(app, ["train", "--preset", "gpu-24gb", "--model", "/nowhere"])
+    assert "/nowhere" in given.output
 
 
 def test_a_given_preset_wins() -> None:
@@ -97,7 +112,8 @@ def test_an_unreadable_size_is_unknown(change: dict[str, Any]) -> None:
 
 def test_larger_and_smaller_models_get_the_nearest() -> None:
     config = CONFIGS["qwen3-1.7b"]
-    assert choose_preset("m", None, {**config, "num_hidden_layers": 80}).preset == "qwen3-1.7b"
+    assert choose_preset("m", None, {**config, "num_hidden_layers": 40}).preset == "qwen3-1.7b"
+    assert choose_preset("m", None, {**config, "num_hidden_layers": 200}).preset == "qwen3-8b"
     assert choose_preset("m", None, {**config, "hidden_size": 16}).preset == "offline"
 
 

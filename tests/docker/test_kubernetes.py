@@ -71,7 +71,7 @@ def enable(folder: Path, options: list[str], **settings: str) -> Path:
     path = copied / "kustomization.yaml"
     text = path.read_text()
     for name in options:
-        text = re.sub(rf"^  # - {name} .*", f"  - {name}", text, flags=re.MULTILINE)
+        text = text.replace(f"  # - {name} #", f"  - {name} #")  # as an operator does
     path.write_text(text)
     path = copied / "settings" / "settings.env"
     text = path.read_text()
@@ -196,6 +196,15 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
         assert {"name": "SQLENV_DATA_DIR", "value": "/data"} in container["env"]
         (copying,) = spec["initContainers"]
         assert copying["volumeMounts"] == [{"name": "data", "mountPath": "/copy"}]
+
+
+def test_the_documented_metric_is_one_of_the_autoscaler() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    scaler = yaml.safe_load((FOLDER / "autoscale" / "autoscaler.yaml").read_text())
+    scaler["spec"]["metrics"] += yaml.safe_load(text)
+    for version in VERSIONS:
+        validate(scaler, version)
 
 
 def test_monitors_scrape_ports_that_are_there_under_the_jobs_of_the_alerts() -> None:

@@ -1,4 +1,6 @@
-"""The commands of README.md and docs/training.md work as they are written there.
+"""The commands of README.md and of the pages whose commands are quick work as written there.
+
+`test_docs.py` checks the form of all others, `tests/data/sources/test_own.py` runs own-data.md.
 
 Each runs as make prints it, with options behind its own that make a training short, in a folder
 that holds nothing but the sources. What a reader has to fill in is in `FILLED_IN`.
@@ -17,6 +19,7 @@ from shared.server_process import ServerProcess
 from tests.test_imports import OURS, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+PAGES = ("README.md", "docs/training.md", "docs/walkthrough.md")
 LINKED = (*OURS, "benchmarks", "Makefile", "pyproject.toml", "constraints.txt")
 FILLED_IN = {
     "DATA=/some/import": f"DATA={ROOT / 'data'}",
@@ -28,11 +31,14 @@ SMALL = {
     "train": "--steps 1 --eval-limit 4 --eval-every 0 --set per_device_train_batch_size=4"
     " --set gradient_accumulation_steps=2 --set num_generations=4 --set updates_per_batch=1",
     "sft": "--rows 8 --no-measure",
+    "evaluate": "--limit 4",
 }
 # What takes a network, a GPU or hours, and the test that covers it instead.
 ELSEWHERE = {
     "git clone URL sqlenv": "the sources are those of this test",
     "cd sqlenv": "the same",
+    "make serve": "tests/env_server/test_server_process.py",
+    "python examples/sync_client.py": "tests/examples/test_examples.py",
     "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_presets.py",
     "make train PROCESSES=2": "tests/trainer/runtime/test_ranks.py",
     "python -m benchmarks.learning seeds RUN RUN RUN": "tests/benchmarks/test_learning.py",
@@ -44,7 +50,8 @@ ELSEWHERE = {
 
 def fenced(page: str, language: str = "") -> list[str]:
     """Return the fenced blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
+    return [content for one, content in blocks if one == language]
 
 
 def commands(page: str) -> list[str]:
@@ -94,7 +101,7 @@ def as_run(command: str, folder: Path) -> str:
     return "\n".join(lines).replace("python -m", f"{shlex.quote(sys.executable)} -m")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
     found = commands(page)
     assert len(found) >= 5
@@ -104,15 +111,15 @@ def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
 
 
 def test_commands_that_another_test_covers_are_written_somewhere() -> None:
-    written = {*commands("README.md"), *commands("docs/training.md")}
+    written = {command for page in PAGES for command in commands(page)}
     assert set(ELSEWHERE) <= written
     for test in ELSEWHERE.values():
         assert not test.startswith("tests/") or (ROOT / test).is_file()
 
 
-def test_the_python_of_the_api_page_works(folder: Path) -> None:
-    pieces = fenced("docs/api.md", "python")
-    assert len(pieces) == 2
+def test_the_python_of_the_pages_works(folder: Path) -> None:
+    pieces = [*fenced("README.md", "python"), *fenced("docs/api.md", "python")]
+    assert len(pieces) == 3
     server = ServerProcess(ROOT / "data", folder / "server.log")
     server.start()
     try:

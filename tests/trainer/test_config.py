@@ -1,8 +1,11 @@
 """Settings: the specification's defaults, validation that names the remedy, presets."""
 
+import re
+
 import pytest
 
 from shared.errors import SQLEnvError
+from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 
@@ -157,3 +160,17 @@ def test_text_is_a_list_in_the_constructor_too() -> None:
     config = GRPOConfig(difficulty_filter="easy,hard", learning_rate=1)  # type: ignore[arg-type]
     assert config.difficulty_filter == ["easy", "hard"]
     assert isinstance(config.learning_rate, float)
+
+
+def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", page, re.MULTILINE))
+
+    def shown(value: object) -> str:
+        if isinstance(value, list):
+            return ",".join(value) or "empty"
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"{value:g}" if isinstance(value, float) else str(value) or "empty"
+
+    assert listed == {name: shown(value) for name, value in vars(GRPOConfig()).items()}

@@ -1,0 +1,148 @@
+"""The documentation is right: its commands parse with their real options, its links lead somewhere,
+and every page is listed. `test_readme.py` runs the commands that are quick enough.
+"""
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.test_imports import ROOT
+
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "*.md"), (ROOT / "notebooks", "*.md"))
+    for path in folder.glob(pattern)
+    if path.name != "CHANGELOG.md"
+)
+APPS = {
+    "trainer": ("trainer.__main__", "app"),
+    "env_server": ("env_server.commands", "command"),
+    "data": ("data.commands", "app"),
+}
+SHOWN = {"N": "1", "S": "1"}  # what stands for a number
+COMMAND = re.compile(r"(?:^|\s)(python -m (?:trainer|env_server|data|benchmarks)\b.*|make [a-z].*)")
+
+
+def commands(page: str) -> Iterator[tuple[list[str], bool]]:
+    """Yield the words of a page's commands, and whether each is complete, as in a block."""
+    text = (ROOT / page).read_text().replace(".venv/bin/", "")
+    blocks = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    for language, block in blocks.findall(text):
+        for line in block.replace("\\\n", " ").splitlines() if not language else ():
+            if re.match(r"[$\w.]", line) and (found := COMMAND.search(line)):
+                yield words_of(found[1]), True
+    for inline in re.findall(r"`([^`]+)`", blocks.sub("", text)):
+        if found := COMMAND.search(" ".join(inline.split())):
+            yield words_of(found[1]), False
+
+
+def words_of(command: str) -> list[str]:
+    """Return a command's words: one of alternatives, optional ones too, and values for numbers."""
+    command = re.split(r"\s[#&>]|\s->", command)[0]
+    command = re.sub(r"[][]|(?<=\s)\.\.\.(?=\s|$)", "", command)
+    words = shlex.split(re.sub(r"([\w.]+)\|[\w|.]+", r"\1", command))
+    return [SHOWN.get(word, word) for word in words]
+
+
+def problem(name: str, words: list[str]) -> str | None:
+    """Return what is wrong with the words of `python -m name`, whose command is not run."""
+    module, attribute = APPS.get(name, (name, "app"))
+    found = importlib.import_module(module)
+    if name.startswith("benchmarks.") and hasattr(found, "__path__"):
+        found = importlib.import_module(f"{name}.__main__")
+    if (app := getattr(found, attribute, None)) is None:  # it calls typer.run(main)
+        app = typer.Typer()
+        app.command()(found.main)
+    program = typer.main.get_command(app)
+    disarm(program)
+    try:
+        program.main(words, prog_name=name, standalone_mode=False)
+    except Exception as error:  # typer has classes of its own for click's
+        if getattr(error, "exit_code", 0) != 2:
+            raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def disarm(command: Any) -> None:
+    """Let a command only parse, and its subcommands."""
+    command.callback = None
+    for one in getattr(command, "commands", {}).values():
+        disarm(one)
+
+
+def check_make(words: list[str]) -> None:
+    text = (ROOT / "Makefile").read_text()
+    for word in words:
+        name, equals, _ = word.partition("=")
+        assert f"$({name})" in text if equals else re.search(rf"^{name}:", text, re.MULTILINE), word
+
+
+def check(words: list[str], complete: bool) -> None:
+    if words[0] == "make":
+        check_make(words[1:])
+    elif said := problem(words[2], words[3:]):
+        assert not complete, (words, said)
+        assert said.startswith(("MissingParameter", "NoArgsIsHelpError")), (words, said)
+
+
+def is_benchmark(words: list[str]) -> bool:
+    return words[:2] == ["python", "-m"] and words[2].startswith("benchmarks.")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_one(page: str) -> None:
+    for words, complete in commands(page):
+        if not is_benchmark(words):
+            check(words, complete)
+
+
+@pytest.mark.slow  # they import torch
+def test_every_benchmark_is_one() -> None:
+    found = [one for page in PAGES for one in commands(page) if is_benchmark(one[0])]
+    assert len(found) > 20
+    for words, complete in found:
+        check(words, complete)
+
+
+def test_a_wrong_option_or_target_is_found() -> None:
+    assert "--colour" in str(problem("trainer", ["train", "--colour", "red"]))
+    assert "paint" in str(problem("data", ["paint"]))
+    assert problem("trainer", ["evaluate", "--policy", "luck"])
+    assert problem("trainer", ["train", "--steps", "3"]) is None
+    with pytest.raises(AssertionError):
+        check_make(["train", "COLOUR=red"])
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        there = here.parent / name if name else here
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_the_list_of_pages_is_whole() -> None:
+    listed = set(re.findall(r"\]\(([\w./-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+    present = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert present == {name for name in listed if "/" not in name}
+
+
+def test_the_readme_stays_on_one_page() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 760

@@ -30,7 +30,6 @@ class PooledEpisode:
     touched: float  # monotonic seconds of the last request
     env: SQLEnvironment | None = None
     reply: bytes = b""  # the last one, without its action history
-    call_id: str | None = None  # of the call that took the last step, if it has no number
     actions: list[str] = field(default_factory=list)  # canonical texts; the environment's own list
     action_bytes: int = 0  # of their UTF-8
     held_bytes: int = 0  # of memory, by its actions and its reply

@@ -120,20 +120,13 @@ class EpisodePool:
         async with self._turn(self._get(episode_id, caller)) as episode:
             return with_id(last_reply(episode), episode_id)
 
-    async def step(
-        self, request: StepRequest, caller: Caller = ANYONE, call_id: str | None = None
-    ) -> bytes:
-        """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`.
-
-        A repeat has the number of its step, or the last step's action and its `call_id`.
-        """
+    async def step(self, request: StepRequest, caller: Caller = ANYONE) -> bytes:
+        """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`."""
         self._check_open()
         action = as_action(request.action)
         async with self._turn(self._get(request.episode_id, caller)) as episode:
             answered = len(episode.actions)
             step = answered if request.step is None else request.step
-            if call_id is not None and call_id == episode.call_id:
-                step -= episode.actions[-1] == render_action(action)
             if step > answered:
                 raise Behind(
                     f"this server has answered {answered} steps of the episode, fewer than {step}: "
@@ -143,7 +136,6 @@ class EpisodePool:
             if step == answered:
                 began = time.perf_counter()
                 reply = await self._step(episode, action)
-                episode.call_id = call_id
                 self.steps[action.action_type] += 1
                 self.metrics.step_seconds[action.action_type].observe(time.perf_counter() - began)
                 return reply

@@ -1,7 +1,6 @@
 """The tools of `POST /mcp`. Importing this needs the package mcp, 1.x or 2.x."""
 
 import logging
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -139,8 +138,7 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
         raise ToolError(f"{kind.lower()} needs an argument of 1 to {limit}: {ACTIONS[kind]}")
     action = SQLAction(action_type=kind, argument=text)
     wanted = StepRequest(episode_id=episode_id, action=action)
-    call = await _call(context, "step", wanted, call_id=context.request_id)
-    reply = StepResult.model_validate_json(call)
+    reply = StepResult.model_validate_json(await _call(context, "step", wanted))
     seen = reply.observation
     return Seen(
         result=seen.result,
@@ -152,9 +150,7 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
     )
 
 
-async def _call(
-    context: Context, method: str, wanted: ResetRequest | StepRequest, **options: Any
-) -> bytes:
+async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> bytes:
     """Return the pool's reply to the sender of the request, or count its error and raise it as a
     tool's.
     """
@@ -163,8 +159,7 @@ async def _call(
     try:
         if isinstance(wanted, ResetRequest):
             wanted = begun_by_gateway(wanted, connection)
-        call = partial(getattr(service_of(connection).pool, method), **options)
-        return await bytes_in_time(connection, call, wanted)
+        return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
     except SQLEnvError as error:
         problem = error
     except Exception as error:  # its text is not for the client

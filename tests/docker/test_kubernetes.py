@@ -179,6 +179,9 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
     assert callers[-1] == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
     }
+    for pod in ("env-server", "trainer"):
+        (copier,) = pods(built)[pod]["spec"]["initContainers"]
+        assert copier["image"] == "registry/sqlenv-data:1"
     trainer = pods(built)["trainer"]["spec"]
     (container,) = trainer["containers"]
     preset, gpus = container["args"][-3], container["args"][-1]

@@ -127,30 +127,13 @@ async def test_an_agents_key_plays_its_own_episodes(tiny_data: Path) -> None:
             assert (await http.get("/state", headers=trainer, **where)).status_code == 404
 
 
-async def test_a_message_that_is_sent_again_is_charged_once(http: httpx.AsyncClient) -> None:
-    """As a client or a proxy does whose reply was lost; a gateway starts the episode's id."""
+async def test_a_gateway_begins_the_episodes_id(http: httpx.AsyncClient) -> None:
     pytest.importorskip("mcp")
-
-    async def call(number: int, tool: str, **arguments: str) -> Any:
-        params = {"name": tool, "arguments": arguments}
-        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-        headers = {"Accept": "application/json, text/event-stream", "X-Episode-Id": "gate"}
-        reply = (await http.post("/mcp", json=message, headers=headers)).json()["result"]
-        return reply.get("structuredContent") or reply["content"][0]["text"]
-
-    first = await call(1, "start_episode", question_id="shop-1")
-    mine = {"episode_id": first["episode_id"]}
-    assert mine["episode_id"].startswith("gate:")
-    sent = [await call(2, "describe", table="orders", **mine) for _ in range(3)]
-    assert sent == [sent[0]] * 3
-    steps = [sent[0]["steps_left"]]
-    steps += [(await call(3, "describe", table="orders", **mine))["steps_left"]]
-    steps += [(await call(3, "sample", table="orders", **mine))["steps_left"]]
-    assert steps == [9, 8, 7], "another id, or another action, is another step"
-    over = [await call(4, "answer", answer="5", **mine) for _ in range(2)]
-    assert over == [over[0]] * 2
-    assert over[0]["outcome"] == "correct"
-    assert "over" in await call(5, "answer", answer="5", **mine)
+    params = {"name": "start_episode", "arguments": {"question_id": "shop-1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream", "X-Episode-Id": "gate"}
+    reply = (await http.post("/mcp", json=message, headers=headers)).json()["result"]
+    assert reply["structuredContent"]["episode_id"].startswith("gate:")
 
 
 async def test_errors_are_counted_and_a_fault_is_only_logged(

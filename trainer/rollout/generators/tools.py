@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.agents.tools import SQLEnvTools
 from trainer.rollout.generators.openai import Messages, OpenAIPolicy
-from trainer.rollout.parsing import TOOL_CALL
+from trainer.rollout.parsing import TOOL_CALL, without_thinking
 
 NAMES = ("describe", "sample", "query", "answer")
 _END = "\n</tool_call>"
@@ -94,4 +94,6 @@ class ToolPolicy(OpenAIPolicy):
             return text
         self.usage.tool_calls += 1
         function = calls[0].function
-        return call_text(function.name, function.arguments, text.split(TOOL_CALL)[0])
+        visible = without_thinking(text)
+        before = text.removesuffix(visible) + visible.split(TOOL_CALL)[0]
+        return call_text(function.name, function.arguments, before)

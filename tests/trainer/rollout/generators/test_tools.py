@@ -110,14 +110,14 @@ def test_odd_calls(name: str, arguments: Any, action: str | None, kept: bool) ->
 def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GRPOConfig) -> None:
     view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
     with served(ChatServer(lambda messages: tool_call("describe", {"table": "t"}))) as chat:
-        chat.message = {"reasoning_content": "I look first."}
+        chat.message = {"reasoning_content": "I look first, by <tool_call>."}
         with ToolPolicy("fake", chat.url, temperature=0, thinking=True) as policy:
             [text] = policy.run_all([lambda: policy.act_one(view)])
             assert isinstance(text, str)
             view.actions.append(text)
             view.observations.append(observation(1, 5))
             policy.run_all([lambda: policy.act_one(view)])
-    assert text.startswith("<think>\nI look first.\n</think>\n\n")
+    assert text.startswith("<think>\nI look first, by <tool_call>.\n</think>\n\n")
     assert parse_with_fallback(text).action.argument == "t"
     *_, turn, _ = chat.requests[-1]["messages"]
     assert turn["tool_calls"]

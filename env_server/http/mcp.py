@@ -14,8 +14,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
-from env_server.http.openenv import is_foreign
-from env_server.http.requests import read_body, read_json
+from env_server.http.requests import is_foreign, read_body, read_json
 from env_server.http.responses import json_reply
 from env_server.http.work import service_of
 from shared.errors import Forbidden, InvalidRequest

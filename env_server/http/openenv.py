@@ -16,7 +16,6 @@ another connection. When the session is closed by its client, an unfinished epis
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -24,11 +23,10 @@ from typing import Any
 from fastapi import APIRouter, Response, WebSocket
 from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
-from env_server.http.requests import begun_by_gateway, parse_item, read_json, shown
+from env_server.http.requests import begun_by_gateway, is_foreign, parse_item, read_json, shown
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.errors import (
@@ -207,10 +205,3 @@ async def no_socket() -> Response:
     if find_spec("websockets") is None:
         problem += ", and this server needs 'pip install websockets' for it"
     raise HTTPException(426, problem, headers={"Upgrade": "websocket"})
-
-
-def is_foreign(connection: HTTPConnection, origins: Sequence[str]) -> bool:
-    """Return whether a page of another origin sends this; CORS stops no WebSocket."""
-    origin = connection.headers.get("origin", "").lower()
-    own = origin.partition("://")[2] == connection.headers.get("host", "").lower()
-    return bool(origin) and not own and not {origin, "*"} & {*origins}

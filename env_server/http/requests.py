@@ -1,6 +1,7 @@
 """From the bytes of a request to its model, or to an error that says what was expected where."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import cache
 from secrets import token_urlsafe
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from pydantic_core import ErrorDetails, from_json, to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
+from env_server.http.auth import is_page
 from env_server.settings import Settings
 from shared.actions import EXPECTED, SQLAction
 from shared.errors import ActionParseError, BodyTooLarge, InvalidRequest
@@ -27,14 +29,21 @@ EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
+def is_foreign(connection: HTTPConnection, origins: Sequence[str]) -> bool:
+    """Return whether a page of another origin sends this; CORS stops no WebSocket and no form."""
+    origin = connection.headers.get("origin", "").lower()
+    own = origin.partition("://")[2] == connection.headers.get("host", "").lower()
+    return bool(origin) and not own and not {origin, "*"} & {*origins}
+
+
 async def read_body(request: Request, settings: Settings) -> bytes:
     """Return the request's body.
 
     Raises `BodyTooLarge` as soon as the header or the bytes so far show it, 408 if the body takes
     too long to arrive, and `InvalidRequest` if a gateway asks for it: X-Refusal is the message.
     """
-    max_bytes = settings.max_body_bytes
-    if request.scope["path"] == "/step":
+    max_bytes, path = settings.max_body_bytes, request.scope["path"]
+    if path == "/step" or is_page(path):  # a form of the page holds one action at most
         max_bytes = min(max_bytes, MAX_STEP_BYTES)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:

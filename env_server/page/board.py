@@ -1,7 +1,9 @@
 """The numbers of the live board."""
 
+import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -10,13 +12,19 @@ from shared.models import Outcome
 from shared.run_stats import Rate
 
 SAMPLES, SAMPLE_S = 121, 0.9  # of steps per second: how many are kept, and the time between two
+REPLAYS = 2  # pages with replayed episodes that are made at a time
 
 
 class Board:
-    """What the server does now. `watchers` is how many browsers are sent it every second."""
+    """What the server does now, and what all viewers of its page share.
+
+    `watchers` is how many browsers are sent the board every second.
+    """
 
     def __init__(self) -> None:
         self.watchers = 0
+        self.replays = asyncio.Semaphore(REPLAYS)
+        self._sent: dict[object, tuple[float, bytes]] = {}
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
 
     def numbers(self, service: Service) -> dict[str, Any]:
@@ -25,8 +33,8 @@ class Board:
         now = time.monotonic()
         if not samples or now - samples[-1][0] >= SAMPLE_S:
             samples.append((now, sum(pool.steps.values())))
-        held = pool.store.owners
-        stepping = sum(one.users > 0 for part in held.values() for one in part.active.values())
+        owners = pool.store.owners
+        stepping = sum(one.users > 0 for held in owners.values() for one in held.active.values())
         return {
             "rates": [(b - a) / (end - start) for (start, a), (end, b) in pairwise(samples)],
             "unfinished": len(pool),
@@ -46,5 +54,14 @@ class Board:
                 "workers": service.sql.workers_up,
                 "workers lost": service.sql.counts["losses"],
             },
-            "owners": {name or "none": len(part.active) for name, part in held.items()},
+            "owners": {name or "none": len(held.active) for name, held in owners.items()},
         }
+
+    def once(self, kind: object, make: Callable[[], bytes]) -> bytes:
+        """Return what `make` returns, made once per second for all viewers of a kind."""
+        now = time.monotonic()
+        made, sent = self._sent.get(kind, (-SAMPLE_S, b""))
+        if not sent or now - made >= SAMPLE_S:
+            sent = make()
+            self._sent[kind] = now, sent
+        return sent

@@ -17,18 +17,18 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic_core import from_json, to_json
+from starlette.types import Receive, Scope, Send
 
 from env_server.callers import Caller
 from env_server.http.auth import HOME, PAGE, SIGN_IN
-from env_server.http.openenv import is_foreign
-from env_server.http.requests import parse_item, read_body
+from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
 from env_server.http.work import bytes_in_time
 from env_server.page.board import Board
 from env_server.page.recordings import FACETS, Entry
 from env_server.page.view import View
 from shared import pages
-from shared.errors import Forbidden, QueueFull, SQLEnvError
+from shared.errors import Forbidden, InvalidRequest, QueueFull, SQLEnvError
 from shared.models import QuestionsRequest, ResetRequest, StepRequest
 
 Handler = Callable[[View], Awaitable[Response]]
@@ -43,6 +43,8 @@ HEADERS = {
 ROWS = 50  # of a list on one page
 SIDES = 6  # episodes of a question side by side
 WATCHERS, WATCH_S = 64, 60  # streams of the board, and after how long a browser asks again
+RETRY_MS = 200  # until it asks
+FORM_FIELDS = 16
 
 
 def add_page(app: FastAPI) -> None:
@@ -58,8 +60,9 @@ def add_page(app: FastAPI) -> None:
                 view.check()
                 reply = await handler(view)
             except SQLEnvError as error:
-                status = error_reply(error, request.app.state.metrics).status_code
-                reply = html(view.render("error.html.j2", error=error), status)
+                plain = error_reply(error, request.app.state.metrics)
+                reply = html(view.render("error.html.j2", error=error), plain.status_code)
+                reply.headers.update({**plain.headers, **reply.headers})  # with its Retry-After
             reply.headers.update(headers)
             return reply
 
@@ -81,10 +84,11 @@ def html(page: str | bytes, status: int = 200) -> Response:
 
 
 async def in_time(call: Callable[[View], Awaitable[str]], view: View) -> Response:
-    """Return a page whose episodes are replayed, within the time of a request."""
+    """Return a page whose episodes are replayed, a few at once, within the time of a request."""
 
     async def page(_: View, caller: Caller) -> bytes:
-        return (await call(view)).encode()
+        async with view.board.replays:
+            return (await call(view)).encode()
 
     return html(await bytes_in_time(view.request, page, view))
 
@@ -103,21 +107,39 @@ async def sign_in(view: View) -> Response:
 
 async def events(view: View) -> Response:
     """Send the board every second, for a while; the browser then asks again."""
-    if view.board.watchers >= WATCHERS:
+    service, board = view.service, view.board
+    if board.watchers >= WATCHERS:
         raise QueueFull(f"{WATCHERS} browsers watch this server: close one", retry_after_s=WATCH_S)
 
-    async def stream() -> AsyncIterator[bytes]:
-        view.board.watchers += 1
-        try:
-            for _ in range(WATCH_S):
-                yield b"data: %b\n\n" % to_json(view.render("board.html.j2", now=view.now()))
-                if view.service.pool.draining:
-                    break
-                await asyncio.sleep(1)
-        finally:
-            view.board.watchers -= 1
+    def event() -> bytes:
+        shown = view.render("board.html.j2", now=board.numbers(service))
+        return b"data: %b\n\n" % to_json(shown)
 
-    return StreamingResponse(stream(), media_type="text/event-stream")
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"retry: %d\n" % RETRY_MS
+        for _ in range(WATCH_S):
+            draining = service.pool.draining
+            yield board.once((view.caller.is_operator, draining), event)
+            if draining:
+                break
+            await asyncio.sleep(1)
+
+    return Watch(board, stream())
+
+
+class Watch(StreamingResponse):
+    """A stream of the board. It counts as a watcher from now until it ends, however it does."""
+
+    def __init__(self, board: Board, stream: AsyncIterator[bytes]) -> None:
+        super().__init__(stream, media_type="text/event-stream")
+        self.board = board
+        board.watchers += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.board.watchers -= 1
 
 
 # -- playing by hand
@@ -161,10 +183,13 @@ async def step(view: View) -> Response:
 
 async def form_of(view: View) -> dict[str, str]:
     """Return the filled fields of a form; `Forbidden` if another site's page sent it."""
-    settings = view.service.settings
-    if is_foreign(view.request, settings.origins):
-        raise Forbidden("SQLENV_CORS_ORIGINS lacks this page's origin")
-    return dict(parse_qsl((await read_body(view.request, settings)).decode(errors="replace")))
+    if is_foreign(view.request, ()):  # browsers add the key's password to any site's form
+        raise Forbidden("this form was sent by another site's page")
+    body = (await read_body(view.request, view.service.settings)).decode(errors="replace")
+    try:
+        return dict(parse_qsl(body, max_num_fields=FORM_FIELDS))
+    except ValueError:
+        raise InvalidRequest(f"the form has over {FORM_FIELDS} fields: send fewer") from None
 
 
 # -- episodes
@@ -194,13 +219,16 @@ async def episodes(view: View) -> Response:
 
 async def episode(view: View) -> str:
     """Show one episode, with a form for its next action if it has not ended."""
+    first = view.number("first")
     if run := view.asked.get("run", ""):
-        shown = await view.recorded(run, view.number("at"))
+        shown = await view.recorded(run, view.number("at"), first)
     else:
-        shown = await view.held(view.asked.get("id", ""))
+        shown = await view.held(view.asked.get("id", ""), first)
     asked = view.question(shown.question_id)
     gold = view.gold(asked)
-    return view.render("episode.html.j2", shown=shown, run=run, question=asked, gold=gold)
+    return await asyncio.to_thread(
+        view.render, "episode.html.j2", shown=shown, run=run, question=asked, gold=gold
+    )
 
 
 async def question(view: View) -> str:
@@ -218,7 +246,8 @@ async def question(view: View) -> str:
     chosen = chosen[:SIDES] or spread([policy for policy in first if "train, " not in policy])
     played = [(policy, *first[policy]) for policy in chosen]
     asked = view.question(question_id)
-    return view.render(
+    return await asyncio.to_thread(
+        view.render,
         "question.html.j2",
         sides=[(policy, await view.recorded(name, int(one.at))) for policy, name, one in played],
         policies={policy: one.outcome for policy, (_, one) in first.items()},
@@ -246,7 +275,7 @@ def values_of(entries: list[Entry], facet: str) -> list[str]:
 
 
 def place_of(offset: int, total: int) -> dict[str, int | None]:
-    """Return which part of a list is shown, and where the parts beside it begin."""
+    """Return the range shown and the offsets of the previous and next pages."""
     return {
         "first": min(offset + 1, total),
         "last": min(offset + ROWS, total),

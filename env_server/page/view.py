@@ -34,6 +34,8 @@ class View:
     def __init__(self, request: Request, templates: Environment, board: Board) -> None:
         self.request, self.templates, self.board = request, templates, board
         self.asked, self.caller = request.query_params, caller_of(request)
+        self._runs: dict[str, RunFiles] | None = None
+        self._opened: dict[str, RunFolder] = {}
 
     @property
     def service(self) -> Service:
@@ -45,7 +47,9 @@ class View:
 
     @property
     def can_sign_in(self) -> bool:
-        return not self.caller.is_operator and self.service.settings.operator_key is not None
+        service: Service | None = self.request.app.state.service  # None before the server is ready
+        keyed = service is not None and service.settings.operator_key is not None
+        return keyed and not self.caller.is_operator
 
     @property
     def watches(self) -> bool:
@@ -98,13 +102,24 @@ class View:
     # -- episodes
 
     async def runs(self) -> dict[str, RunFiles]:
-        return await asyncio.to_thread(recordings.runs_in, self.service.settings.runs_dir)
+        """Return the recorded runs by name, looked for once per request."""
+        if self._runs is None:
+            folder = self.service.settings.runs_dir
+            self._runs = await asyncio.to_thread(recordings.runs_in, folder)
+        return self._runs
 
     async def run(self, name: str) -> RunFiles:
         self.check_watches()
         if (run := (await self.runs()).get(name)) is None:
             raise UnknownEpisode(f"no recorded run {name[:80]!r} in SQLENV_RUNS_DIR")
         return run
+
+    async def opened(self, name: str) -> RunFolder:
+        """Return a run with its settings, read once per request."""
+        if name not in self._opened:
+            run = await self.run(name)
+            self._opened[name] = await asyncio.to_thread(RunFolder.open, run.path)
+        return self._opened[name]
 
     async def entries(self, name: str) -> tuple[list[Entry], int]:
         """Return a run's episodes and how many lines are damaged; "" for this server's."""
@@ -113,8 +128,11 @@ class View:
         self.check_watches()
         owners = self.service.pool.store.owners
         names = owners if self.caller.is_operator else {self.caller.owner} & owners.keys()
-        held = [part for name in names for part in (owners[name].active, owners[name].finished)]
-        questions = {one: self.bank.get(one.question_id) for part in held for one in part.values()}
+        holdings = [owners[name] for name in names]
+        episodes = [
+            one for held in holdings for one in (*held.active.values(), *held.finished.values())
+        ]
+        questions = {one: self.bank.get(one.question_id) for one in episodes}
         return [
             Entry(
                 at=one.episode_id,
@@ -128,21 +146,20 @@ class View:
             for one, question in reversed(questions.items())
         ], 0
 
-    async def recorded(self, name: str, at: int) -> Shown:
+    async def recorded(self, name: str, at: int, first: int = 0) -> Shown:
         """Return the episode whose line begins at a byte of a run's file, replayed here."""
-        run = await self.run(name)
-        line = await asyncio.to_thread(recordings.line_at, run, at)
-        config = (await asyncio.to_thread(RunFolder.open, run.path)).settings.config
+        line = await asyncio.to_thread(recordings.line_at, await self.run(name), at)
+        config = (await self.opened(name)).settings.config
         env = self._environment(config.step_budget, config.standard)
-        return await shown_line(env, self.service.pool.sql, line, run=name, at=str(at))
+        return await shown_line(env, self.service.pool.sql, line, first, run=name, at=str(at))
 
-    async def held(self, episode_id: str) -> Shown:
+    async def held(self, episode_id: str, first: int) -> Shown:
         """Return an episode that this server holds, so far."""
         pool = self.service.pool
         if (found := pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)
         env = self._environment(found.step_budget, self.service.settings.standard)
-        return await shown_pooled(env, pool.sql, found, self.caller.is_operator)
+        return await shown_pooled(env, pool.sql, found, self.caller.is_operator, first)
 
     def _environment(self, step_budget: int, standard: StandardName) -> SQLEnvironment:
         return SQLEnvironment(self.bank, step_budget=step_budget, standard=standard)

@@ -89,6 +89,31 @@ def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: An
     page.wait_for_selector(".spark polyline[points]")
 
 
+def test_the_board_reconnects_and_the_usual_end_of_a_stream_is_no_loss(page: Any) -> None:
+    page.add_init_script(
+        """const later = setTimeout, heard = [];
+        window.heard = heard;
+        window.setTimeout = (call, ms) => later(call, ms / 100);
+        addEventListener("DOMContentLoaded", () => {
+            const feed = document.getElementById("feed");
+            new MutationObserver(() => {
+                heard.push(feed.textContent);
+                document.body.dataset.numbers = heard.filter((one) => one === "Live.").length;
+            }).observe(feed, {childList: true});
+        });"""
+    )
+    ended = {"content_type": "text/event-stream", "body": 'retry: 200\ndata: "ended"\n\n'}
+    page.route("**/page/events", lambda route: route.fulfill(**ended), times=1)
+    page.goto("/")
+    page.wait_for_selector("body[data-numbers='2']")
+    assert set(page.evaluate("heard")) == {"Live."}
+    # after a reply that is no stream a browser itself asks no more (204: without a console message)
+    page.route("**/page/events", lambda route: route.fulfill(status=204), times=2)
+    page.goto("/")
+    page.wait_for_selector("body[data-numbers='1']")
+    assert page.evaluate("heard")[:2] == ["The connection is lost; trying again.", "Live."]
+
+
 def test_a_recorded_episode_is_found_and_replayed_by_keys(page: Any) -> None:
     page.goto("/page/episodes")
     fits(page)

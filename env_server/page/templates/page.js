@@ -3,9 +3,16 @@
 const board = document.getElementById("board");
 if (board) {
   const feed = document.getElementById("feed");
-  const source = new EventSource(board.dataset.events);
-  source.onmessage = (event) => { board.innerHTML = JSON.parse(event.data); feed.textContent = "Live."; };
-  source.onerror = () => { feed.textContent = "The connection is lost; trying again."; };
+  let failures = 0;  // since the last numbers: a stream's usual end is the first
+  const watch = () => {
+    const source = new EventSource(board.dataset.events);
+    source.onmessage = (event) => { board.innerHTML = JSON.parse(event.data); feed.textContent = "Live."; failures = 0; };
+    source.onerror = () => {
+      if (++failures > 1) feed.textContent = "The connection is lost; trying again.";
+      if (source.readyState === EventSource.CLOSED) setTimeout(watch, 5000);  // the reply was an error
+    };
+  };
+  watch();
 }
 // The replayer: one step at a time, with the address of each.
 const turns = [...document.querySelectorAll(".replayer .turn")];

@@ -1,7 +1,9 @@
 """The page for people: who sees what, hostile texts, playing by hand, recorded episodes."""
 
+import asyncio
 import base64
 import json
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +16,8 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.page import routes
+from env_server.http.requests import MAX_STEP_BYTES
+from env_server.page import board, episode, recordings, routes, view
 from env_server.settings import Settings
 from shared.dataset import load_splits
 from shared.run_files import RunFiles
@@ -276,9 +279,131 @@ async def test_the_board_is_sent_as_events(
         await http.post("/step", json={"episode_id": "e", "action": "ANSWER: no"})
         events = await http.get("/page/events")
         assert events.headers["content-type"].startswith("text/event-stream")
-        data = events.text.removeprefix("data: ").removesuffix("\n\n")
-        board = Markup(json.loads(data)).text
-        assert "wrong" in board
-        assert "of 1 started" in board
-        monkeypatch.setattr(routes, "WATCHERS", 0)
-        assert (await http.get("/page/events")).status_code == 429
+        first, data = events.text.removesuffix("\n\n").split("\ndata: ")
+        assert first == "retry: 200"
+        shown = Markup(json.loads(data)).text
+        assert "wrong" in shown
+        assert "of 1 started" in shown
+
+
+async def test_watchers_are_limited_and_share_one_rendering(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("WATCH_S", 1), ("WATCHERS", 3)):
+        monkeypatch.setattr(routes, name, value)
+    monkeypatch.setattr(board, "SAMPLE_S", 3600)
+    made = []
+    numbers = board.Board.numbers
+    monkeypatch.setattr(
+        board.Board, "numbers", lambda *given: made.append(given) or numbers(*given)
+    )
+    async with serving(tiny_data, data_dir=tiny_data) as http:
+        replies = await asyncio.gather(*(http.get("/page/events") for _ in range(12)))
+        assert Counter(one.status_code for one in replies) == {200: 3, 429: 9}
+        assert len({one.text for one in replies if one.status_code == 200}) == len(made) == 1
+        (waits,) = {one.headers["retry-after"] for one in replies if one.status_code == 429}
+        assert waits == "1"
+        assert (await http.get("/page/events")).status_code == 200  # those have ended
+
+
+async def test_a_watcher_that_leaves_before_its_stream_begins_is_not_counted() -> None:
+    async def left() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def sent(_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b""
+
+    shared = board.Board()
+    stream = routes.Watch(shared, nothing())
+    assert shared.watchers == 1
+    await stream({"type": "http"}, left, sent)
+    assert shared.watchers == 0
+
+
+async def test_large_forms_are_refused(tiny_data: Path) -> None:
+    async with serving(tiny_data, data_dir=tiny_data) as http:
+        for path in ("/page/play", "/page/step"):
+            large = await http.post(path, content=b"a=" + b"b" * MAX_STEP_BYTES)
+            assert large.status_code == 413
+            many = await http.post(path, content=b"a=b&" * (routes.FORM_FIELDS + 1))
+            assert (many.status_code, "over 16 fields" in many.text) == (422, True)
+
+
+async def test_no_origin_may_send_forms_with_a_browsers_key(tiny_data: Path) -> None:
+    keys: dict[str, Any] = {"operator_key": OPERATOR, "cors_origins": "*"}
+    async with serving(tiny_data, data_dir=tiny_data, **keys) as http:
+        http.headers = httpx.Headers(basic(OPERATOR))
+        for origin, status in (("http://evil", 403), ("null", 403), ("http://env", 303)):
+            headers = {"Origin": origin}
+            reply = await http.post("/page/play", data={"question_id": "zoo-2"}, headers=headers)
+            assert reply.status_code == status
+            assert (status == 403) == ("sent by another site" in Markup(reply.text).text)
+
+
+async def test_a_long_episode_is_shown_in_parts_and_off_the_event_loop(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, threads, together, most = 40, set(), 0, 0
+    mark_up, shown_pooled, render = episode.observation_markup, view.shown_pooled, view.View.render
+
+    def marked_up(*given: Any) -> Any:
+        threads.add(threading.current_thread())
+        return mark_up(*given)
+
+    def rendered(*given: Any, **values: Any) -> str:
+        threads.add(threading.current_thread())
+        return render(*given, **values)
+
+    async def shown(*given: Any) -> Any:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        try:
+            return await shown_pooled(*given)
+        finally:
+            together -= 1
+
+    monkeypatch.setattr(episode, "observation_markup", marked_up)
+    monkeypatch.setattr(view.View, "render", rendered)
+    monkeypatch.setattr(view, "shown_pooled", shown)
+    async with serving(tiny_data, data_dir=tiny_data) as http:
+        actions = [f"QUERY: SELECT 'row' || {one}" for one in range(1, count + 1)]
+        reset = {"question_id": "zoo-2", "episode_id": "e", "step_budget": 99, "actions": actions}
+        assert (await http.post("/reset", json=reset)).status_code == 200
+        last = await seen(http, "/page/episode", id="e")
+        assert (last.tags["details"], last.tags["table"]) == (count, 2 * episode.RESULTS)
+        assert "row40" in last.text
+        assert "row10\n" not in last.text
+        link = next(link for link in last.links if link.endswith("first=1#step-1"))
+        first = await seen(http, "/page/episode" + link)
+        assert (first.tags["details"], first.tags["table"]) == (count, 2 * episode.RESULTS)
+        assert "row40" not in first.text
+        await asyncio.gather(*(http.get("/page/episode?id=e") for _ in range(6)))
+    assert most == board.REPLAYS
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_errors_before_the_server_is_ready_are_pages(tiny_data: Path) -> None:
+    transport = httpx.ASGITransport(create_app(Settings(data_dir=tiny_data)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://env") as http:
+        reply = await http.get("/")
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+    assert reply.headers["content-type"].startswith("text/html")
+    assert "the server is starting" in reply.text
+
+
+def test_a_run_that_grows_keeps_one_list(recorded: Path, tmp_path: Path) -> None:
+    good = RunFiles(recorded / "run").episodes.read_bytes().splitlines(keepends=True)
+    runs = [RunFiles(tmp_path / name) for name in ("done", "grows")]
+    for run in runs:
+        run.path.mkdir()
+        run.episodes.write_bytes(good[0])
+    kept = recordings.entries_of(runs[0])
+    for count in range(1, recordings.INDICES + 3):
+        runs[1].episodes.write_bytes(b"".join(good[:count]))
+        assert len(recordings.entries_of(runs[1])[0]) == count
+    assert recordings.entries_of(runs[0]) is kept

@@ -19,9 +19,8 @@ from typing import Any, Protocol, TypeVar
 from env_server.drive import Jobs, drive
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.render import one_line, render_columns, render_rows, render_schema, render_table
-from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, StepFacts, potential, settle
+from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
-from env_server.sql.jobs import Row
 from env_server.sql.run import tables_hint
 from env_server.verifier import (
     STANDARDS,
@@ -86,7 +85,7 @@ class EpisodeState:
     question: AnyQuestion
     db_path: str
     gold: Gold | None  # None of an open question
-    gold_rows: list[Row]
+    gold_cells: GoldCells
     tables: list[str]
     step_budget: int
     answer_form: AnswerForm
@@ -182,15 +181,15 @@ class SQLEnvironment:
             raise InvalidRequest(f"answer_form: {question.question_id!r} is open and takes text")
         db_path = self.bank.database(question.database_name)
         tables = yield from self.bank.trusted_jobs(question, SqlJob(JobKind.TABLES, db_path))
-        gold, rows = None, list[Row]()
+        gold, cells = None, GoldCells([])
         if isinstance(question, Question):
-            gold, rows = yield from self.bank.gold_jobs(question)
+            gold, cells = yield from self.bank.gold_jobs(question)
         self._episode = episode = EpisodeState(
             episode_id=episode_id,
             question=question,
             db_path=db_path,
             gold=gold,
-            gold_rows=rows,
+            gold_cells=cells,
             tables=[str(row[0]) for row in tables.rows],
             step_budget=request.step_budget or self.step_budget,
             answer_form=request.answer_form,
@@ -233,9 +232,9 @@ class SQLEnvironment:
         return _Effect(render_table(table, result), described=render_columns(table, result))
 
     def _query(self, episode: EpisodeState, action: SQLAction) -> Jobs[_Effect]:
-        limits, gold = self.bank.limits, episode.gold_rows
+        limits, gold = self.bank.limits, episode.gold_cells
         # one row more than the gold has shows whether the query returns as many
-        max_rows = min(max(limits.shown_rows, len(gold) + 1), limits.gold_rows)
+        max_rows = min(max(limits.shown_rows, gold.rows + 1), limits.gold_rows)
         result = yield from self._agents_sql(episode, action.argument, max_rows)
         if result.error is not None:
             return _Effect(error=result.error, error_code=result.error_code)

@@ -10,8 +10,8 @@ from typing import get_args
 import apsw
 
 from env_server.drive import Jobs
+from env_server.rewards import GoldCells
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql.jobs import Row
 from env_server.verifier import Gold
 from shared.dataset import (
     OpenQuestion,
@@ -59,6 +59,7 @@ class QuestionBank:
         self._by_id: dict[str, AnyQuestion] = {}
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
+        self._gold_cells: dict[str, GoldCells] = {}
         self._trusted: dict[SqlJob, SqlResult] = {}
         self._matches: dict[Filters, list[Drawable]] = {}
         for question in _every(splits, self.open):
@@ -194,19 +195,23 @@ class QuestionBank:
             self._golds[question.question_id] = gold
         return gold
 
-    def gold_jobs(self, question: Question) -> Jobs[tuple[Gold, list[Row]]]:
-        """Return the question's gold, its ties known, and the rows of its SQL."""
+    def gold_jobs(self, question: Question) -> Jobs[tuple[Gold, GoldCells]]:
+        """Return the question's gold, its ties known, and the cells that its SQL returns."""
         gold = self.gold(question)  # first: malformed data must be refused before its SQL runs
-        path = self.database(question.database_name)
-        job = SqlJob(JobKind.GOLD, path, question.gold_sql)
-        rows = (yield from self.trusted_jobs(question, job)).rows
-        if gold.ties is not None:
-            result = yield SqlJob(JobKind.GOLD, path, gold.ties.sql)
-            # where this fails it fails on every replica, and the gold's own order counts
-            if result.error is not None and result.error_code not in ("sql_budget", "sql_error"):
+        if (cells := self._gold_cells.get(question.question_id)) is None:
+            path = self.database(question.database_name)
+            result = yield SqlJob(JobKind.GOLD, path, question.gold_sql)
+            if result.error is not None:
                 raise self.unreadable(question, result)
-            gold = self._golds[question.question_id] = gold.with_ties(result.rows)
-        return gold, rows
+            cells = GoldCells(result.rows)
+            if gold.ties is not None:
+                result = yield SqlJob(JobKind.GOLD, path, gold.ties.sql)
+                # where this fails it fails on every replica, and the gold's own order counts
+                if result.error_code not in (None, "sql_budget", "sql_error"):
+                    raise self.unreadable(question, result)
+                gold = self._golds[question.question_id] = gold.with_ties(result.rows)
+            self._gold_cells[question.question_id] = cells
+        return gold, cells
 
     def trusted_jobs(self, question: AnyQuestion, job: SqlJob) -> Jobs[SqlResult]:
         """Return the result of a job that no agent wrote, run once for all episodes.

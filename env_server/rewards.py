@@ -11,10 +11,12 @@ The server pays the amounts of `REWARD_VERSION`. `VERSIONS` has others too, with
 episodes can be rescored (`python -m env_server rescore`).
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from math import isfinite
+from typing import Any
 
 from shared.models import RewardLedger
 
@@ -65,6 +67,7 @@ RULES = VERSIONS[REWARD_VERSION]
 CARDINALITY_WEIGHT, OVERLAP_WEIGHT, RANGE_WEIGHT = 0.25, 0.50, 0.25
 
 Rows = Sequence[Sequence[object]]
+_NUMBERS = frozenset((int, float))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,23 @@ def settle(
     )
 
 
-def potential(rows: Rows, truncated: bool, gold: Rows, reads_data: bool) -> float:
+class GoldCells:
+    """What `potential` compares a result with, computed once from the gold rows.
+
+    `rows` and `cells` are their numbers, `bag` counts each value, and `ends` are the smallest and
+    the largest number, or None.
+    """
+
+    __slots__ = ("bag", "cells", "ends", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        cells = list(chain.from_iterable(rows))
+        self.rows, self.cells = len(rows), len(cells)
+        self.bag = Counter(_keys(cells))
+        self.ends = _ends(cells)
+
+
+def potential(rows: Rows, truncated: bool, gold: GoldCells, reads_data: bool) -> float:
     """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
     cardinality     the smaller number of rows divided by the larger
@@ -127,38 +146,39 @@ def potential(rows: Rows, truncated: bool, gold: Rows, reads_data: bool) -> floa
     neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0, and a truncated result gets no
     cardinality.
     """
-    if not rows or not gold or not reads_data:
+    if not rows or not gold.rows or not reads_data:
         return 0.0
-    cardinality = 0.0 if truncated else min(len(rows), len(gold)) / max(len(rows), len(gold))
-    score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(rows, gold)
-    in_range = _range(rows, gold)
-    if in_range is None:
+    count = len(rows)
+    cardinality = 0.0 if truncated else min(count, gold.rows) / max(count, gold.rows)
+    cells = list(chain.from_iterable(rows))
+    score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(cells, gold)
+    if gold.ends is None:
         score /= CARDINALITY_WEIGHT + OVERLAP_WEIGHT
     else:
-        score += RANGE_WEIGHT * in_range
+        score += RANGE_WEIGHT * _range(cells, gold.ends)
     return round(score, 4) + 0.0
 
 
-def _overlap(rows: Rows, gold: Rows) -> float:
-    cells = Counter(_key(cell) for row in rows for cell in row)
-    gold_cells = Counter(_key(cell) for row in gold for cell in row)
-    return (cells & gold_cells).total() / (cells | gold_cells).total()
+def _overlap(cells: list[Any], gold: GoldCells) -> float:
+    bag = gold.bag
+    found = Counter(filter(bag.__contains__, _keys(cells)))
+    common = 0
+    for key, count in found.items():
+        common += min(count, bag[key])
+    return common / (len(cells) + gold.cells - common)
 
 
-def _range(rows: Rows, gold: Rows) -> float | None:
-    """Return the nearness of the ranges, or None if the gold holds no number."""
-    gold_numbers = _numbers(gold)
-    if not gold_numbers:
-        return None
-    numbers = _numbers(rows)
-    if not numbers:
+def _range(cells: list[Any], gold: tuple[float, float]) -> float:
+    """Return the nearness of the ranges."""
+    if (ends := _ends(cells)) is None:
         return 0.0
-    return sum(_nearness(end(numbers), end(gold_numbers)) for end in (min, max)) / 2
+    return sum(map(_nearness, ends, gold)) / 2
 
 
-def _numbers(rows: Rows) -> list[float]:
-    cells = (cell for row in rows for cell in row)
-    return [float(cell) for cell in cells if isinstance(cell, int | float) and math.isfinite(cell)]
+def _ends(cells: list[Any]) -> tuple[float, float] | None:
+    """Return the smallest and the largest finite number, or None if there is none."""
+    numbers = [cell for cell in cells if type(cell) in _NUMBERS and isfinite(cell)]
+    return (float(min(numbers)), float(max(numbers))) if numbers else None
 
 
 def _nearness(value: float, gold: float) -> float:
@@ -166,11 +186,17 @@ def _nearness(value: float, gold: float) -> float:
     return max(0.0, 1.0 - abs(value - gold) / max(abs(gold), 1.0))
 
 
-def _key(cell: object) -> object:
-    """Return equal keys for cells that count as one value, such as 1 and 1.0."""
-    if isinstance(cell, float) and math.isfinite(cell):
-        return float(f"{cell:.9g}")  # sums that differ in their last digits are one value
-    return cell.strip() if isinstance(cell, str) else cell
+def _keys(cells: list[Any]) -> list[Any]:
+    """Return a key per cell, equal for cells that count as one value, such as 1 and 1.0."""
+    return [
+        cell.strip()
+        if (kind := type(cell)) is str
+        # sums that differ in their last digits are one value
+        else float(f"{cell:.9g}")
+        if kind is float and isfinite(cell)
+        else cell
+        for cell in cells
+    ]
 
 
 def _clamp(value: float, bounds: tuple[float, float]) -> float:

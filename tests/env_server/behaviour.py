@@ -224,7 +224,7 @@ def reward_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
         every = runner.run(SqlJob(JobKind.SAMPLE, path, question.tables_involved[0])).rows
         tries = [gold, every, gold * 2, gold[1:], [row[::-1] for row in gold], [("x", 0.1 + 0.2)]]
         cases[f"potential {question.question_id}"] = [
-            rewards.potential(rows, truncated, gold, reads)
+            rewards.potential(rows, truncated, rewards.GoldCells(gold), reads)
             for rows, truncated, reads in product(tries, (True, False), (True, False))
         ]
     return cases

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.rewards import EMPTY_LEDGER, RULES, StepFacts, potential, settle
+from env_server import rewards
+from env_server.rewards import EMPTY_LEDGER, RULES, GoldCells, StepFacts, settle
 from shared.actions import normalise
 from shared.models import RewardLedger
 
@@ -13,6 +14,10 @@ GOLD = [("Oslo", 3), ("Bergen", 1)]
 
 def facts(**changes: object) -> StepFacts:
     return StepFacts(**{"exec_ok": True, "new_info": True, "repeat": False, **changes})  # type: ignore[arg-type]
+
+
+def potential(rows: rewards.Rows, truncated: bool, gold: rewards.Rows, reads_data: bool) -> float:
+    return rewards.potential(rows, truncated, GoldCells(gold), reads_data)
 
 
 def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:

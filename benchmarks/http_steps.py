@@ -39,7 +39,7 @@ def play_in_process(bank: QuestionBank, scripts: Sequence[Script], seconds: floa
         while timing.wall_s < seconds:
             environments = [SQLEnvironment(bank, runner) for _ in scripts]
             for environment, script in zip(environments, scripts, strict=True):
-                environment.reset(question_id=script.question_id)
+                environment.reset(question_id=script.question_id, step_budget=STEPS)
             with timing.adding(STEPS * len(scripts)):
                 for step in range(STEPS):
                     for environment, script in zip(environments, scripts, strict=True):
@@ -148,7 +148,8 @@ def main(
     base = play_in_process(bank, scripts, seconds)
     timings = [base]
     options = ("--workers", str(workers), "--capacity", "100000")
-    with running_server(data, *options, finished_capacity=1_000) as server:
+    # the rounds repeat their queries, which must all run
+    with running_server(data, *options, finished_capacity=1_000, result_cache_bytes=0) as server:
         for way, played, in_flight, batched in (
             ("one per request, 1 in flight", scripts, 1, False),
             ("one per request, 64 in flight", scripts, 64, False),

@@ -38,8 +38,8 @@ RunDir = Annotated[
 
 
 @contextmanager
-def unique_queries(count: int) -> Iterator[tuple[Path, list[Script]]]:
-    """Make a data directory with one table of `ROWS` rows, and scripts of unique queries on it."""
+def sales_data(rows: int = ROWS, questions: int = 1, gold_sql: str = GOLD_SQL) -> Iterator[Path]:
+    """Make a data directory with one table of `rows` rows, and with questions of the same gold."""
     with tempfile.TemporaryDirectory(prefix="sqlenv-steps-") as scratch:
         path = Path(scratch, "databases", "sales", "sales.sqlite")
         path.parent.mkdir(parents=True)
@@ -48,7 +48,7 @@ def unique_queries(count: int) -> Iterator[tuple[Path, list[Script]]]:
                 "CREATE TABLE sales (id INTEGER PRIMARY KEY, customer TEXT, city TEXT, amount REAL,"
                 " day TEXT)"
             )
-            rows = (
+            made = (
                 (
                     n,
                     f"customer {n % 977}",
@@ -56,16 +56,15 @@ def unique_queries(count: int) -> Iterator[tuple[Path, list[Script]]]:
                     n * 37 % 10_007 / 100,
                     f"day {n % 365}",
                 )
-                for n in range(ROWS)
+                for n in range(rows)
             )
-            connection.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", rows)
-            answer = connection.execute(GOLD_SQL).fetchall()
+            connection.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", made)
+            answer = connection.execute(gold_sql).fetchall()
         connection.close()
         question = {
-            "question_id": "sales-1",
             "question_text": "For each city, how many sales are there and what is their average?",
             "database_name": "sales",
-            "gold_sql": GOLD_SQL,
+            "gold_sql": gold_sql,
             "gold_answer": answer,
             "answer_type": "table",
             "difficulty": "medium",
@@ -73,18 +72,26 @@ def unique_queries(count: int) -> Iterator[tuple[Path, list[Script]]]:
         }
         file = Path(scratch, "questions", "questions_train.json")
         file.parent.mkdir()
-        file.write_text(json.dumps([question]))
-        scripts = [
-            Script(
-                "sales-1",
-                [
-                    f"QUERY: SELECT * FROM sales WHERE amount > -{1 + number * TURNS + turn}"
-                    for turn in range(TURNS)
-                ],
-            )
-            for number in range(count)
-        ]
-        yield Path(scratch), scripts
+        with file.open("w") as lines:
+            for number in range(1, questions + 1):
+                question["question_id"] = f"sales-{number}"
+                lines.write(f"{',' if number > 1 else '['}{json.dumps(question)}\n")
+            lines.write("]")
+        yield Path(scratch)
+
+
+def unique_queries(count: int) -> list[Script]:
+    """Return `count` scripts on `sales_data`, with no query twice."""
+    return [
+        Script(
+            "sales-1",
+            [
+                f"QUERY: SELECT * FROM sales WHERE amount > -{1 + number * TURNS + turn}"
+                for turn in range(TURNS)
+            ],
+        )
+        for number in range(count)
+    ]
 
 
 def recorded(run: Path) -> list[Script]:
@@ -155,9 +162,9 @@ def main(
 ) -> None:
     """Measure the CPU time of a step on the server against that of its SQL."""
     bare, served = Timing("bare sqlite3"), Timing("server and its SQL worker")
-    with unique_queries(episodes * waves) as (own_data, scripts):
+    with sales_data() as own_data:
         if run is None:
-            data = own_data
+            data, scripts = own_data, unique_queries(episodes * waves)
         else:
             scripts = recorded(run)
         bank = QuestionBank.load(data)

@@ -132,6 +132,8 @@ def settings_error(error: ValidationError) -> str:
     name = str(first["loc"][0])
     value = "" if name.endswith(("_key", "_keys")) else f" is {first['input']}"
     rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
+    if first["type"] == "too_short":  # pydantic counts the items of a secret text
+        rule = f"it should have at least {first['ctx']['min_length']} characters"
     rule = rule.replace("less than or equal to", "at most")
     rule = rule.replace("greater than or equal to", "at least")
     return f"{name}{value}: {rule}; see --settings"

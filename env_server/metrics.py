@@ -42,7 +42,7 @@ EPISODE_COUNTERS = {
     "episodes_started": ("started", "Episodes started, including rebuilt ones."),
     "episodes_rebuilt": ("rebuilt", "Episodes rebuilt from their actions."),
     "steps_replayed": ("replayed", "Steps played to rebuild episodes."),
-    "steps_repeated": ("repeated", "Steps whose reply was sent again; the budget is charged once."),
+    "steps_repeated": ("repeated", "Steps whose reply was sent again; each counts once."),
     "leases_expired": ("expired", "Episodes abandoned because they were idle."),
     "finished_evicted": ("evicted", "Finished episodes removed before their lease ended."),
 }

@@ -3,9 +3,9 @@
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 import apsw
 
@@ -28,6 +28,7 @@ from shared.models import Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
+T = TypeVar("T")
 AnyQuestion = Question | OpenQuestion
 Splits = dict[str, list[Question]]
 Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id
@@ -60,7 +61,7 @@ class QuestionBank:
         self._paths: dict[str, str] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
-        self._trusted: dict[SqlJob, SqlResult] = {}
+        self._trusted: dict[SqlJob, Any] = {}
         self._matches: dict[Filters, list[Drawable]] = {}
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
@@ -213,20 +214,23 @@ class QuestionBank:
             self._gold_cells[question.question_id] = cells
         return gold, cells
 
-    def trusted_jobs(self, question: AnyQuestion, job: SqlJob) -> Jobs[SqlResult]:
-        """Return the result of a job that no agent wrote, run once for all episodes.
+    def trusted_jobs(
+        self, question: AnyQuestion, job: SqlJob, view: Callable[[SqlResult], T]
+    ) -> Jobs[T]:
+        """Return `view` of the result of a job that no agent wrote, run once for all episodes.
 
         Raises `DatabaseLoadError` if the data is broken. A table beyond the SQL limits can't be
         described or sampled; that result holds an error that an agent can act on.
         """
-        if (result := self._trusted.get(job)) is None:
+        if job not in self._trusted:
             result = yield job
             recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
             if result.error is not None and not (recoverable and result.error_code != "db_error"):
                 raise self.unreadable(question, result)
-            if result.error_code != "sql_killed":
-                self._trusted[job] = result
-        return result
+            if result.error_code == "sql_killed":
+                return view(result)
+            self._trusted[job] = view(result)
+        return self._trusted[job]  # type: ignore[no-any-return]
 
     def unreadable(self, question: AnyQuestion, result: SqlResult) -> DatabaseLoadError:
         """Log the path of a database that fails, and return the error for the wire, without it."""

@@ -81,6 +81,8 @@ class StepFacts:
     correct: bool = False
 
 
+# One set for all ledgers, which pydantic would make for each: 728 bytes of an open episode.
+_LEDGER_FIELDS = set(RewardLedger.model_fields)
 EMPTY_LEDGER = RewardLedger(
     step={}, operational=0.0, progress=0.0, correctness=0.0, potential=0.0, total=0.0
 )
@@ -109,7 +111,8 @@ def settle(
     if facts.correct:
         parts["correctness"] = rules.correct
     reward = _round(sum(parts.values()))
-    return reward, RewardLedger(
+    return reward, RewardLedger.model_construct(
+        _LEDGER_FIELDS,
         step=parts,
         operational=operational,
         progress=progress,

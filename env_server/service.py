@@ -194,6 +194,7 @@ class Readings(Collector):
             "capacity": ("The most unfinished episodes that the pool takes.", capacity),
             "finished_held": ("Finished episodes kept for repeats.", episodes.store.finished),
             "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
+            "result_cache_bytes": ("Memory of the cached results.", episodes.results.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
             "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
@@ -210,6 +211,14 @@ class Readings(Collector):
             yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
         for name, (key, text) in SQL_COUNTERS.items():
             yield CounterMetricFamily(f"sqlenv_sql_{name}", text, value=sql.counts[key])
+        cache = CounterMetricFamily(
+            "sqlenv_result_cache",
+            "QUERYs looked up in the cache of results, also those of replayed steps.",
+            labels=["found"],
+        )
+        for found, count in (("hit", episodes.results.hits), ("miss", episodes.results.misses)):
+            cache.add_metric([found], count)
+        yield cache
         text = "Episodes ended here; replaying an ended one counts it again."
         ended = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
         for outcome in Outcome:

@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     """Bytes that an episode's actions may have; further ones get 413. Replies repeat them."""
     max_held_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of memory for all episodes' actions and replies; beyond it 429."""
+    result_cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
+    """Bytes of memory for results of QUERYs, so that an equal one runs no SQL; 0: no cache."""
     request_timeout_s: float = Field(default=50.0, gt=0)
     """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
     # A client that got 'timeout' repeats the request after a second.

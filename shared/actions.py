@@ -81,6 +81,11 @@ def parse_action(text: str) -> SQLAction:
     return SQLAction(action_type=kind, argument=argument)
 
 
+def as_action(action: SQLAction | str) -> SQLAction:
+    """Return an action, parsed if it is text; `ActionParseError` if the text is none."""
+    return parse_action(action) if isinstance(action, str) else action
+
+
 def render_action(action: SQLAction) -> str:
     """Return the canonical text form, which `parse_action` reads back to the same action."""
     return f"{action.action_type}: {action.argument}"

@@ -32,8 +32,8 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("pool",), ("episodes",), ("environment",), ("questions",), ("drive", "metrics"),
-        ("verifier", "rewards"), ("render",),
+        ("pool",), ("episodes",), ("environment",), ("state",), ("questions",),
+        ("drive", "metrics"), ("verifier", "rewards"), ("render", "results"),
         ("sql",), ("logs", "settings", "conformance", "callers"),
     ),
     "trainer": (

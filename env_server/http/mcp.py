@@ -59,12 +59,12 @@ class Call(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         messages = [self.message]
 
-        async def again() -> Message:
+        async def replayed() -> Message:
             return messages.pop() if messages else await receive()
 
         manager = new_manager()
         async with manager.run():
-            await manager.handle_request(scope, again, send)
+            await manager.handle_request(scope, replayed, send)
 
 
 def new_manager() -> Any:
@@ -80,5 +80,5 @@ def _server() -> Any:
 
     logging.getLogger("mcp").setLevel(logging.WARNING)  # two lines per call otherwise
     server = tools()
-    server.streamable_http_app()  # makes the manager, which shows the server to run
+    server.streamable_http_app()  # creates the session manager, whose `app` is the server
     return server.session_manager.app

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
-from env_server.http.requests import begun_by_gateway
+from env_server.http.requests import with_gateway_id
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
@@ -158,7 +158,7 @@ async def _call(context: Context, method: str, wanted: ResetRequest | StepReques
     connection = HTTPConnection(request.scope)
     try:
         if isinstance(wanted, ResetRequest):
-            wanted = begun_by_gateway(wanted, connection)
+            wanted = with_gateway_id(wanted, connection)
         return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
     except SQLEnvError as error:
         problem = error

@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
-from env_server.http.requests import begun_by_gateway, is_foreign, parse_item, read_json, shown
+from env_server.http.requests import is_foreign, parse_item, read_json, shown, with_gateway_id
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.errors import (
@@ -121,7 +121,7 @@ class Session:
             )
         if held:
             await bytes_in_time(self.socket, pool.close, held.episode_id)
-        begun = begun_by_gateway(wanted, self.socket)
+        begun = with_gateway_id(wanted, self.socket)
         return self._observation(await bytes_in_time(self.socket, pool.reset, begun))
 
     async def step(self, data: dict[str, Any]) -> bytes:

@@ -65,20 +65,20 @@ class Connections:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
-        self.most = _within_descriptors(settings.max_connections)
-        # Without a whole request, without any: the oldest first (dicts as ordered sets).
-        self.unfinished: dict[Protocol, None] = {}
-        self.idle: dict[Idle, None] = {}
-        self.body_bytes = 0
+        self.max_open = _within_descriptors(settings.max_connections)
+        # dicts as ordered sets, the oldest first
+        self.unfinished: dict[Protocol, None] = {}  # whose request has not arrived in full
+        self.idle: dict[Idle, None] = {}  # which wait for their next request
+        self.body_bytes = 0  # of all unfinished bodies
 
     def make_room(self, newest: Idle) -> None:
-        """Close a connection for the newest one, or that one if all others wait for replies."""
-        message = f"the server has {self.most:,} connections, the most it takes: try again"
+        """Close the oldest connection that waits for no reply, else the newest one."""
+        message = f"the server has {self.max_open:,} connections, the most it takes: try again"
         others: Iterator[Idle] = chain(self.unfinished, self.idle)
         next((one for one in others if one is not newest), newest).evict(message)
 
     def shed(self) -> None:
-        """Close the oldest connections with unfinished bodies until the rest may be held."""
+        """Close the oldest connections with unfinished bodies until the rest fit the limit."""
         for one in list(self.unfinished):
             if self.body_bytes <= self.settings.max_unfinished_bytes:
                 return
@@ -120,7 +120,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, shared: Connections, **options: Any) -> None:
         super().__init__(**options)
         self.shared, self.settings = shared, shared.settings
-        self.stage: Literal["between", "head", "body"] = "between"  # what the parser is in
+        self.stage: Literal["between", "head", "body"] = "between"  # the parser's place in requests
         self.unread = bytearray()  # received and not yet parsed
         self.overhead = 0  # bytes of the current request so far, without its body's
         self.body_bytes = 0  # of the current request's body so far, unless nobody reads it
@@ -140,7 +140,7 @@ class Protocol(HttpToolsProtocol):
         self.flow = Flow(self)
         self.shared.unfinished[self] = None
         self._start_head_timer()
-        if len(self.connections) > self.shared.most:
+        if len(self.connections) > self.shared.max_open:
             self.shared.make_room(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -222,6 +222,7 @@ class Protocol(HttpToolsProtocol):
             self._start_head_timer()
 
     def _parse_slice(self) -> None:
+        """Parse the next `SLICE_BYTES`, and raise `Refusal` if they pass a limit."""
         piece = bytes(self.unread[:SLICE_BYTES])
         del self.unread[:SLICE_BYTES]
         self.overhead += len(piece)
@@ -268,7 +269,7 @@ class Protocol(HttpToolsProtocol):
         self._release()
         self._stop_head_timer()
         if self.pipeline or (self.in_flight and self.stage != "body"):
-            return  # `on_response_complete` comes back
+            return  # `on_response_complete` calls this again
         began = self.cycle is not None and self.stage == "body" and self.cycle.response_started
         if self.in_flight:  # the one whose body is refused; its endpoint sees a disconnect
             self.cycle.disconnected = True
@@ -349,5 +350,6 @@ class Protocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def _release(self) -> None:
+        """Count the current request's body no longer: it is complete, or nobody will read it."""
         self.shared.body_bytes -= self.body_bytes
         self.body_bytes = 0

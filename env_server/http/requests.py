@@ -24,7 +24,7 @@ MAX_STEP_BYTES = 128 * 1024
 # Objects and arrays take most of the time to parse JSON: 1,000,000 of them, nested, 0.4 s. The
 # largest batch of resets has 52,000.
 MAX_BRACKETS = 100_000
-# the start of an id, by which a gateway knows where to send the episode's steps
+# the beginning of an episode's id, by which a gateway knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
@@ -72,7 +72,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def parse(model: type[Request_], body: bytes) -> Request_:
-    """Return a body as a request, or raise what `invalid` returns. No body is `{}`."""
+    """Return a body as a request; an empty one is `{}`. Raises what `invalid` returns."""
     return parse_item(model, read_json(body))
 
 
@@ -88,7 +88,7 @@ def read_json(body: bytes) -> Any:
 
 
 def parse_item(model: type[Request_], item: Any) -> Request_:
-    """Return what was already read as JSON, a body or one item of a batch, as a request."""
+    """Return a JSON value, a body or one item of a batch, as a request; raises as `parse`."""
     if not isinstance(item, dict):
         raise InvalidRequest(f"body: {shown(item)} is wrong; expected an object")
     if len(item) > len(model.model_fields):
@@ -101,8 +101,8 @@ def parse_item(model: type[Request_], item: Any) -> Request_:
         raise invalid(error, model) from None
 
 
-def begun_by_gateway(wanted: ResetRequest, request: HTTPConnection) -> ResetRequest:
-    """Return a reset that names its episode, if a gateway sends the start of an id for it."""
+def with_gateway_id(wanted: ResetRequest, request: HTTPConnection) -> ResetRequest:
+    """Return a reset whose episode has the id that a gateway begins, if one sends a beginning."""
     if wanted.episode_id is None and (chosen := request.headers.get(EPISODE_ID_HEADER)):
         unguessable = f"{chosen}:{token_urlsafe(16)}"
         checked = parse_item(ResetRequest, {"episode_id": unguessable})

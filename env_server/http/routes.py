@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic_core import to_json
 
 from env_server.http.openapi import ResetBatchReply, Status, StepBatchReply, body_of, errors
-from env_server.http.requests import begun_by_gateway, parse, read_body
+from env_server.http.requests import parse, read_body, with_gateway_id
 from env_server.http.responses import json_reply
 from env_server.http.work import Items, in_time, run_batch, service_of
 from shared.actions import SQLAction
@@ -47,7 +47,7 @@ async def reset(request: Request) -> Response:
     """
     service = service_of(request)
     wanted = parse(ResetRequest, await read_body(request, service.settings))
-    return await in_time(request, service.pool.reset, begun_by_gateway(wanted, request))
+    return await in_time(request, service.pool.reset, with_gateway_id(wanted, request))
 
 
 @episodes.post(
@@ -57,7 +57,7 @@ async def reset(request: Request) -> Response:
     openapi_extra=body_of(StepRequest),
 )
 async def step(request: Request) -> Response:
-    """Take a step. With `step` it is safe to retry: the reply is the same, charged once."""
+    """Take a step. With `step` it is safe to retry: the reply is the same, and it counts once."""
     service = service_of(request)
     body = await read_body(request, service.settings)
     return await in_time(request, service.pool.step, parse(StepRequest, body))

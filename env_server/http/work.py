@@ -30,9 +30,9 @@ from shared.errors import (
 
 log = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
-# Whether the client is still there is asked of a request that takes this long: most do not, and
-# asking costs a task.
-ASK_AFTER_S = 0.05
+# A request that takes longer is watched for a client that leaves; most take less, and watching
+# costs a task.
+WATCH_AFTER_S = 0.05
 
 
 def service_of(request: HTTPConnection) -> Service:
@@ -215,7 +215,8 @@ async def _wait(
 async def _is_connected_until_done(
     request: HTTPConnection, settings: Settings, tasks: Collection[Task]
 ) -> bool:
-    first_s = min(ASK_AFTER_S, settings.request_timeout_s)
+    """Wait for tasks or the time limit; return False if the client leaves first."""
+    first_s = min(WATCH_AFTER_S, settings.request_timeout_s)
     pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
     if not pending:
         return True
@@ -231,7 +232,8 @@ async def _is_connected_until_done(
 
 
 async def _disconnected(request: HTTPConnection) -> None:
-    if not isinstance(request, Request):  # others read what they receive themselves
+    """Return when the client of a plain request leaves, and never for any other connection."""
+    if not isinstance(request, Request):  # a WebSocket's session receives its own messages
         await asyncio.Event().wait()
         return
     while (await request.receive())["type"] != "http.disconnect":

@@ -3,6 +3,7 @@
 limits.py       `SqlLimits`: every limit, with its reason
 jobs.py         `SqlJob` and `SqlResult`, and how they cross a pipe
 connection.py   a connection: jailed for other people's SQL, or trusted for this package's
+deadline.py     the limit on a job's CPU time
 run.py          `SqlRunner`: runs jobs in this process
 worker.py       the child process: a `SqlRunner` behind a socket
 process.py      one child process, from asyncio

@@ -22,7 +22,7 @@ from env_server.sql.jobs import Cell
 from env_server.sql.limits import REMEDIES, SqlLimits
 from shared.sqltext import quote_identifier
 
-CALLBACKS_PER_ASK = 16  # of the step counter: 0.2 ms
+CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"
 _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
@@ -195,6 +195,7 @@ class SqlConnection:
 
     @property
     def vm_steps(self) -> int:
+        """The last statement's cost, in steps of the virtual machine."""
         return self._callbacks * self.limits.handler_vm_steps
 
     def check(self) -> None:
@@ -217,8 +218,8 @@ class SqlConnection:
         if self._callbacks > self._max_callbacks:
             self.exceeded = "steps"
             return True
-        # asking at each callback would cost a scan 1 %
-        if not self._callbacks % CALLBACKS_PER_ASK and self._asked_to_stop():
+        # a check at each callback would cost a scan 1 %
+        if not self._callbacks % CALLBACKS_PER_STOP_CHECK and self._asked_to_stop():
             self.exceeded = "stop"
             return True
         return False
@@ -271,12 +272,12 @@ class SqlConnection:
     @contextmanager
     def longer_statement(self) -> Iterator[None]:
         """Allow what this package writes around a statement; the statement itself was in bounds."""
-        most = self.limits.max_sql_bytes
-        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, most + _MAX_BYTES_AROUND)
+        limit = self.limits.max_sql_bytes
+        self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, limit + _MAX_BYTES_AROUND)
         try:
             yield
         finally:
-            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, most)
+            self.raw.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, limit)
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, schema: str | None,

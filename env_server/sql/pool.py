@@ -1,7 +1,8 @@
 """`SqlPool`: worker processes for SQL, from asyncio. A query can kill its worker, nothing else.
 
-Jobs wait in a queue per client (`queue.CLIENT`), go to workers in frames, and that client is served
-next for which least work was done.
+Jobs wait in a queue per client (`queue.CLIENT`) and go to workers in frames. The client for which
+the least work was done is served next.
+
 While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
 starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
 their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
@@ -21,10 +22,10 @@ from env_server.sql.queue import CLIENT, STOPPED_WORK, FairQueue, Task
 from shared.errors import InternalError, NotReady
 
 WATCH_EVERY_S = 0.25  # a kill is at most this late
-RELIEVE_EVERY_S = 0.01  # while jobs wait
+RELIEVE_EVERY_S = 0.005  # while jobs wait
 IMBALANCE = 16  # jobs that a database's own worker may have more than the idlest one
 WINDOW = 128  # jobs that a worker has at once: two batches of a trainer
-BUSY_S = 0.03  # the jobs behind one that has run this long move to another worker
+BUSY_S = 0.01  # the jobs behind one that has run this long move to another worker
 # Of CPU time, as a loaded machine must not make jobs slow. p99 of plausible queries takes 7 ms. A
 # round of all clients takes `ROUND_S` at most, so that many of them wait no longer than a few.
 SLICE_S, MIN_SLICE_S, ROUND_S = 0.05, 0.01, 0.4
@@ -52,7 +53,7 @@ class SqlPool:
         self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
         self._fresh, self._slow = FairQueue(), FairQueue()
         self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
-        self._last = 0
+        self._last_number = 0
         self._dispatch_due = False
         self._relief: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -97,7 +98,7 @@ class SqlPool:
             await self.close()
             reason = f"{error or 'no answer'}; see stderr"
             raise NotReady(f"no SQL worker started: {reason}") from error
-        self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
+        self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._watch_workers)
 
     async def close(self) -> None:
         """Stop the workers. Waiting jobs fail with `NotReady`."""
@@ -180,14 +181,14 @@ class SqlPool:
 
         If all are up and no fresh job came for a while, that one takes a slow job too.
         """
-        lanes = self._for_slow
-        if lanes is not self._workers and not lanes[0].started:
-            lanes[0].start_again()
-        up, free = [worker for worker in lanes if worker.up], 0
-        if lanes is self._workers:
+        workers = self._for_slow
+        if workers is not self._workers and not workers[0].started:
+            workers[0].start_again()
+        up, for_fresh = [worker for worker in workers if worker.up], 0
+        if workers is self._workers:
             quiet = not self._fresh and time.monotonic() - self._fresh_at > SLICE_S
-            free = 0 if quiet and len(up) == len(lanes) else 1
-        room = len(up) - free - sum(worker.slow for worker in up)
+            for_fresh = 0 if quiet and len(up) == len(workers) else 1
+        room = len(up) - for_fresh - sum(worker.slow for worker in up)
         for worker in up:
             if room > 0 and not worker.load and self._slow:
                 worker.add(self._slow.take())
@@ -195,13 +196,15 @@ class SqlPool:
                 room -= 1
 
     def _send_fresh(self) -> None:
+        """Send fresh jobs; if every worker has a slow job, stop the one that began last."""
         self._fresh_at = time.monotonic()
         free = [worker for worker in self._workers if self._takes_fresh(worker)]
-        if self._slow and len(free) > 1 and not any(worker.slow for worker in self._for_slow):
-            free.remove(min(free, key=lambda worker: worker.load))  # the next slow job's
+        any_slow = any(worker.slow for worker in self._for_slow)
+        if self._slow and len(free) > 1 and not any_slow:
+            free.remove(min(free, key=lambda worker: worker.load))  # for the next slow job
         used = free.copy()
         # a frame's results may wait for its last job
-        alone = bool(self._slow) or any(worker.slow for worker in self._for_slow)
+        alone = bool(self._slow) or any_slow
         while self._fresh and free:
             task = self._fresh.take()
             worker = self._choose(task.job.db_path, free)
@@ -258,10 +261,10 @@ class SqlPool:
 
     # -- what the workers report
 
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Return the number under which to send the next job."""
-        self._last += 1
-        return self._last
+        self._last_number += 1
+        return self._last_number
 
     def answered(self, task: Task, result: SqlResult) -> None:
         """Give a result to its caller. A job that was stopped waits again, as a slow one."""
@@ -289,8 +292,9 @@ class SqlPool:
             if worker in workers and not any(other.up for other in workers):
                 _fail(_drain(queue), _NO_START)
 
-    def _look(self) -> None:
-        self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._look)
+    def _watch_workers(self) -> None:
+        """Stop jobs that nobody waits for, and kill stuck workers, again and again."""
+        self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._watch_workers)
         for worker in self._processes():
             worker.stop_unwanted()
             worker.kill_if_stuck()

@@ -50,7 +50,7 @@ class Pool(Protocol):
     counts: Counter[str]
     open: bool
 
-    def number(self) -> int: ...
+    def next_number(self) -> int: ...
     def answered(self, task: Task, result: SqlResult) -> None: ...
     def put_back(self, tasks: Iterable[Task]) -> None: ...
     def dispatch(self) -> None: ...
@@ -132,7 +132,7 @@ class WorkerProcess(asyncio.Protocol):
         if not self.sent:
             # `_heard`: otherwise further jobs would keep a stuck worker alive
             self._heard = self.since = now
-        task.number = self.pool.number()
+        task.number = self.pool.next_number()
         self.sent[task.number] = task
         self._newest = task.number
         self._unwritten.append(task)
@@ -243,8 +243,8 @@ class WorkerProcess(asyncio.Protocol):
             self.kill()
             return
         silent_s, idle = time.monotonic() - self._heard, self.sent and not self.current
-        most_s = limits.kill_after_s if self.came_up.is_set() else limits.start_timeout_s
-        if silent_s > most_s and (idle or not self.came_up.is_set()):
+        limit_s = limits.kill_after_s if self.came_up.is_set() else limits.start_timeout_s
+        if silent_s > limit_s and (idle or not self.came_up.is_set()):
             self.kill()
 
     def connection_lost(self, _: Exception | None) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from env_server.sql.jobs import SqlJob, SqlResult
 
-TASK_WORK = 1_000  # of a task itself, in steps: so that clients of equal work take turns
-STOPPED_WORK = 1_000_000  # of a task that used its slice, whatever its steps: some are expensive
+TASK_WORK = 1_000  # steps that each task counts, so that clients with equal work take turns
+STOPPED_WORK = 1_000_000  # steps charged to a task that used up its slice: some are expensive
 MAX_REMEMBERED = 1_000  # clients without tasks here whose work is remembered
 # Whose jobs the current request runs. Set once per request, and inherited by every asyncio task
 # that it starts.
@@ -31,7 +31,8 @@ class Task:
 class FairQueue:
     """Tasks in the order in which they are served: that of the client that has had least work done.
 
-    A client's work counts from when it has tasks here: who comes late is not owed what others had.
+    A client's work counts from when it has tasks here: one that comes late is not owed what the
+    others had before.
     """
 
     def __init__(self) -> None:

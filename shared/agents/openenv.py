@@ -5,7 +5,7 @@ from typing import Any
 from openenv.core import EnvClient
 from openenv.core.client_types import StepResult
 
-from shared.actions import SQLAction, parse_action
+from shared.actions import SQLAction, as_action
 from shared.models import SQLObservation, SQLState
 
 
@@ -21,8 +21,7 @@ class SQLEnv(EnvClient[SQLAction | str, SQLObservation, SQLState]):  # type: ign
     """
 
     def _step_payload(self, action: SQLAction | str) -> dict[str, Any]:
-        parsed = parse_action(action) if isinstance(action, str) else action
-        return parsed.model_dump(mode="json")
+        return as_action(action).model_dump(mode="json")
 
     def _parse_result(self, payload: dict[str, Any]) -> Any:
         observation = SQLObservation.model_validate(payload["observation"])

@@ -93,8 +93,8 @@ class Failover:
                 other = self._other_server(episode_id, server, error, failures)
                 if other is None:
                     # A lost server may return, and a full one may have room later.
-                    passing = self._fleet.some_lost or any(map(is_retryable, failures.values()))
-                    hopeful = passing and isinstance(error, _REFUSALS)
+                    temporary = self._fleet.some_lost or any(map(is_retryable, failures.values()))
+                    hopeful = temporary and isinstance(error, _REFUSALS)
                     await attempts.wait(error, hopeful=hopeful)
                     failures.clear()
                 server = other or server
@@ -136,6 +136,7 @@ class Failover:
         return self._fleet.pick(episode_id, failed)
 
     async def _rebuild(self, episode: OpenEpisode, server: Replica) -> None:
+        """Replay an episode on `server`. `SQLEnvError` if it ends on another reply than here."""
         self._stats.rebuilds += 1
         last = episode.latest
         request = {

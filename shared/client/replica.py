@@ -44,7 +44,7 @@ MAX_SHARDS = 64
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
 ATTEMPTS_BEFORE_LOST = 2  # one broken connection does not mean a lost server
 
-# What httpx raises where a connection breaks, and what occasionally comes through from below it.
+# What httpx raises where a connection breaks, and what the layers below it sometimes let through.
 _BROKEN = (
     httpx.RequestError,
     httpx.StreamError,
@@ -52,7 +52,7 @@ _BROKEN = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
-# One encoder for all calls: `json.dumps` spends half of its time on making one.
+# One encoder for all calls: `json.dumps` spends half of its time on creating one.
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

@@ -66,7 +66,7 @@ def fits(page: Any) -> None:
 
 def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: Any) -> None:
     fits(page)
-    page.wait_for_function("document.getElementById('feed').textContent === 'Live.'")
+    sync_api.expect(page.locator("#feed")).to_have_text("Live.", timeout=30_000)
     page.goto("/page/play?split=eval")
     fits(page)
     page.get_by_role("button", name="Play").first.focus()
@@ -85,7 +85,7 @@ def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: An
     page.wait_for_selector("h1 .wrong")
     fits(page)
     page.goto("/")
-    page.wait_for_function("/wrong/.test(document.getElementById('board').textContent)")
+    sync_api.expect(page.locator("#board")).to_contain_text("wrong", timeout=30_000)
     page.wait_for_selector(".spark polyline[points]")
 
 

@@ -1,14 +1,9 @@
-"""docker/haproxy.cfg in the real HAProxy, if installed: routing of requests, and errors."""
+"""docker/haproxy.cfg in the real HAProxy, if installed: which server gets which request."""
 
-import asyncio
 import contextlib
 import json
 import re
-import socket
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,96 +19,11 @@ from benchmarks.chaos.gateway import (
     missing,
     running_gateway,
 )
-from env_server.conformance.check import CheckResult, run
-from env_server.conformance.command import all_checks
-from env_server.conformance.headers import headers
-from env_server.conformance.parsing import parsing
-from env_server.conformance.wire import Wire
-from env_server.settings import Settings
 from shared.server_process import running_server
 from tests.conftest import needs_program
+from tests.docker.conftest import SERVERS, Server, asked
 
 pytestmark = needs_program("haproxy", missing())
-SERVERS = 3
-
-
-class Server(ThreadingHTTPServer):
-    """A server that returns its name and the request."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, name: str) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.name, self.ready = name, True
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # the gateway closes connections to a server that is down
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    # head and body in one segment: otherwise each reply would be delayed by 40 ms
-    wbufsize = 65_536
-
-    def reply(self) -> None:
-        server = self.server
-        assert isinstance(server, Server)
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        refusal = self.headers.get("x-refusal")
-        status = 422 if refusal else 503 if self.path == "/ready" and not server.ready else 200
-        said = {
-            "refusal": refusal,
-            "server": server.name,
-            "body_bytes": len(body),
-            "episode_id": self.headers.get("x-episode-id"),
-            "upgrade": self.headers.get("upgrade"),
-        }
-        content = json.dumps(said).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_DELETE = reply
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[list[Server]]:
-    servers = [Server(str(n)) for n in range(SERVERS)]
-    yield servers
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture(scope="module")
-def gateway(servers: list[Server]) -> Iterator[Gateway]:
-    with running_gateway([server.url for server in servers]) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def http(gateway: Gateway) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
-
-
-def asked(
-    http: httpx.Client, method: str, path: str, affinity: str | None = None, **request: Any
-) -> dict[str, Any]:
-    headers = {"X-Affinity": affinity} if affinity is not None else {}
-    reply = http.request(method, path, headers=headers, **request)
-    assert reply.status_code == 200, reply.text
-    return dict(reply.json())
 
 
 def mcp_call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -251,106 +161,6 @@ def test_a_batching_client_is_told_the_lanes(http: httpx.Client) -> None:
     assert http.get("/metadata").headers["x-affinity-lanes"] == "32"
 
 
-def test_large_bodies(http: httpx.Client) -> None:
-    """A body longer than the gateway reads needs an affinity header: it is not routed at random."""
-    long = {"actions": ["QUERY: " + "x" * 15_000] * 12}
-    assert asked(http, "POST", "/reset", affinity="lane", json=long)["body_bytes"] > 180_000
-    near = {"episode_id": "near", "actions": ["QUERY: " + "x" * 15_000] * 7}
-    first = asked(http, "POST", "/reset", json={"episode_id": "near"})["server"]
-    assert asked(http, "POST", "/reset", json=near)["server"] == first
-    reply = http.post("/reset", json=long | {"episode_id": "last"}, headers={"X-Refusal": "forged"})
-    assert reply.status_code == 422
-    assert "X-Affinity" in reply.json()["refusal"]
-
-
-def test_the_errors_of_the_gateway_have_the_common_shape(
-    http: httpx.Client, gateway: Gateway
-) -> None:
-    for reply, status, code in [
-        (http.get("/metrics"), 404, "not_found"),
-        (http.get("/operator/verdicts"), 404, "not_found"),
-        (httpx.get(gateway.admin + "/else"), 404, "not_found"),
-    ]:
-        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
-        assert reply.json()["error"]["message"]
-    assert httpx.get(gateway.admin + "/ready").json() == {"status": "ready"}
-
-
-def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
-    """What the gateway sends until it closes the connection."""
-    replies = []
-    with connected(gateway) as connection, contextlib.suppress(ConnectionError):
-        with contextlib.suppress(ConnectionError):
-            for piece in pieces:
-                connection.sendall(piece)
-        while piece := connection.recv(65_536):
-            replies.append(piece)
-    return b"".join(replies)
-
-
-def connected(gateway: Gateway, source: str = "127.0.0.1") -> socket.socket:
-    host, _, port = gateway.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
-
-
-HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\nConnection: close\r\n"
-CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
-ENDLESS = [b"x" * 1_000_000] * 20
-
-
-@pytest.mark.parametrize(
-    ("pieces", "status"),
-    [
-        ([HEAD, b"X: " + b"x" * 33_000, b"\r\n\r\n"], 431),
-        ([b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nConnection: close\r\n\r\n"], 431),
-        # what HAProxy refuses before a request exists has a page of its own
-        ([HEAD, b"a: b\r\n" * 100 + b"\r\n"], 400),
-        ([HEAD, b"X: ", *ENDLESS], 400),
-        ([CHUNKED, b"1;", *ENDLESS], 400),
-        ([CHUNKED, b"0\r\nX: ", *ENDLESS], 400),
-        ([HEAD, b"X: " + b"x" * 32_000, b"\r\n\r\n"], 200),
-        ([HEAD, b"a: b\r\n" * 90 + b"\r\n"], 200),
-    ],
-)
-def test_heads_have_the_limits_of_the_servers(
-    gateway: Gateway, pieces: list[bytes], status: int
-) -> None:
-    reply = exchange(gateway, *pieces)
-    assert reply.startswith(b"HTTP/1.1 %d " % status), reply[:200]
-    if status == 431:
-        error = json.loads(reply.partition(b"\r\n\r\n")[2])["error"]
-        assert error["code"] == "request_header_fields_too_large"
-
-
-def test_the_limits_are_the_defaults_of_the_servers() -> None:
-    text, defaults = CONFIG.read_text(), Settings()
-    for line in (
-        f"tune.http.maxhdr {defaults.max_headers} ",
-        f"{{ req.hdrs,length gt {defaults.max_head_bytes} }} || "
-        f"{{ url,length gt {defaults.max_url_bytes} }}",
-        f"{{ req.body_size 120001:{defaults.max_body_bytes} }}",
-        f"timeout http-request {defaults.head_timeout_s:g}s",
-    ):
-        assert line in text
-
-
-def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: Gateway) -> None:
-    """600 half-sent heads from one address: it gets 512 connections, others are served."""
-    with contextlib.ExitStack() as opened:
-        for _ in range(600):
-            with contextlib.suppress(ConnectionError):
-                connection = opened.enter_context(connected(gateway, "127.0.0.2"))
-                connection.sendall(HEAD)
-        assert asked(http, "GET", "/metadata")
-        pattern = r'^haproxy_frontend_current_sessions\{proxy="agents"\} (\d+)'
-        text = httpx.get(f"{gateway.admin}/metrics").text
-        found = re.search(pattern, text, re.MULTILINE)
-        assert found
-        assert 400 < int(found[1]) <= 520
-        with contextlib.suppress(ConnectionError), connected(gateway, "127.0.0.2") as refused:
-            assert refused.recv(1) == b""
-
-
 def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None:
     """Sockets and MCP episodes stay each on one of two servers; a lost socket's episode goes on."""
     sync = pytest.importorskip("websockets.sync.client")
@@ -398,19 +208,6 @@ def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None
         assert min(played) > 0, "both play"
 
 
-@pytest.mark.slow
-def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) -> None:
-    async def main(url: str) -> list[CheckResult]:
-        checks = [one for one in all_checks([]) if one.group in ("headers", "parsing")]
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            return await run(Wire(client), checks)
-
-    with running_server(tiny_data) as server, running_gateway([server.url]) as gateway:
-        results = asyncio.run(main(gateway.url))
-    assert [result for result in results if result.status != "ok"] == []
-    assert len(results) == len(headers.checks) + len(parsing.checks)
-
-
 def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
     http: httpx.Client, gateway: Gateway, servers: list[Server]
 ) -> None:
@@ -434,25 +231,6 @@ def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
     servers[0].ready = True
     gateway.wait_serving(SERVERS)
     assert homes() == before
-
-
-def test_without_a_server_the_error_is_retryable(
-    http: httpx.Client, gateway: Gateway, servers: list[Server]
-) -> None:
-    for server in servers:
-        server.ready = False
-    try:
-        gateway.wait_serving(0)
-        reply = http.post("/reset", json={})
-        error = reply.json()["error"]
-        assert (reply.status_code, error["code"], error["retryable"]) == (503, "not_ready", True)
-        assert reply.headers["retry-after"] == "1"
-        assert httpx.get(gateway.admin + "/ready").status_code == 503
-        assert httpx.get(gateway.admin + "/live").status_code == 200
-    finally:
-        for server in servers:
-            server.ready = True
-        gateway.wait_serving(SERVERS)
 
 
 def test_a_reworded_configuration_is_noticed() -> None:

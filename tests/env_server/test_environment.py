@@ -30,11 +30,6 @@ EPISODE = [
 
 
 @pytest.fixture(scope="module")
-def bank(tiny_data: Path) -> QuestionBank:
-    return QuestionBank.load(tiny_data)
-
-
-@pytest.fixture(scope="module")
 def runner() -> Iterator[SqlRunner]:
     with SqlRunner() as runner:
         yield runner

@@ -89,6 +89,9 @@ async def test_counts_after_a_known_history(
         seen["sqlenv_sql_workers_up"],
     ) == (0, 0, 1)
     assert seen["sqlenv_sql_jobs_total"] > 4
+    found = [seen[f"sqlenv_result_cache_total{{found={kind}}}"] for kind in ("hit", "miss")]
+    assert found == [0, 3]
+    assert seen["sqlenv_result_cache_bytes"] > 0
     assert seen["sqlenv_request_seconds_count{path=/step}"] == 7
     assert seen["sqlenv_request_seconds_count{path=/episodes/{episode_id}}"] == 1
     digest = (await http.get("/metadata")).json()["digest"]

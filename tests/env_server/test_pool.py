@@ -93,7 +93,7 @@ async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: D
 # -- steps: order and idempotency
 
 
-async def test_a_repeated_step_gets_the_same_reply_and_is_not_charged(driver: Driver) -> None:
+async def test_a_repeated_step_gets_the_same_reply_and_counts_once(driver: Driver) -> None:
     await driver.reset()
     first = await driver.step(driver.describe, 0)
     second = await driver.step(driver.query, 1)
@@ -294,7 +294,7 @@ async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("fault", [NotReady("no worker"), RuntimeError("a bug")])
-async def test_a_server_fault_is_not_charged(driver: Driver, fault: Exception) -> None:
+async def test_a_server_fault_counts_no_step(driver: Driver, fault: Exception) -> None:
     await driver.reset()
     await driver.step(driver.describe, 0)
     driver.sql.fault = fault

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from env_server.commands import settings_error
 from env_server.settings import Settings, settings_table
 from shared.models import DEFAULT_STEP_BUDGET
 from trainer.config import GRPOConfig
@@ -47,3 +48,16 @@ def test_defaults_of_the_specification() -> None:
 def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Settings(**bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ({"operator_key": "short"}, "operator_key: it should have at least 16 characters"),
+        ({"capacity": 0}, "capacity is 0: it should be at least 1"),
+    ],
+)
+def test_an_error_names_the_setting_and_never_a_key(bad: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings(**bad)
+    assert settings_error(caught.value) == f"{text}; see --settings"

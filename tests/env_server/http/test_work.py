@@ -175,10 +175,10 @@ async def test_late_work_goes_on_for_a_while_and_then_ends(
     assert app.state.service.pool.in_flight == 0, "nobody asked again"
 
 
-async def test_a_quick_request_is_not_asked_about(
+async def test_a_quick_request_is_not_watched(
     app: FastAPI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "ASK_AFTER_S", 5)
+    monkeypatch.setattr(work, "WATCH_AFTER_S", 5)
     monkeypatch.setattr(work, "_disconnected", None)
     assert (await http.post("/step", json=step("a"))).status_code == 200
 

@@ -177,6 +177,7 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
 
     async def body(pool: SqlPool) -> None:
         monkeypatch.setattr(WorkerProcess, "_start_again", held)
+        monkeypatch.setattr("env_server.sql.pool.BUSY_S", 10.0)  # they don't move before the kill
         killer = asyncio.create_task(pool.run(slow(shop)))
         innocents = [asyncio.create_task(pool.run(count(shop))) for _ in range(15)]
         worker = pool._workers[zlib.crc32(shop.encode()) % 2]  # the database's own

@@ -1,38 +1,15 @@
-"""One statement on one connection: results, refusals, cuts, and that they are reproducible."""
+"""One job on one connection: rows, errors with their hints, cuts, descriptions, broken data."""
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql import JobKind, SqlJob, SqlLimits
 from env_server.sql.connection import SqlConnection
-from env_server.sql.run import Deadline, SqlRunner
+from env_server.sql.run import SqlRunner
 from tests.conftest import SHOP, make_database
-
-NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
-
-ENDLESS = f"{NUMBERS} SELECT max(i) FROM n"
-CROSS_JOIN = "SELECT count(*) FROM " + ", ".join(f"customers c{i}" for i in range(14))
-SORT_IN_MEMORY = f"{NUMBERS} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x"
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[SqlRunner]:
-    with SqlRunner(SqlLimits(max_vm_steps=2_000_000, max_cpu_s=1.0)) as runner:
-        yield runner
-
-
-@pytest.fixture
-def shop(tiny_data: Path) -> str:
-    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
-
-
-def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = None) -> SqlResult:
-    return runner.run(SqlJob(JobKind.QUERY, str(path), sql, max_rows))
+from tests.env_server.sql.conftest import query
 
 
 @pytest.mark.parametrize(
@@ -143,47 +120,6 @@ def test_a_failure_to_open_the_database_for_the_columns_is_a_result(
         assert query(runner, shop, "SELECT nam FROM customers").error_code == code
 
 
-@pytest.mark.parametrize("name", ["overflow", "too many", "at most 7 tables", "JSON path too deep"])
-def test_a_name_that_sounds_like_a_limit_is_no_limit(
-    runner: SqlRunner, shop: str, name: str
-) -> None:
-    for sql in (f'SELECT customers."{name}" FROM customers', f'SELECT "{name}"()'):
-        assert query(runner, shop, sql).error_code == "sql_error"
-    assert query(runner, shop, f'SELECT 1 FROM "{name}"').error_code == "no_such_table"
-    assert query(runner, shop, "SELECT abs(-9223372036854775808)").error_code == "sql_error"
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT " + ", ".join("1" * 201),
-        "SELECT 1" + " UNION SELECT 1" * 30,
-        "SELECT max(1" + ", 1" * 40 + ")",
-        "SELECT 1" + "+1" * 200,
-        "SELECT " + "(" * 3000 + "1" + ")" * 3000,
-        "SELECT 1 FROM orders a0" + "".join(f", orders a{i}" for i in range(1, 65)),
-        "SELECT 1 FROM orders a0" + "".join(f", orders a{i}" for i in range(1, 300)),
-        "SELECT 'a' LIKE '" + "%a" * 60 + "'",
-        "SELECT replace(printf('%.*c', 40000, 'a'), 'a', 'aaa')",
-        "SELECT 1 ORDER BY 1" + ", 1" * 300,
-    ],
-)
-def test_each_of_sqlites_limits_is_a_limit(runner: SqlRunner, shop: str, sql: str) -> None:
-    assert query(runner, shop, sql).error_code == "sql_budget"
-
-
-@pytest.mark.parametrize("name", ["median", "percentile", "percentile_cont", "percentile_disc"])
-def test_quadratic_aggregates_are_denied_with_a_remedy(
-    runner: SqlRunner, shop: str, name: str
-) -> None:
-    """For 300,000 of these values SQLite's quicksort takes 12 s of CPU in one step."""
-    share = "" if name == "median" else ", 50"
-    result = query(runner, shop, f"{NUMBERS} SELECT {name}(abs(2 * i - 300001){share}) FROM n")
-    assert result.error_code == "sql_denied"
-    assert f"{name}() is not allowed" in str(result.error)
-    assert "ORDER BY with LIMIT 1 OFFSET" in str(result.error)
-
-
 def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
     twenty_five = "SELECT a.name FROM customers a, customers b"
     result = query(runner, shop, twenty_five)
@@ -240,169 +176,6 @@ def test_a_statement_reads_data_if_it_reads_a_column_or_counts_rows(
     view = "CREATE VIEW cheap AS SELECT title FROM products WHERE price < 30;"
     result = query(runner, make_database(tmp_path / "shop.sqlite", SHOP + view), sql)
     assert (result.error, result.reads_data) == (None, reads)
-
-
-def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
-    tables = ", ".join(f"customers {name}" for name in "abcdef")
-    sql = f"SELECT count(*) FROM {tables}"
-    with SqlRunner() as first, SqlRunner() as second:
-        query(second, shop, "SELECT * FROM orders")
-        query(second, shop, CROSS_JOIN)
-        once, again, elsewhere = (
-            query(first, shop, sql),
-            query(first, shop, sql),
-            query(second, shop, sql),
-        )
-    assert once == again == elsewhere
-    assert once.vm_steps > 10_000
-
-
-def test_the_steps_alone_stop_a_statement(shop: str) -> None:
-    limits = SqlLimits(max_vm_steps=100_000, max_cpu_s=1e9)
-    rows = ENDLESS.replace("100000000", "{}")
-    with SqlRunner(limits) as runner:
-        short, long = (query(runner, shop, rows.format(n)) for n in (1_000, 1_000_000))
-    assert short.rows == [(1_000,)]
-    assert (long.rows, long.error_code) == ([], "sql_budget")
-    assert long.vm_steps == limits.max_vm_steps + limits.handler_vm_steps
-
-
-def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
-    with SqlRunner(SqlLimits(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
-        by_time = query(runner, shop, ENDLESS)
-    with SqlRunner(SqlLimits(max_vm_steps=1_000_000)) as runner:
-        by_steps = query(runner, shop, ENDLESS)
-    assert by_time.error_code == by_steps.error_code == "sql_budget"
-    assert by_time.error == by_steps.error  # which of the two it was depends on the machine
-
-
-def long_loop(max_length: int, expression: str) -> str:
-    """Return a query that evaluates `expression` a million times on long texts x and y.
-
-    y starts like x, so that a search fails late.
-    """
-    return (
-        "WITH RECURSIVE n(i) AS MATERIALIZED (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT "
-        "1000000), "
-        f"v AS MATERIALIZED (SELECT printf('%.*c', {max_length - 1000}, '1') AS x), "
-        f"w AS MATERIALIZED (SELECT printf('%.*c', {max_length // 2}, '1') || 'b' AS y) "
-        f"SELECT sum({expression}) FROM n CROSS JOIN v CROSS JOIN w"
-    )
-
-
-@pytest.mark.parametrize(
-    "expression", ["instr(x || (i * 0), y)", "x + i", "length(upper(x || i))", "y LIKE x || '%'"]
-)
-def test_expensive_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
-    """Each takes minutes within the step budget, and seconds between two counts of steps."""
-    with SqlRunner(SqlLimits(max_cpu_s=0.2)) as runner:
-        began = time.thread_time()
-        result = query(runner, shop, long_loop(SqlLimits().max_length_bytes, expression))
-        assert time.thread_time() - began < 1.0
-        assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
-    assert result.error_code == "sql_budget"
-
-
-def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
-    """4,096 calls of 7 ms in a row, which no interrupt can end."""
-    sql = "(SELECT instr(x, y) AS f FROM v, w)"
-    for _ in range(12):
-        sql = f"(SELECT f + f AS f FROM {sql})"
-    sql = long_loop(50_000, "f").replace("FROM n CROSS JOIN v CROSS JOIN w", f"FROM {sql}")
-    most = SqlLimits().max_expensive_calls
-    with SqlRunner() as runner:
-        began = time.thread_time()
-        assert query(runner, shop, sql).error_code == "sql_budget"
-        assert time.thread_time() - began < 1.0
-        like = (
-            "SELECT "
-            + " + ".join(["(city LIKE '%o%')"] * most)
-            + " FROM customers WHERE city = 'Oslo'"
-        )
-        assert query(runner, shop, like).rows == [(most,), (most,)]
-        assert (
-            query(runner, shop, like.replace(" FROM", " + (name LIKE '%a%') FROM")).error_code
-            == "sql_budget"
-        )
-        # Counting them costs no steps and is not a statement of its own.
-        assert query(
-            runner, shop, "SELECT count(*) FROM orders WHERE note LIKE '%gift%'"
-        ).reads_data
-        longest = f"SELECT 'a' LIKE '{'a' * 99}'"
-        longest += " " * (SqlLimits().max_sql_bytes - len(longest))
-        assert query(runner, shop, longest).rows == [(0,)]
-        assert query(runner, shop, longest + " ").error_code == "sql_budget"
-
-
-def test_aggregates_that_aliases_multiply_are_not_compared(shop: str) -> None:
-    """SQLite compares each aggregate with all before it while it compiles: 6.5 s for these."""
-    terms = ", ".join(f"max(f+{100 + number})" for number in range(1_500))
-    aliases = "(SELECT f + f AS f FROM " * 8 + "(SELECT quantity AS f FROM orders)" + ")" * 8
-    few = ", ".join(f"max(f+{number})" for number in range(99))
-    with SqlRunner() as runner:
-        began = time.thread_time()
-        result = query(runner, shop, f"SELECT 1 IN ({terms}) FROM {aliases}")
-        assert time.thread_time() - began < 1.0
-        assert (result.error_code, "too complex" in str(result.error)) == ("sql_budget", True)
-        assert runner._open, "the heap is not full: no connection is closed, nothing runs again"
-        assert query(runner, shop, f"SELECT 1 IN ({few}) FROM orders, (SELECT 1 AS f)").rows == [
-            (1,)
-        ]
-        compiled = query(runner, shop, "SELECT max(length(hex(f))) FROM (SELECT printf('%.*c', "
-                         "20000, 'a') AS f UNION SELECT 1)")  # fmt: skip
-        assert compiled.rows == [(40_000,)]
-
-
-def test_both_attempts_at_a_job_that_runs_out_of_memory_have_one_deadline(
-    shop: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    for name in ("new_job", "start", "stop"):
-        original = getattr(Deadline, name)
-
-        def counted(*given: object, name: str = name, original: Any = original) -> None:
-            calls.append(name)
-            original(*given)
-
-        monkeypatch.setattr(Deadline, name, counted)
-    with SqlRunner(SqlLimits(max_heap_bytes=16 * 1024 * 1024)) as runner:
-        assert "memory" in str(query(runner, shop, SORT_IN_MEMORY).error)
-    apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
-    assert calls == ["new_job", "start", "stop", "start", "stop"]
-
-
-def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
-    """Other databases' caches must not make a query fail that succeeds on a fresh worker."""
-    paths = [
-        make_database(
-            tmp_path / f"{i}.sqlite",
-            "CREATE TABLE t (x); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
-            "LIMIT 1500) "
-            "INSERT INTO t SELECT printf('%.*c', 1000, 'x') || i FROM n",
-        )
-        for i in range(8)
-    ]
-    limits = SqlLimits(max_heap_bytes=10 * 1024 * 1024)
-    texts = "SELECT x || 'y' || x || x || x AS x FROM t ORDER BY 1 LIMIT 3"
-    sort = f"SELECT length(group_concat(x)) FROM ({texts})"
-    try:
-        with SqlRunner(limits) as fresh:
-            alone = query(fresh, paths[0], sort)
-        with SqlRunner(limits) as busy:
-            for path in paths:
-                query(busy, path, "SELECT count(x || 'y') FROM t")
-            among_others = query(busy, paths[0], sort)
-        assert alone == among_others
-    finally:
-        apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
-
-
-def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
-    with SqlRunner(SqlLimits(max_heap_bytes=16 * 1024 * 1024)) as runner:
-        result = query(runner, shop, SORT_IN_MEMORY)
-        assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)
-        assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
-    apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
 def test_an_agent_cannot_disturb_a_gold_query(runner: SqlRunner, shop: str) -> None:
@@ -536,12 +309,3 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
 def test_an_unknown_kind_of_job_is_a_callers_mistake(runner: SqlRunner, shop: str) -> None:
     with pytest.raises(ValueError, match="nonsense"):
         runner.run(SqlJob("nonsense", shop, "SELECT 1"))
-
-
-def test_a_statement_leaves_the_limits_on_the_heap_as_they_were(
-    runner: SqlRunner, shop: str
-) -> None:
-    for sql in ("SELECT 1", "SELECT no FROM nothing", ENDLESS):
-        query(runner, shop, sql)
-        limits = apsw.hard_heap_limit(-1), apsw.soft_heap_limit(-1)
-        assert limits == (runner.limits.max_heap_bytes,) * 2

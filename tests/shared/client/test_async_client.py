@@ -1,4 +1,4 @@
-"""The public calls of the client: playing, batching, servers, and closing."""
+"""The public calls of the client: playing, servers, and closing; `test_batching.py` has batches."""
 
 import asyncio
 import gc
@@ -176,82 +176,6 @@ def test_close_frees_the_place_and_can_be_repeated() -> None:
             await client.close_episode("e")
             await asyncio.gather(*(client.close_episode(f"none{i}") for i in range(50)))
             assert server.most_in_flight <= 4
-
-    drive(main())
-
-
-# -- batching
-
-
-def test_concurrent_episodes_share_requests() -> None:
-    async def main() -> None:
-        server = FakeServer()
-        async with server.client() as client:
-
-            async def episode(i: int) -> list[str]:
-                reset = await client.reset(question_id=f"q{i}")
-                replies = [await client.step(reset.episode_id, f"QUERY: {i}.{k}") for k in range(4)]
-                return [reply.observation.result for reply in replies]
-
-            results = await asyncio.gather(*(episode(i) for i in range(64)))
-            assert results == [[f"played QUERY: {i}.{k}" for k in range(4)] for i in range(64)]
-            assert server.sent("/step_batch") == [64] * 4
-            assert server.sent("/reset_batch") == [64]
-            assert server.sent("/metadata") == [1]
-            assert (client.stats.batches, client.stats.requests, client.stats.steps) == (5, 6, 256)
-
-    drive(main())
-
-
-def test_batch_size_and_batches_in_flight_are_limited() -> None:
-    async def main() -> None:
-        server = FakeServer()
-        server.delay_s = 0.002
-        async with server.client(max_batch=10, batches_in_flight=2) as client:
-            await client.reset_many([{}] * 95)
-            assert server.sent("/reset_batch") == [10] * 9 + [5]
-            assert server.most_in_flight == 2
-
-    drive(main())
-
-
-def test_a_batch_too_large_for_the_server_is_halved() -> None:
-    async def main() -> None:
-        server = FakeServer()
-        server.max_items = 8
-        async with server.client() as client:
-            resets = await client.reset_many([{"question_id": str(i)} for i in range(30)])
-            asked = [
-                reset.info.question_id for reset in resets if not isinstance(reset, SQLEnvError)
-            ]
-            assert asked == [str(i) for i in range(30)]
-            assert sorted(server.sent("/reset_batch"))[:4] == [7, 7, 8, 8]
-
-    drive(main())
-
-
-def test_one_bad_item_fails_alone() -> None:
-    async def main() -> None:
-        server = FakeServer()
-        async with server.client() as client:
-            ids = [f"e{i}" for i in range(4)]
-            await client.reset_many([{"episode_id": name} for name in ids])
-            steps = [
-                ("e0", "QUERY: 1"),
-                ("e1", "nonsense"),
-                ("e2", "QUERY: \ud800"),
-                ("e3", "QUERY: 1"),
-            ]
-            replies = await client.step_many(steps)
-            assert [type(reply).__name__ for reply in replies] == [
-                "StepResult",
-                "ActionParseError",
-                "InvalidRequest",
-                "StepResult",
-            ]
-            assert server.sent("/step_batch") == [3]  # an item that is not JSON is not sent
-            # the episode continues
-            assert (await client.step("e1", "QUERY: 1")).observation.step_count == 1
 
     drive(main())
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shared.client.batching import Batcher
-from shared.errors import InternalError, ServerUnreachable
-from tests.shared.client.fake_server import drive
+from shared.errors import InternalError, ServerUnreachable, SQLEnvError
+from tests.shared.client.fake_server import FakeServer, drive
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -164,5 +164,81 @@ def test_close_answers_every_waiter_and_leaves_no_task(ticks: int) -> None:
         assert [type(error) for error in errors] == [ServerUnreachable] * 5
         with pytest.raises(ServerUnreachable, match="closed"):
             recorder.batcher.submit(b"x")
+
+    drive(main())
+
+
+# -- the client's batches
+
+
+def test_concurrent_episodes_share_requests() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+
+            async def episode(i: int) -> list[str]:
+                reset = await client.reset(question_id=f"q{i}")
+                replies = [await client.step(reset.episode_id, f"QUERY: {i}.{k}") for k in range(4)]
+                return [reply.observation.result for reply in replies]
+
+            results = await asyncio.gather(*(episode(i) for i in range(64)))
+            assert results == [[f"played QUERY: {i}.{k}" for k in range(4)] for i in range(64)]
+            assert server.sent("/step_batch") == [64] * 4
+            assert server.sent("/reset_batch") == [64]
+            assert server.sent("/metadata") == [1]
+            assert (client.stats.batches, client.stats.requests, client.stats.steps) == (5, 6, 256)
+
+    drive(main())
+
+
+def test_batch_size_and_batches_in_flight_are_limited() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        server.delay_s = 0.002
+        async with server.client(max_batch=10, batches_in_flight=2) as client:
+            await client.reset_many([{}] * 95)
+            assert server.sent("/reset_batch") == [10] * 9 + [5]
+            assert server.most_in_flight == 2
+
+    drive(main())
+
+
+def test_a_batch_too_large_for_the_server_is_halved() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        server.max_items = 8
+        async with server.client() as client:
+            resets = await client.reset_many([{"question_id": str(i)} for i in range(30)])
+            asked = [
+                reset.info.question_id for reset in resets if not isinstance(reset, SQLEnvError)
+            ]
+            assert asked == [str(i) for i in range(30)]
+            assert sorted(server.sent("/reset_batch"))[:4] == [7, 7, 8, 8]
+
+    drive(main())
+
+
+def test_one_bad_item_fails_alone() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+            ids = [f"e{i}" for i in range(4)]
+            await client.reset_many([{"episode_id": name} for name in ids])
+            steps = [
+                ("e0", "QUERY: 1"),
+                ("e1", "nonsense"),
+                ("e2", "QUERY: \ud800"),
+                ("e3", "QUERY: 1"),
+            ]
+            replies = await client.step_many(steps)
+            assert [type(reply).__name__ for reply in replies] == [
+                "StepResult",
+                "ActionParseError",
+                "InvalidRequest",
+                "StepResult",
+            ]
+            assert server.sent("/step_batch") == [3]  # an item that is not JSON is not sent
+            # the episode continues
+            assert (await client.step("e1", "QUERY: 1")).observation.step_count == 1
 
     drive(main())

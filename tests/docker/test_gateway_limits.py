@@ -1,0 +1,158 @@
+"""docker/haproxy.cfg in the real HAProxy, if installed: its limits and its own errors."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.chaos.gateway import CONFIG, Gateway, missing, running_gateway
+from env_server.conformance.check import CheckResult, run
+from env_server.conformance.command import all_checks
+from env_server.conformance.headers import headers
+from env_server.conformance.parsing import parsing
+from env_server.conformance.wire import Wire
+from env_server.settings import Settings
+from shared.server_process import running_server
+from tests.conftest import needs_program
+from tests.docker.conftest import SERVERS, Server, asked
+
+pytestmark = needs_program("haproxy", missing())
+
+
+def test_large_bodies(http: httpx.Client) -> None:
+    """A body longer than the gateway reads needs an affinity header: it is not routed at random."""
+    long = {"actions": ["QUERY: " + "x" * 15_000] * 12}
+    assert asked(http, "POST", "/reset", affinity="lane", json=long)["body_bytes"] > 180_000
+    near = {"episode_id": "near", "actions": ["QUERY: " + "x" * 15_000] * 7}
+    first = asked(http, "POST", "/reset", json={"episode_id": "near"})["server"]
+    assert asked(http, "POST", "/reset", json=near)["server"] == first
+    reply = http.post("/reset", json=long | {"episode_id": "last"}, headers={"X-Refusal": "forged"})
+    assert reply.status_code == 422
+    assert "X-Affinity" in reply.json()["refusal"]
+
+
+def test_the_errors_of_the_gateway_have_the_common_shape(
+    http: httpx.Client, gateway: Gateway
+) -> None:
+    for reply, status, code in [
+        (http.get("/metrics"), 404, "not_found"),
+        (http.get("/operator/verdicts"), 404, "not_found"),
+        (httpx.get(gateway.admin + "/else"), 404, "not_found"),
+    ]:
+        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+        assert reply.json()["error"]["message"]
+    assert httpx.get(gateway.admin + "/ready").json() == {"status": "ready"}
+
+
+def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
+    """What the gateway sends until it closes the connection."""
+    replies = []
+    with connected(gateway) as connection, contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                connection.sendall(piece)
+        while piece := connection.recv(65_536):
+            replies.append(piece)
+    return b"".join(replies)
+
+
+def connected(gateway: Gateway, source: str = "127.0.0.1") -> socket.socket:
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\nConnection: close\r\n"
+
+CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+ENDLESS = [b"x" * 1_000_000] * 20
+
+
+@pytest.mark.parametrize(
+    ("pieces", "status"),
+    [
+        ([HEAD, b"X: " + b"x" * 33_000, b"\r\n\r\n"], 431),
+        ([b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nConnection: close\r\n\r\n"], 431),
+        # what HAProxy refuses before a request exists has a page of its own
+        ([HEAD, b"a: b\r\n" * 100 + b"\r\n"], 400),
+        ([HEAD, b"X: ", *ENDLESS], 400),
+        ([CHUNKED, b"1;", *ENDLESS], 400),
+        ([CHUNKED, b"0\r\nX: ", *ENDLESS], 400),
+        ([HEAD, b"X: " + b"x" * 32_000, b"\r\n\r\n"], 200),
+        ([HEAD, b"a: b\r\n" * 90 + b"\r\n"], 200),
+    ],
+)
+def test_heads_have_the_limits_of_the_servers(
+    gateway: Gateway, pieces: list[bytes], status: int
+) -> None:
+    reply = exchange(gateway, *pieces)
+    assert reply.startswith(b"HTTP/1.1 %d " % status), reply[:200]
+    if status == 431:
+        error = json.loads(reply.partition(b"\r\n\r\n")[2])["error"]
+        assert error["code"] == "request_header_fields_too_large"
+
+
+def test_the_limits_are_the_defaults_of_the_servers() -> None:
+    text, defaults = CONFIG.read_text(), Settings()
+    for line in (
+        f"tune.http.maxhdr {defaults.max_headers} ",
+        f"{{ req.hdrs,length gt {defaults.max_head_bytes} }} || "
+        f"{{ url,length gt {defaults.max_url_bytes} }}",
+        f"{{ req.body_size 120001:{defaults.max_body_bytes} }}",
+        f"timeout http-request {defaults.head_timeout_s:g}s",
+    ):
+        assert line in text
+
+
+def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: Gateway) -> None:
+    """600 half-sent heads from one address: it gets 512 connections, others are served."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(600):
+            with contextlib.suppress(ConnectionError):
+                connection = opened.enter_context(connected(gateway, "127.0.0.2"))
+                connection.sendall(HEAD)
+        assert asked(http, "GET", "/metadata")
+        pattern = r'^haproxy_frontend_current_sessions\{proxy="agents"\} (\d+)'
+        text = httpx.get(f"{gateway.admin}/metrics").text
+        found = re.search(pattern, text, re.MULTILINE)
+        assert found
+        assert 400 < int(found[1]) <= 520
+        with contextlib.suppress(ConnectionError), connected(gateway, "127.0.0.2") as refused:
+            assert refused.recv(1) == b""
+
+
+@pytest.mark.slow
+def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) -> None:
+    async def main(url: str) -> list[CheckResult]:
+        checks = [one for one in all_checks([]) if one.group in ("headers", "parsing")]
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return await run(Wire(client), checks)
+
+    with running_server(tiny_data) as server, running_gateway([server.url]) as gateway:
+        results = asyncio.run(main(gateway.url))
+    assert [result for result in results if result.status != "ok"] == []
+    assert len(results) == len(headers.checks) + len(parsing.checks)
+
+
+def test_without_a_server_the_error_is_retryable(
+    http: httpx.Client, gateway: Gateway, servers: list[Server]
+) -> None:
+    for server in servers:
+        server.ready = False
+    try:
+        gateway.wait_serving(0)
+        reply = http.post("/reset", json={})
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"], error["retryable"]) == (503, "not_ready", True)
+        assert reply.headers["retry-after"] == "1"
+        assert httpx.get(gateway.admin + "/ready").status_code == 503
+        assert httpx.get(gateway.admin + "/live").status_code == 200
+    finally:
+        for server in servers:
+            server.ready = True
+        gateway.wait_serving(SERVERS)

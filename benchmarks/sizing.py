@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import platform
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.chaos.gateway import missing, running_gateway
-from benchmarks.http_steps import SCRIPTS, STEPS, connect, play_over_http
+from benchmarks.http_steps import SCRIPTS, STEPS, Connection, connect, play_over_http
 from benchmarks.measuring import (
     DATA,
     DataDir,
@@ -33,6 +34,7 @@ from benchmarks.measuring import (
     print_table,
 )
 from env_server.questions import QuestionBank
+from env_server.settings import Settings
 from shared.console import percent, write_json
 from shared.server_process import ServerProcess, running_server, session_cpu_s
 
@@ -69,7 +71,7 @@ class Plan:
     servers: int  # including a spare
     wait_s: float  # per turn, with all of them
     rebuild_s: float  # until the others have replayed the episodes of a lost server
-    memory_mib: float  # per server, with a lost server's episodes on the others
+    memory_mib: float  # per server, with a lost server's episodes and a full cache of results
 
 
 def plan(
@@ -90,7 +92,9 @@ def plan(
         servers=servers,
         wait_s=episodes / (servers * inputs.steps_per_s),
         rebuild_s=episodes / servers * steps * inputs.replay_cpu_us / 1e6 / needed,
-        memory_mib=inputs.base_mib + (kib + finished_capacity * inputs.finished_kib) / 1024,
+        memory_mib=inputs.base_mib
+        + (kib + finished_capacity * inputs.finished_kib) / 1024
+        + Settings().result_cache_bytes / 2**20,
     )
 
 
@@ -104,31 +108,45 @@ async def cpu_us_of_replays(server: ServerProcess, scripts: list[Script], second
     return timing.cpu_us
 
 
-async def kib_per_episode(
-    server: ServerProcess, scripts: list[Script], count: int, finish: bool
-) -> float:
-    """Return the KiB per episode of `count` that took `STEPS_TAKEN` steps and may have finished."""
-    assert server.pid is not None
-    connection, before = await connect(server.port), 0.0
+async def episodes_in_batches(
+    connection: Connection, scripts: list[Script], count: int, finish: bool
+) -> AsyncIterator[int]:
+    """Start `count` episodes that take `STEPS_TAKEN` steps, and `finish` them or leave them open.
+
+    Yields their number before each batch, and at the end. The batch before the first, at a number
+    below 0, opens connections to databases and grows what is never given back.
+    """
     batch = dict(enumerate(itertools.islice(itertools.cycle(scripts), BATCH)))
-    # the first batch opens connections to databases and grows what is never given back
     for first in range(-BATCH, count, BATCH):
-        if first == 0:
-            before = memory_mib(server.pid)
+        yield first
         name = f"memory{first}"
         await connection.reset(name, [*batch.values()])
         for step in range(STEPS_TAKEN + finish):
             place = step if step < STEPS_TAKEN else -1  # the last action is the answer
             actions = {number: script.actions[place] for number, script in batch.items()}
             await connection.step(name, step, actions)
-    return 1024 * (memory_mib(server.pid) - before) / count
+    yield first + BATCH
+
+
+async def kib_per_episode(
+    server: ServerProcess, scripts: list[Script], count: int, finish: bool
+) -> float:
+    """Return the KiB per episode of `count` that took `STEPS_TAKEN` steps and may have finished."""
+    assert server.pid is not None
+    connection, before, held = await connect(server.port), 0.0, 0
+    async for held in episodes_in_batches(connection, scripts, count, finish):
+        if held == 0:
+            before = memory_mib(server.pid)
+    return 1024 * (memory_mib(server.pid) - before) / held
 
 
 def measure(data: Path, workers: int, seconds: float, count: int) -> Inputs:
     """Measure what one server costs. `count` episodes are kept to measure their memory."""
     scripts = make_scripts(QuestionBank.load(data), SCRIPTS, STEPS)
     options = ("--workers", str(workers), "--capacity", "1000000")
-    running = partial(running_server, data, *options, finished_capacity=1_000_000)
+    running = partial(
+        running_server, data, *options, finished_capacity=1_000_000, result_cache_bytes=0
+    )
 
     def cpu_us(url: str, pid: int, in_flight: int, *, batched: bool) -> float:
         port, cpu_s = int(url.rpartition(":")[2]), partial(session_cpu_s, pid)

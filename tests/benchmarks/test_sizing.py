@@ -26,7 +26,7 @@ def test_the_sum_by_hand() -> None:
     assert found.servers == 6
     assert found.wait_s == pytest.approx(4096 / (6 * 5000))
     assert found.rebuild_s == pytest.approx(4096 / 6 * 5 * 100e-6 / 5)
-    assert found.memory_mib == pytest.approx(80 + 820 * 8 / 1024 + 20)
+    assert found.memory_mib == pytest.approx(80 + 820 * 8 / 1024 + 20 + 32)
 
 
 @pytest.mark.parametrize("episodes", [1, 64, 1000, 50_000])

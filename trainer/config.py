@@ -32,6 +32,7 @@ PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` m
 # of a model server: what is exchanged, texts, tool calls or ids
 ApiName = Literal["chat", "tools", "completions"]
 Part = Literal["all", "seen", "unseen"]  # of its questions
+Sharding = Literal["none", "fsdp"]
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
@@ -155,6 +156,8 @@ class GRPOConfig:
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
     lora_alpha: _Positive = 32.0  # adapters are scaled by lora_alpha / lora_rank
+    # fsdp: divide weights, gradients and the optimizer's state among several processes
+    sharding: Sharding = "none"
     save_steps: _Natural = 0  # optimizer steps between checkpoints; 0: only at the end
     # experiment trackers of transformers, such as tensorboard
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
@@ -207,6 +210,13 @@ class GRPOConfig:
             "overlap_rollouts",
             "needs a model server: in this process the update changes the weights that sample",
             "set generation_url (docs/vllm.md), or overlap_rollouts=false",
+        )
+        _need(
+            self.sharding == "none" or not self.lora_rank,
+            "sharding",
+            f"is {self.sharding}, but lora_rank is {self.lora_rank}: only adapters, which are "
+            "small, have gradients and an optimizer's state to divide",
+            "set sharding=none, or lora_rank=0 to train all weights",
         )
         steps, trackers = self.max_steps, self.report_to
         _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")

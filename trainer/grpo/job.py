@@ -101,6 +101,7 @@ from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
+from trainer.runtime.sharding import is_sharded, whole_weights
 
 log = logging.getLogger(__name__)
 
@@ -240,6 +241,8 @@ class Job:
             self._add_curve_point(0, self._curve_part("before"))
             trained, steps = self._train(base)
             digest = model_digest(trained)
+            if is_sharded(trained):  # the processes hold different weights on purpose
+                digest = self.ranks.gather(digest)[0]
             self._check_same_weights(digest)
             for mode in MODES:
                 self._measure("after", mode, self._play(trained, mode), steps)
@@ -255,11 +258,22 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        return shared_play(alone(play, lambda: self._overlapped), self.ranks)
+        shared = shared_play(alone(play, lambda: self._overlapped), self.ranks)
+
+        def played(prompts: Any, before: Any = None, /) -> Any:
+            with whole_weights(
+                model, self._config
+            ):  # all processes, also those without a question to play
+                return shared(prompts, before)
+
+        return played
 
     def _limits(self) -> dict[str, Any]:
         """Return the options that all measurements share."""
-        batch = batch_of(self.inputs.model, self._config, self.ranks)
+        with whole_weights(
+            self.inputs.model, self._config
+        ):  # which take memory while episodes are played
+            batch = batch_of(self.inputs.model, self._config, self.ranks)
         return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
 
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:

@@ -28,6 +28,7 @@ from trl.trainer.utils import RepeatSampler, split_tensor_dict
 from trainer.grpo.checkpoint import WholeCheckpoints
 from trainer.runtime.gradients import average_gradients
 from trainer.runtime.masked_logits import prepare, score_tokens
+from trainer.runtime.sharding import is_sharded, tie
 
 Tensor = torch.Tensor
 # Losses whose gradient over an accumulation window does not depend on how rows are grouped.
@@ -213,7 +214,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         """Take an optimizer step within a generation batch; transformers takes the last one."""
         state, processes = self.accelerator.gradient_state, self.accelerator.num_processes
         state._set_sync_gradients(True)  # else accelerate ignores the step
-        if processes > 1:  # transformers lets DDP average those of the last one only
+        # transformers lets DDP average those of the last one only
+        if processes > 1 and not is_sharded(model):
             average_gradients(model, processes)
         if self.args.max_grad_norm > 0:
             self._clip_grad_norm(model)
@@ -221,6 +223,11 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         self.optimizer.step()
         model.zero_grad()
         state._set_sync_gradients(False)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if state_dict is not None:  # gathered from shards
+            tie(self.model, state_dict)
+        super()._save(output_dir, state_dict)
 
     def _correct(self, inputs: dict[str, Any], logps: Tensor) -> None:
         """Multiply the advantages, before trl reads them, by importance ratios, and count these.

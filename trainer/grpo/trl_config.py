@@ -4,9 +4,11 @@ from dataclasses import fields
 from typing import Any
 
 import trl
+from accelerate import DistributedType
 
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.runtime.precision import precision
+from trainer.runtime.sharding import fsdp_options, gathered_precision
 
 # fields that both configurations have under the same name
 SAME_NAME = (
@@ -40,6 +42,13 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         "use_cpu": device == "cpu",
         "dataloader_pin_memory": device != "cpu",
         "report_to": config.report_to or "none",
-        checkpointing: config.gradient_checkpointing,
+        # FSDP has its own, which gathers a layer's weights again
+        checkpointing: config.gradient_checkpointing and config.sharding == "none",
+        **fsdp_options(config),
     }
-    return trl.GRPOConfig(**{**values, **overrides})
+    arguments = trl.GRPOConfig(**{**values, **overrides})
+    if arguments.fsdp_plugin_args is not None:
+        arguments.fsdp_plugin_args["mixed_precision_policy"] = gathered_precision(plan)
+        if device == "cpu":  # accelerate shards there, too, but not what it calls MULTI_CPU
+            arguments.distributed_state.distributed_type = DistributedType.MULTI_GPU
+    return arguments

@@ -14,6 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from trl.trainer.utils import add_fused_lm_head
 
+from trainer.runtime.sharding import is_sharded
+
 Tensor = torch.Tensor
 
 
@@ -43,7 +45,9 @@ def select_hidden_states(model: Any) -> None:
             return forward(*args, **options)
         ids = options.pop("input_ids")
         checkpointing = layers.training and layers.gradient_checkpointing  # excludes a cache
-        shared = 0 if checkpointing or len(ids) == 1 else shared_prefix(ids, scored)
+        # FSDP would free the last layer's weights before the backward pass of the shared prefix
+        alone = checkpointing or is_sharded(model) or len(ids) == 1
+        shared = 0 if alone else shared_prefix(ids, scored)
         if shared:
             cache = DynamicCache(config=model.config)
             forward(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)

@@ -66,7 +66,8 @@ def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
         f"{config.rollouts_per_step} rollouts per step, num_generations={config.num_generations}, "
         f"max_context_tokens={config.max_context_tokens}, max_new_tokens={config.max_new_tokens}, "
         f"gradient_checkpointing={str(config.gradient_checkpointing).lower()}, "
-        f"lora_rank={config.lora_rank}. To reduce memory: {'; or '.join(remedies(config))}"
+        f"lora_rank={config.lora_rank}, sharding={config.sharding}. "
+        f"To reduce memory: {'; or '.join(remedies(config))}"
     )
 
 
@@ -83,10 +84,16 @@ def remedies(config: GRPOConfig) -> list[str]:
     if not config.gradient_checkpointing:
         options.append("--set gradient_checkpointing=true (slower updates that store less)")
     if not config.lora_rank:
+        sharded = config.sharding != "none"
         options.append(
-            "--set lora_rank=16 (LoRA: gradients and Adam's state of adapters only; needs the "
-            "package peft)"
+            f"{'--set sharding=none ' if sharded else ''}--set lora_rank=16 (LoRA: gradients and "
+            "Adam's state of adapters only; needs the package peft)"
         )
+        if not sharded:
+            options.append(
+                "--set sharding=fsdp with several GPUs (they divide weights, gradients and Adam's "
+                "state)"
+            )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
     if generations >= 2 and accumulated % 2 == 0 and rollouts % generations == 0:
         options.append(

@@ -103,7 +103,8 @@ def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:
         with torch.autocast(hidden.device.type, enabled=False):
-            return nn.functional.linear(hidden.float(), head.weight, head.bias)
+            bias = None if head.bias is None else head.bias.float()
+            return nn.functional.linear(hidden.float(), head.weight.float(), bias)
 
     head.forward = forward
 

@@ -178,12 +178,14 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     Raises `ConfigError` where the settings don't allow them.
     """
     from trainer.runtime.precision import precision
+    from trainer.runtime.sharding import check_sharding
 
     for name in SHARDING:
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
-                f"{name} is set, but every process needs the whole model to sample from it: launch "
-                "with distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
+                f"{name} is set, but the launcher does not decide what is sharded: launch with "
+                "distributed_type MULTI_GPU (see trainer/runtime/accelerate/), and for FSDP add "
+                "--set sharding=fsdp"
             )
     config.accumulation_steps(count)
     if config.overlap_rollouts:
@@ -193,6 +195,7 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
             field="overlap_rollouts",
         )
     device, plan = precision(config.device, config.dtype)
+    check_sharding(config, plan, count)
     decided = "bf16" if plan.trl_bf16 else "fp16" if plan.trl_fp16 else "no"
     if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):
         raise ConfigError(
@@ -216,14 +219,17 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
 
 
 def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
-    """Raise `ConfigError` where a single process sees several GPUs.
+    """Raise `ConfigError` where a single process sees several GPUs, or is to shard its weights.
 
     TRL refuses to train so, but only after the untrained model has been measured. Without
     `training`, the device's index may choose one.
     """
     from trainer.runtime.precision import precision
+    from trainer.runtime.sharding import check_sharding
 
-    device, _ = precision(config.device, config.dtype)
+    device, plan = precision(config.device, config.dtype)
+    if training:
+        check_sharding(config, plan, 1)
     _, chosen, index = device.partition(":")
     if device == "cpu" or gpus < 2 or (chosen and not training):
         return

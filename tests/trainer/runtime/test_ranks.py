@@ -295,8 +295,27 @@ def test_settings_that_do_not_allow_several_processes(
         check_settings(config, 2, 2, gpus=0)
     assert check_settings(config.override(dtype="bfloat16"), 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match="ACCELERATE_USE_FSDP"):
+    with pytest.raises(ConfigError, match=r"ACCELERATE_USE_FSDP .* --set sharding=fsdp"):
         check_settings(config, 2, 2, gpus=0)
+
+
+def test_what_sharding_can_not_do_is_refused(
+    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharded = config.override(sharding="fsdp")
+    assert check_settings(sharded, 2, 2, gpus=0) == "cpu"
+    with (
+        pytest.raises(ConfigError, match=r"has one process.*: add --processes N"),
+        joined(sharded, Ranks().interrupts),
+    ):
+        pytest.fail("a job must not start")
+    check_one_gpu(sharded, gpus=1, training=False)  # an evaluation
+    with pytest.raises(ConfigError, match=r"sharding .* lora_rank is 4: .* set sharding=none, or"):
+        sharded.override(lora_rank=4)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"sharding .* float16 .* set dtype=bfloat16"):
+        check_settings(sharded.override(device="cuda", dtype="float16"), 2, 2, gpus=2)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from trainer.config import GRPOConfig
-from trainer.errors import RankLost
+from trainer.errors import OOMError, RankLost
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import Inputs
 from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE, LiveDisplay, choose_display
@@ -172,9 +172,11 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     def _try(self, what: str, step: int, work: Callable[[], None]) -> None:
         try:
             work()
-        except RankLost:
-            raise  # the other processes are gone or about to stop
         except Exception as error:
+            if isinstance(error, RankLost):
+                raise  # the other processes are gone or about to stop
+            if isinstance(error, OOMError) and self._config.sharding != "none":
+                raise  # the others may wait for this process's part of the weights
             self.failures += 1
             if self.failures == 1:
                 log.warning(

@@ -136,12 +136,13 @@ def _for_trl(
     """Play this process's part of TRL's batch with the trainer's model."""
     from trl.models import unwrap_model_for_generation
 
+    from trainer.runtime.sharding import whole_weights
+
     ranks, step = ranks or Ranks(), trainer.state.global_step
     seed = step_seed(config, step)
     shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
     doing = f"playing the {len(chats)} episodes of step {step + 1}"
-
     generator = None if sampler is None else sampler(trainer)
 
     def play() -> list[RolloutRow]:
@@ -159,7 +160,10 @@ def _for_trl(
         ):
             return play_episodes(chats, model, trainer.processing_class, config, **options)
 
-    own, played = ranks.together(lambda: (play(), time.perf_counter()))
+    # before a signal or a lost server can stop one process, as all gather them together
+    model = trainer.model if generator is None else None
+    with whole_weights(model, config):
+        own, played = ranks.together(lambda: (play(), time.perf_counter()))
     shared = own if ranks.count == 1 else [row.without_ids() for row in own]
     rows = [row for share in ranks.gather(shared) for row in share]
     waited = time.perf_counter() - played if ranks.count > 1 else 0.0

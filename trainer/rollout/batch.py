@@ -104,7 +104,8 @@ class EpisodeBatch:
     def play_policy(self, policy: AnyPolicy) -> None:
         """Play all episodes with a policy that writes text."""
 
-        def taken(episode: Episode, text: Text) -> Text:
+        def recorded(episode: Episode, text: Text) -> Text:
+            """Add a turn's text to the episode's ids, and return it."""
             if self._codec is not None and isinstance(text, str):
                 if episode.transcript.pairs:
                     episode.transcript.add_environment(self._bridge(self._codec, episode))
@@ -117,7 +118,7 @@ class EpisodeBatch:
             async def act_one(episode: Episode) -> Text:
                 with self._timed("generate_s"):
                     text = await policy.act_one(episode.view)
-                return taken(episode, text)
+                return recorded(episode, text)
 
             result_of(self._play_apart(policy, act_one))
             return
@@ -125,7 +126,7 @@ class EpisodeBatch:
         def act(live: Sequence[Episode]) -> Sequence[Text]:
             with self._timed("generate_s"):
                 texts = policy.act([episode.view for episode in live])
-            return [taken(episode, text) for episode, text in zip(live, texts, strict=True)]
+            return [recorded(episode, text) for episode, text in zip(live, texts, strict=True)]
 
         self._play_together(act)
 
@@ -171,7 +172,7 @@ class EpisodeBatch:
     def _sampled(
         self, codec: ChatCodec, episode: Episode, fed: Sequence[int], sample: Sample | SQLEnvError
     ) -> Text:
-        """Take a sampled turn, for which the ids `fed` were appended; return its text."""
+        """Add a sampled turn, for which the ids `fed` were appended; return its text."""
         if isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
@@ -272,7 +273,7 @@ class EpisodeBatch:
     def _observe(
         self, episode: Episode, parsed: ParsedAction, reply: StepResult | SQLEnvError, env_s: float
     ) -> None:
-        """Take the reply to a step."""
+        """Add the reply to a step to its episode."""
         if isinstance(reply, EpisodeTooLarge):  # the agent's own doing, not a fault
             episode.too_large, episode.outcome = True, Outcome.ABANDONED
             return

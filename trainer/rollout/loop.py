@@ -124,7 +124,6 @@ class BackgroundEpisodes:
         self._batch = EpisodeBatch(prompts, seed, codec, config, client, self.stats)
         self._batch.reset()
         self._playing = self._batch.start_generator(generator, codec)
-
         self._ended = Event()
 
         def end(_: object) -> None:
@@ -134,7 +133,7 @@ class BackgroundEpisodes:
         self._playing.add_done_callback(end)
 
     def wait(self) -> None:
-        """Wait until the episodes have ended, well or not."""
+        """Wait until the episodes have ended, by themselves or with an error."""
         self._ended.wait()
         self._batch.count_repairs()
 

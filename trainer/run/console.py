@@ -24,7 +24,8 @@ from shared.run_stats import RateSummary
 LINE_EVERY_S = 15.0  # between two lines of one bar in a log
 REFRESH_HZ = 4.0  # redraws of a terminal; a live view above the bar is sent whole each time
 
-Results = Mapping[str, Mapping[str, TimedMeasurement]]  # phase -> mode -> `EvalResult.summary()`
+# phase (random, before, after) -> mode (greedy, sampled) -> `EvalResult.summary()`
+Results = Mapping[str, Mapping[str, TimedMeasurement]]
 
 
 class _Stacked(Progress):
@@ -62,7 +63,7 @@ class Bar:
 
     @property
     def moves(self) -> bool:
-        """Return whether it is redrawn in place, and so can have something above it."""
+        """Whether it is redrawn in place, and so can have something above it."""
         return self._progress is not None
 
     def above(self, content: RenderableType) -> None:

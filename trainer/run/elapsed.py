@@ -10,7 +10,7 @@ from trainer.run.folder import read_json, write_json
 class ElapsedTime:
     """Wall seconds and server restarts of a run over all its sessions, saved in a file of the run.
 
-    `own_restarts` returns those of this session.
+    `own_restarts` returns the server restarts of this session.
     """
 
     def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
@@ -21,9 +21,11 @@ class ElapsedTime:
         self._started = time.monotonic()
 
     def total(self) -> float:
+        """Return the wall seconds of all sessions."""
         return self._earlier_s + time.monotonic() - self._started
 
     def restarts(self) -> int:
+        """Return the server restarts of all sessions."""
         return self._earlier_restarts + self._own_restarts()
 
     def save(self) -> None:

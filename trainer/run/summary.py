@@ -16,6 +16,7 @@ from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import Spent, cost
 from trainer.run.folder import Run, episode_lines, metrics_rows
+from trainer.runtime.sharding import whole_state
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -40,7 +41,7 @@ def versions(sqlite: str) -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Return the commit of this code and whether a file not ignored differs; None if unknown.
+    """Return the commit of this code, and whether files differ from it; None if unknown.
 
     An image has no .git: its file `revision` holds the commit, and `dirty` is None, for unknown.
     """
@@ -62,9 +63,13 @@ def git_state() -> dict[str, Any] | None:
 
 
 def model_digest(model: Any) -> str:
-    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes."""
+    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes.
+
+    All processes of a sharded model call this, and only process 0 gets the digest of its weights.
+    """
     total = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    state = whole_state(model)
+    for name, tensor in sorted((model.state_dict() if state is None else state).items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         values = tensor.detach().cpu().contiguous().reshape(-1)
         total.update(values.view(torch.uint8).numpy().tobytes())

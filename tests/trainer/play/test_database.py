@@ -2,8 +2,6 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,11 +10,10 @@ import pytest
 
 from shared.dataset import load_open_questions
 from shared.errors import DatabaseLoadError
+from tests.trainer.play.conftest import killed_writer, still
 from trainer.errors import PlayError
 from trainer.play import database as play_database
 from trainer.play.database import MAX_QUESTION_CHARS, check_question, examine, host, size_text
-
-Still = tuple[dict[str, tuple[bytes, int]], int]
 
 
 def make(path: Path, rows: int = 3, mode: str = "delete") -> Path:
@@ -28,22 +25,6 @@ def make(path: Path, rows: int = 3, mode: str = "delete") -> Path:
         )
         connection.commit()
     return path
-
-
-def still(folder: Path) -> Still:
-    """Every file's bytes and time of change, and the folder's own."""
-    files = {
-        one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in sorted(folder.iterdir())
-    }
-    return files, folder.stat().st_mtime_ns
-
-
-def killed_writer(path: Path, script: str) -> None:
-    """A program that was killed in the middle: it runs `script` with `c`, a connection, and leaves
-    no time to close."""
-    connect = f"import os, sqlite3; c = sqlite3.connect({str(path)!r}, isolation_level=None)"
-    code = f"{connect}\n{script}\nos._exit(0)"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def count(path: Path) -> int:

@@ -8,7 +8,7 @@ import torch
 from shared.actions import ActionType
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
-from tests.trainer.rollout.test_loop import AFTER, NAMES, prompts_for
+from tests.trainer.rollout.conftest import AFTER, NAMES, prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import RolloutStats, play_episodes
 from trainer.rollout.tokens import codec_of

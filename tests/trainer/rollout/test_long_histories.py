@@ -12,7 +12,7 @@ from shared.actions import SQLAction
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
-from tests.trainer.rollout.test_loop import AFTER, NAMES, prompts_for
+from tests.trainer.rollout.conftest import AFTER, NAMES, prompts_for
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import Sample

@@ -270,3 +270,29 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 )
 def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
     assert len(parse_model_output(text).argument) <= MAX_ARGUMENT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        ("I don't know", "I don't know"),
+        ("  The answer is 42. ", "The answer is 42."),
+        ("DESCRIBE:", "DESCRIBE:"),
+        ("INSPECT: singer", "INSPECT: singer"),
+        ('{"action_type": "DROP", "argument": "t"}', '{"action_type": "DROP", "argument": "t"}'),
+        ("", "(empty)"),
+        ("   \n", "(empty)"),
+        ("<think>never closed", "<think>never closed"),
+        ("DESCR\u0130BE: singer", "DESCR\u0130BE: singer"),
+    ],
+)
+def test_parse_model_output_fallback(
+    text: str, argument: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text that is no action is a QUERY with the raw text, logged as a warning and counted."""
+    monkeypatch.setattr("trainer.rollout.parsing.fallback_warnings", FallbackWarnings())
+    with caplog.at_level("WARNING", logger="trainer.rollout.parsing"):
+        action = parse_model_output(text)
+    assert action == SQLAction(action_type=ActionType.QUERY, argument=argument)
+    assert parse_with_fallback(text) == ParsedAction(action, fallback=True)
+    assert "were no action and were sent as a QUERY" in caplog.text

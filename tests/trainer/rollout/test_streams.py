@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.trainer.conftest import FakeClient
-from tests.trainer.rollout.test_loop import prompts_for
+from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.batch import EpisodeBatch

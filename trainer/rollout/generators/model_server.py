@@ -251,16 +251,21 @@ class ModelServer:
                 return reply
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 if _overflows(error):
-                    raise ContextOverflow(_said(error)) from error
-                words = set(re.findall(r"\w+", f"{error.param} {_said(error)}"))
+                    raise ContextOverflow(_server_message(error)) from error
+                words = set(re.findall(r"\w+", f"{error.param} {_server_message(error)}"))
                 refused = words & set(OPTIONAL) & sent.keys()
                 if not refused:
                     raise self._fatal(error) from error
                 if new := sorted(refused - self._refused):
-                    log.warning("%s accepts no %s: %s", self.base_url, ", ".join(new), _said(error))
+                    log.warning(
+                        "%s accepts no %s: %s",
+                        self.base_url,
+                        ", ".join(new),
+                        _server_message(error),
+                    )
                 self._refused |= refused
             except openai.APIError as error:
-                if not _may_pass(error):
+                if not _is_transient(error):
                     raise self._fatal(error) from error
                 self.usage.failed += 1
                 self.usage.retries += self._max_attempts - 1
@@ -274,14 +279,14 @@ class ModelServer:
 
     def _given_up(self, error: openai.APIError) -> ModelServerError:
         late = isinstance(error, openai.APITimeoutError)
-        reason = f"no answer in {self._timeout_s:g} s" if late else _said(error)
+        reason = f"no answer in {self._timeout_s:g} s" if late else _server_message(error)
         return ModelServerError(
             f"{self.base_url} failed {self._max_attempts} times for {self.model!r}: {reason}"
         )
 
     def _fatal(self, error: openai.APIError) -> ModelServerError:
         """Return the error, with its remedy, of what every other request would meet too."""
-        url, model, reason = self.base_url, repr(self.model), _said(error)
+        url, model, reason = self.base_url, repr(self.model), _server_message(error)
         status = getattr(error, "status_code", None)
         if isinstance(error, openai.AuthenticationError):
             text = f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}"
@@ -307,8 +312,8 @@ class ModelServer:
         return ModelServerError(text)
 
 
-def _may_pass(error: openai.APIError) -> bool:
-    """Return whether another request may succeed: the library's retries, except no connection."""
+def _is_transient(error: openai.APIError) -> bool:
+    """Return whether another request may succeed: what the library retries, but no connection."""
     if isinstance(error, openai.APIStatusError):
         code = error.status_code
         return code in (408, 409, 429) or (code >= 500 and code != 501)
@@ -318,11 +323,11 @@ def _may_pass(error: openai.APIError) -> bool:
 def _overflows(error: openai.APIStatusError) -> bool:
     """Return whether the request was too long, by the words of OpenAI, vLLM, llama.cpp, SGLang."""
     words = re.compile(r"context[_ ](length|size|window)", re.IGNORECASE)
-    return words.search(f"{error.code} {_said(error)}") is not None
+    return words.search(f"{error.code} {_server_message(error)}") is not None
 
 
-def _said(error: openai.APIError) -> str:
-    """Return the server's words on one line, from whatever body its version sends."""
+def _server_message(error: openai.APIError) -> str:
+    """Return the server's own message on one line, whatever body its version sends."""
     text = error.message
     if error.body and re.fullmatch(r"Error code: \d+", text):
         text += f" - {error.body}"

@@ -17,7 +17,7 @@ import torch
 from tests.trainer.chat_server import AT_ONCE, ModelBehind, refusal, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
-from tests.trainer.rollout.test_loop import prompts_for
+from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ConfigError, ModelLoadError
 from trainer.rollout.generators.completions import CompletionsGenerator

@@ -1,60 +1,20 @@
-"""A policy behind an OpenAI-compatible server on a real socket, with the protocol's faults."""
-
-import signal
-import socket
-from collections.abc import Iterator, Sequence
-from functools import partial
+"""A policy behind an OpenAI-compatible server: requests, thinking and full contexts."""
 
 import numpy as np
 import pytest
 
-from shared.errors import SQLEnvError
-from tests.trainer.chat_server import AT_ONCE, ChatServer, Messages, refusal, served
+from tests.trainer.chat_server import ChatServer, refusal
 from tests.trainer.conftest import FakeClient, observation
 from tests.trainer.model_families import tiny_tokenizer
+from tests.trainer.rollout.generators.conftest import TURNS, act, policy_of, view_of
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, ModelServerError, RolloutError
+from trainer.errors import ConfigError
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.rollout.tokens import codec_of
-
-TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
-
-
-def in_turn(messages: Messages) -> str:
-    """Return the n-th text of TURNS in an episode's n-th turn."""
-    return TURNS[sum(message["role"] == "assistant" for message in messages) % len(TURNS)]
-
-
-@pytest.fixture
-def chat() -> Iterator[ChatServer]:
-    with served(ChatServer(in_turn)) as server:
-        yield server
-
-
-def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
-    return OpenAIPolicy(
-        "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
-    )  # type: ignore[arg-type]
-
-
-def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
-    return policy.run_all([partial(policy.act_one, view) for view in views])
-
-
-def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
-    """Return an episode after `turns` turns."""
-    shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
-    return EpisodeView(
-        question_id,
-        0,
-        np.random.default_rng(7),
-        shown,
-        [f"SAMPLE: t{number}" for number in range(turns)],
-    )
 
 
 def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
@@ -140,130 +100,6 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
     with policy_of(chat, concurrency=4) as policy:
         assert act(policy, views) == [f"ANSWER: {n}" for n in range(12)]
     assert 2 <= chat.most_in_flight <= 4
-
-
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
-def test_a_busy_server_is_asked_again_and_given_up_for_one_text_at_last(
-    chat: ChatServer, status: int
-) -> None:
-    chat.faults += [refusal(status, "busy", AT_ONCE)] * 2
-    with policy_of(chat) as policy:
-        assert act(policy, [view_of()]) == [TURNS[0]]
-        assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
-        chat.faults += [refusal(status, "busy", AT_ONCE)] * 3
-        [error] = act(policy, [view_of()])  # not raised: the next request may be answered
-    assert isinstance(error, SQLEnvError)
-    assert "failed 3 times" in error.message
-    assert (len(chat.requests), policy.usage.failed) == (6, 1)
-
-
-def test_a_broken_connection_is_tried_again(chat: ChatServer) -> None:
-    chat.faults.append((0, None, {}))
-    with policy_of(chat) as policy:
-        assert act(policy, [view_of()]) == [TURNS[0]]
-    assert policy.usage.retries == 1
-
-
-def test_one_request_that_always_fails_loses_its_episode_and_no_other(
-    chat: ChatServer, config: GRPOConfig
-) -> None:
-    chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 3
-    prompts = [prompt_of(name, "?", config) for name in "ab"]
-    with policy_of(chat, concurrency=1) as policy:
-        rows = play_episodes(
-            prompts, None, None, config, client=FakeClient(), policy=policy, check_lost=False
-        )
-        assert [row.outcome for row in rows] == ["infra_failed", "correct"]
-        assert "out of memory" in rows[0].lost
-        assert chat.url in rows[0].lost
-        assert rows[0].correctness is None
-        assert policy.usage.failed == 1
-        chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 6
-        with pytest.raises(RolloutError, match="2 of 2"):
-            play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
-
-
-def test_a_request_may_take_so_long(chat: ChatServer) -> None:
-    chat.delay_s = 0.5
-    with policy_of(chat, timeout_s=0.05, max_attempts=1) as policy:
-        [error] = act(policy, [view_of()])
-    assert isinstance(error, SQLEnvError)
-    assert "no answer in 0.05 s" in error.message
-
-
-def test_nobody_there_is_said_with_the_address() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        with OpenAIPolicy("fake", url, max_attempts=1) as policy:
-            with pytest.raises(
-                ModelServerError, match=f"no connection to the model server at {url}"
-            ):
-                act(policy, [view_of(), view_of()])
-            with pytest.raises(ModelServerError, match="no connection"):
-                policy.check()
-
-
-def test_a_refused_key_names_the_variable(chat: ChatServer) -> None:
-    chat.key = "right"
-    with policy_of(chat, api_key="wrong") as policy:
-        with pytest.raises(
-            ModelServerError, match=r"refuses the API key.*Incorrect API key.*OPENAI_API_KEY"
-        ):
-            act(policy, [view_of()])
-        with pytest.raises(ModelServerError, match="refuses the API key"):
-            policy.check()
-    assert len(chat.requests) == 0
-    with policy_of(chat, api_key="right") as policy:
-        policy.check()
-
-
-def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
-    with OpenAIPolicy("other", chat.url) as policy:
-        with pytest.raises(ModelServerError, match=r"has no model 'other'.*/models"):
-            act(policy, [view_of()])
-        with pytest.raises(ModelServerError, match=r"no model 'other'; it has fake: .*--model"):
-            policy.check()
-    assert len(chat.requests) == 1  # not tried again
-
-
-def test_a_server_without_chat_completions_is_told_what_to_use(chat: ChatServer) -> None:
-    chat.paths = {"/v1/completions"}
-    with (
-        policy_of(chat) as policy,
-        pytest.raises(
-            ModelServerError, match=r"no /chat/completions .*use --api completions, .*/v1"
-        ),
-    ):
-        act(policy, [view_of()])
-    assert len(chat.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        # vLLM up to 0.9, vLLM now, FastAPI's own, llama.cpp, SGLang, text
-        (400, {"object": "error", "message": "no such thing", "type": "BadRequest", "code": 400}),
-        (400, {"error": {"message": "no such thing", "type": "BadRequestError", "code": 400}}),
-        (422, {"detail": [{"loc": ["body"], "msg": "no such thing", "type": "value_error"}]}),
-        (501, {"error": {"code": 501, "message": "no such thing", "type": "not_supported_error"}}),
-        (400, {"object": "error", "message": {"reason": "no such thing"}}),
-        (418, "no such thing"),
-    ],
-)
-def test_the_error_bodies_of_servers_and_their_versions_are_shown(
-    chat: ChatServer, status: int, body: object
-) -> None:
-    chat.faults += [(status, body, AT_ONCE)] * 3
-    with policy_of(chat) as policy:
-        try:
-            [error] = act(policy, [view_of()])
-        except ModelServerError as fatal:
-            error = fatal
-    assert isinstance(error, ModelServerError)
-    assert "no such thing" in error.message
-    assert chat.url in error.message
-    assert "\n" not in error.message
 
 
 @pytest.mark.parametrize(
@@ -407,22 +243,6 @@ def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServ
         assert not {"max_tokens", "seed"} & body.keys()
 
 
-def test_another_bad_request_is_raised_with_the_servers_words(chat: ChatServer) -> None:
-    chat.faults.append(refusal(400, "temperature must be 1", param="temperature"))
-    with (
-        policy_of(chat) as policy,
-        pytest.raises(ModelServerError, match=r"400: .*temperature must be 1"),
-    ):
-        act(policy, [view_of()])
-
-
-@pytest.mark.parametrize("body", ["<html>hello</html>", {"hello": 1}, {"choices": []}])
-def test_what_is_no_completion_is_said(chat: ChatServer, body: object) -> None:
-    chat.faults.append((200, body, {}))
-    with policy_of(chat) as policy, pytest.raises(ModelServerError, match=r"/v1"):
-        act(policy, [view_of()])
-
-
 def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
     chat: ChatServer, config: GRPOConfig
 ) -> None:
@@ -434,26 +254,6 @@ def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
         )
     assert (row.parse_failures, row.actions) == (2, ["QUERY: (empty)"] * 2)
     assert policy.usage.cut == 2
-
-
-@pytest.mark.timeout(30)
-def test_an_interruption_does_not_wait_for_the_server(chat: ChatServer) -> None:
-    chat.delay_s = 300.0
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with policy_of(chat) as policy, pytest.raises(KeyboardInterrupt):
-            act(policy, [view_of(), view_of()])
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    chat.delay_s = 0.0
-    with policy_of(chat) as policy:
-        assert act(policy, [view_of()]) == [TURNS[0]]
 
 
 def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:

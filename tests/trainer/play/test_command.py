@@ -1,0 +1,322 @@
+"""`python -m trainer play`: the command, with a server process and a served or shipped model."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner, Result
+
+from shared.server_process import running_server
+from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
+from tests.trainer.play.conftest import killed_writer, run_script, still
+from trainer import __main__ as cli
+from trainer.presets import OFFLINE_MODEL
+from trainer.rollout.prompts import get_system_prompt
+
+ROOT = Path(__file__).parents[3]
+
+
+def play(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli.app, ["play", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def scripted(*texts: Any) -> Callable[[Messages], Any]:
+    """A model that writes these, one per turn; it counts the turns of the conversation."""
+    return lambda messages: texts[sum(message["role"] == "assistant" for message in messages)]
+
+
+def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> None:
+    killed_writer(
+        shop,
+        "c.execute('PRAGMA journal_mode = wal');"
+        " c.execute(\"INSERT INTO orders VALUES (9, 'Di', 1)\")",
+    )
+    before = still(shop.parent)[0]
+    texts = (
+        "DESCRIBE: orders",
+        "I will count them.\nQUERY: SELECT count(*)\nFROM orders",
+        "how about this",
+        "ANSWER: 4",
+    )
+    with served(ChatServer(scripted(*texts), models=("tester",))) as chat:
+        result = play(
+            "--db", shop, "-q", "How many orders?", "--base-url", chat.url, "--model", "tester"
+        )
+    shown = result.output
+    assert result.exit_code == 0
+    assert "includes shop.db-wal" in shown
+    assert f"tester, served by {chat.url}" in shown
+    assert "greedy, at most 10 steps" in shown
+    assert "question  How many orders?" in shown
+    assert "tables    orders" in shown
+    assert re.search(
+        r" 1 DESCRIBE orders   \(2 tokens, .* s\)\n   orders: 4 rows\n   order_id INTEGER primary",
+        shown,
+    )
+    assert "parsed from: I will count them." in shown
+    assert re.search(r"\n   SELECT count\(\*\)\n   FROM orders\n   count\(\*\)\n   4\n", shown)
+    assert re.search(
+        r"3 QUERY how about this .*\n   no action in the text, .*\n   how about this\n"
+        r'   error: near "how"',
+        shown,
+    )
+    assert re.search(r"╭─ answer, unchecked ─+╮\n│ 4 +│", shown)
+    assert re.search(r"4 steps, 16 tokens, .* 1 parse failure", shown)
+    assert [one["temperature"] for one in chat.requests] == [0.0] * 4
+    assert "How many orders?" in chat.requests[0]["messages"][1]["content"]
+    assert "reward" not in json.dumps(chat.requests)
+    after = still(shop.parent)[0]
+    assert [after[name] for name in ("shop.db", "shop.db-wal")] == [
+        before[name] for name in ("shop.db", "shop.db-wal")
+    ]
+
+
+def test_the_shipped_model_answers_two_questions_as_json(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    before = still(shop.parent)
+    questions = ("How many orders are there?", "What is the highest total of an order?")
+    result = play(
+        "--db",
+        shop,
+        *("--json", "-"),
+        "--model",
+        OFFLINE_MODEL,
+        *(word for one in questions for word in ("-q", one)),
+    )
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["question"] for line in lines] == list(questions)
+    for line in lines:
+        assert (line["database"], line["agent"], line["greedy"]) == (str(shop), OFFLINE_MODEL, True)
+        assert line["database_read"] == "read in place"
+        assert line["tables"] == ["orders"]
+        assert line["outcome"] in ("answered", "budget")
+        assert (line["answer"] is not None) == (line["outcome"] == "answered")
+        assert line["tokens"] == sum(step["tokens"] for step in line["steps"]) > 0
+        assert [step["step"] for step in line["steps"]] == list(range(1, len(line["steps"]) + 1))
+        assert all(
+            step["action"] in ("DESCRIBE", "SAMPLE", "QUERY", "ANSWER") for step in line["steps"]
+        )
+    assert result.exit_code == (0 if all(line["answer"] for line in lines) else 3)
+    assert still(shop.parent) == before
+
+
+def test_a_model_plays_the_same_in_this_process_and_behind_a_server(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    common = ("--db", shop, "-q", "How many orders are there?", "--preset", "offline")
+    common = (*common, "--json", "-", "--step-budget", 4)
+    model = AutoModelForCausalLM.from_pretrained(OFFLINE_MODEL, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(OFFLINE_MODEL)
+    with served(ModelBehind(model.eval(), tokenizer)) as behind:
+        there = ("--model", "fake", "--base-url", behind.url)
+        ids = ("--api", "completions", "--tokenizer", OFFLINE_MODEL)
+        ways = ("--model", OFFLINE_MODEL), there, (*there, *ids)
+        played = [json.loads(play(*common, *way).stdout) for way in ways]
+    local, *others = ([step["text"] for step in one["steps"]] for one in played)
+    assert len(local) > 1
+    assert others == [local, local]
+    half = len(behind.prompts) // 2
+    assert behind.prompts[:half] == behind.prompts[half:]
+
+
+def test_a_model_that_calls_tools_answers(shop: Path) -> None:
+    count = tool_call("query", {"sql": "SELECT count(*) FROM orders"}, "I count them.")
+    turns = (tool_call("describe", {"table": "orders"}), count, tool_call("answer", {"answer": 3}))
+    with served(ChatServer(scripted(*turns))) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
+        result = play(*asked, "--api", "tools")
+    assert result.exit_code == 0, result.output
+    assert "QUERY SELECT count(*) FROM orders" in result.output
+    assert "parsed from: I count them." in result.output
+    assert re.search(r"╭─ answer, unchecked ─+╮\n│ 3 +│", result.output)
+    system, *_, last = chat.requests[-1]["messages"]
+    assert system["content"] == get_system_prompt("tools")
+    assert last["role"] == "tool"
+
+
+def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with served(ChatServer(scripted("ANSWER: 3"))) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
+        result = play(*asked, "--json", path)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert json.loads(path.read_text())["answer"] == "3"
+        refused = play(*asked, "--json", tmp_path / "no" / "a.jsonl")
+    assert refused.exit_code == 1
+    assert "choose another --json" in one_line(refused.output)
+
+
+def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> None:
+    common = ("--db", shop, "--json", "-", "--model", "fake")
+    with ExitStack() as stack:
+        chat = stack.enter_context(served(ChatServer(scripted("ANSWER: 3"))))
+        asked = (*common, "--base-url", chat.url, "-q", "How many?")
+        assert play(*asked, "--keep", tmp_path / "kept").exit_code == 0
+        server = stack.enter_context(running_server(tmp_path / "kept"))
+
+        def somebody_writes(messages: Messages) -> str:
+            run_script(shop, "INSERT INTO orders (buyer) VALUES ('Di')")
+            return "ANSWER: 3"
+
+        chat.answer = somebody_writes
+        again = play(*asked, "--server", server.url)
+        assert (again.exit_code, json.loads(again.stdout)["answer"]) == (0, "3")
+        assert f"note: {shop} was written to meanwhile" in again.stderr
+        other = play(*asked, "-q", "Which?", "--server", server.url)
+        assert other.exit_code == 1
+        assert "does not host this question on this database" in one_line(other.output)
+        taken = play(*asked, "--keep", tmp_path / "kept")
+        assert taken.exit_code == 1
+        assert "name an empty folder" in one_line(taken.output)
+
+
+@pytest.mark.slow
+def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
+    """On a pseudo-terminal. An error ends its question alone, and 'exit' leaves."""
+    controller, terminal = pty.openpty()
+    with served(ChatServer(scripted("DESCRIBE: orders", "ANSWER: 3"))) as chat:
+        command = [
+            sys.executable,
+            "-m",
+            "trainer",
+            "play",
+            "--db",
+            str(shop),
+            "--base-url",
+            chat.url,
+        ]
+        process = subprocess.Popen(
+            [*command, "--model", "fake"],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            cwd=ROOT,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        )
+        os.close(terminal)
+        seen = ""
+
+        def until(text: str) -> None:
+            nonlocal seen
+            deadline = time.monotonic() + 120
+            while text not in seen:
+                assert time.monotonic() < deadline, seen
+                if select.select([controller], [], [], 1)[0]:
+                    seen += os.read(controller, 65_536).decode()
+
+        try:
+            for typed, shown in (
+                ("How many orders?", "answer, unchecked"),
+                ("And now?", "refuses the request for 'fake', 400: "),
+                ("How many orders?", "answer, unchecked"),
+            ):
+                until("question> ")
+                os.write(controller, typed.encode() + b"\n")
+                until(shown)
+                colours, _, seen = seen.rpartition(shown)  # the prompt may have come with it
+                chat.faults.extend([refusal(400, "not today")] * ("And" not in typed))
+            until("question> ")
+            os.write(controller, b"exit\n")
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(controller)
+    assert "\x1b[" in colours
+
+
+# -- what is refused, each in one line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--db", "gone.db", "-q", "How many?"), "no file at gone.db"),
+        (("--db", "README.md", "-q", "How many?"), "can't read README.md: file is not a database"),
+        (("--db", "data", "-q", "How many?"), "data is not a regular file"),
+        (("--db", "{shop}", "-q", " "), "the question is empty"),
+        (("--db", "{shop}", "-q", "x" * 30_000), "the question has 30,000 characters"),
+        (
+            ("--db", "{shop}", "-q", "How many?", "--model", "./gone"),
+            "no model directory at ./gone",
+        ),
+        (
+            ("--db", "{bare}", "-q", "How many?", "--model", OFFLINE_MODEL),
+            "bare.db: the database holds no table",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    shop: Path, arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    bare = run_script(shop.parent / "bare.db", "PRAGMA user_version = 7")
+    result = play(*(one.format(shop=shop, bare=bare) for one in arguments))
+    assert result.exit_code == 1
+    assert expected in one_line(result.output)
+    assert "Traceback" not in result.output
+
+
+def test_it_has_help() -> None:
+    result = play("--help")
+    assert result.exit_code == 0
+    assert "play" in CliRunner().invoke(cli.app, ["--help"]).output
+    for option in ("--db", "--question", "--model", "--base-url", "--step-budget", "--json"):
+        assert option in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "Missing option '--db'"),
+        (("--db", "x"), "there is no terminal to prompt on"),
+        (
+            ("--db", "x", "-q", "y", "--base-url", "http://127.0.0.1:9/v1"),
+            "name the model that the server serves",
+        ),
+        (
+            ("--db", "x", "-q", "y", "--greedy", "--temperature", "1"),
+            "can't be combined with --greedy",
+        ),
+        (
+            ("--db", "x", "-q", "y", "--temperature", "-1"),
+            "--temperature': Input should be greater",
+        ),
+        (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
+        (("--db", "x", "--keep", "z"), "needs --question"),
+        (("--db", "x", "-q", "y", "--tokenizer", "z"), "is for --api completions"),
+    ],
+)
+def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:
+    result = play(*arguments)
+    assert result.exit_code == 2
+    assert expected in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))
+
+
+def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
+    with served(ChatServer(scripted("ANSWER: 1"), models=("one", "two"))) as chat:
+        result = play("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "three")
+    assert result.exit_code == 1
+    assert "has no model 'three'; it has one, two" in one_line(result.output)

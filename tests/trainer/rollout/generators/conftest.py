@@ -1,0 +1,48 @@
+"""A chat server on a real socket, a policy of it, and the episodes that it acts in."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from shared.errors import SQLEnvError
+from tests.trainer.chat_server import ChatServer, Messages, served
+from tests.trainer.conftest import observation
+from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.generators.openai import OpenAIPolicy
+
+TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
+
+
+def in_turn(messages: Messages) -> str:
+    """Return the n-th text of TURNS in an episode's n-th turn."""
+    return TURNS[sum(message["role"] == "assistant" for message in messages) % len(TURNS)]
+
+
+@pytest.fixture
+def chat() -> Iterator[ChatServer]:
+    with served(ChatServer(in_turn)) as server:
+        yield server
+
+
+def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
+    return OpenAIPolicy(
+        "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
+    )  # type: ignore[arg-type]
+
+
+def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
+    return policy.run_all([partial(policy.act_one, view) for view in views])
+
+
+def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
+    """Return an episode after `turns` turns."""
+    shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
+    return EpisodeView(
+        question_id,
+        0,
+        np.random.default_rng(7),
+        shown,
+        [f"SAMPLE: t{number}" for number in range(turns)],
+    )

@@ -1,0 +1,189 @@
+"""TRL trains on the rows of `rollout_func`: on a fake server, and on a real one after imitation."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from trl import GRPOTrainer
+
+from shared.server_process import running_server
+from tests.trainer.conftest import FakeClient
+from tests.trainer.rollout.conftest import AFTER, prompts_for
+from trainer.config import GRPOConfig
+from trainer.grpo.trl_config import trl_config
+from trainer.rollout.adapters import rollout_func
+from trainer.rollout.dataset import load_question_prompts
+from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted
+from trainer.rollout.rewards import REWARD_FUNCTIONS
+from trainer.rollout.row import RolloutRow
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You are using 'rollout_func'"),
+    # TRL asks by the old name
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]
+
+
+def test_rollout_func(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
+) -> None:
+    """TRL trains on the rows: real GRPOTrainer steps, in which the policy's log-probabilities are
+    the sampled ones."""
+    check_rollout_func(model, tokenizer, config, tmp_path, bound=1e-4)
+
+
+def test_rollout_func_under_autocast(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
+) -> None:
+    check_rollout_func(model, tokenizer, config.override(dtype="bfloat16"), tmp_path, bound=0.1)
+
+
+def check_rollout_func(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    config: GRPOConfig,
+    tmp_path: Path,
+    bound: float,
+) -> None:
+    seen: list[RolloutRow] = []
+    differences: list[float] = []
+    stats = RolloutStats()
+    lenient = config.override(max_lost_fraction=0.5, learning_rate=1e-3)
+
+    class Checked(GRPOTrainer):  # type: ignore[misc]
+        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+            mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+            own, *_ = self._get_per_token_logps_and_entropies(
+                model, ids, mask, inputs["completion_ids"].shape[1]
+            )
+            trained = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+            differences.extend((own - inputs["sampling_per_token_logps"])[trained].abs().tolist())
+            return super()._compute_loss(model, inputs)
+
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    trainer = Checked(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=list(REWARD_FUNCTIONS),
+        args=trl_config(
+            lenient, output_dir=str(tmp_path), max_steps=2, logging_steps=1, disable_tqdm=True
+        ),
+        train_dataset=Dataset.from_list(
+            [{"prompt": prompt} for prompt in prompts_for(config, "a", "b", "c", "d")]
+        ),
+        rollout_func=partial(
+            rollout_func,
+            config=lenient,
+            client=FakeClient(after=AFTER, failing={"b": 1}),
+            stats=stats,
+            on_rows=lambda rows, trainer: seen.extend(rows),
+        ),
+    )
+    trainer.train()
+    assert stats.episodes == len(seen) == 2 * config.rollouts_per_step
+    assert model.training  # TRL's own mode is given back after each rollout
+    groups = [
+        [row.question_id for row in seen[start : start + 4]] for start in range(0, len(seen), 4)
+    ]
+    assert all(len(set(group)) == 1 for group in groups)
+    # each draws its own
+    assert len({tuple(row.completion_ids) for row in seen if row.question_id != "b"}) > 8
+    logged = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert len(logged) == 2
+    assert {
+        f"rewards/reward_{name}/mean" for name in ("correctness", "progress", "operational")
+    } <= set(logged[0])
+    rewards = [row.reward for row in seen[: config.rollouts_per_step] if row.reward is not None]
+    assert logged[0]["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
+    assert len(differences) == sum(sum(row.env_mask) for row in seen)
+    assert max(differences) < bound
+    assert any(not torch.equal(before[name], value) for name, value in model.named_parameters())
+
+
+@pytest.fixture(scope="module")
+def server_url(tiny_data: Path) -> Iterator[str]:
+    with running_server(tiny_data) as server:
+        yield server.url
+
+
+EXPERT = {
+    "shop-1": ["DESCRIBE: customers", "QUERY: SELECT count(*) FROM customers", "ANSWER: 5"],
+    "shop-2": ["SAMPLE: products", "ANSWER: 24.5"],
+    "shop-3": [
+        "DESCRIBE: products",
+        "QUERY: SELECT title FROM products ORDER BY price DESC",
+        "ANSWER: desk",
+    ],
+    "shop-4": ["QUERY: SELECT name FROM customers WHERE city = 'Oslo'", 'ANSWER: ["Zoë", "Ann"]'],
+}
+
+
+def imitate(model: Qwen3ForCausalLM, rows: list[RolloutRow], steps: int) -> None:
+    """Overfit the model to the rows' own ids."""
+    ids = [torch.tensor(row.ids) for row in rows]
+    own = [torch.tensor(row.learn_mask) for row in rows]
+    ids_R_T = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    labels_R_T = ids_R_T.where(torch.nn.utils.rnn.pad_sequence(own, batch_first=True) == 1, -100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    model.train()
+    for _ in range(steps):
+        # right padding: causal attention never sees it
+        loss = model(ids_R_T, labels=labels_R_T).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+
+
+def test_demonstrations_imitation_and_grpo_over_http(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    config: GRPOConfig,
+    server_url: str,
+    tiny_data: Path,
+    tmp_path: Path,
+) -> None:
+    """Against a real server, a model that was overfitted to scripted rows samples the same ids;
+    then TRL trains it on its samples."""
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    config = config.override(
+        server_urls=server_url, data_dir=tiny_data, max_new_tokens=40, learning_rate=1e-3
+    )
+    scripted = play_scripted(EXPERT, tokenizer, config)
+    assert [row.outcome for row in scripted] == ["correct"] * 4
+    assert all(row.reward > 1.0 for row in scripted)
+    imitate(model, scripted, steps=60)
+
+    rows = {row["question_id"]: row for row in load_question_prompts(config)}
+    prompts = [rows[question_id]["prompt"] for question_id in EXPERT]
+    played = play_episodes(prompts, model, tokenizer, config, greedy=True)
+    assert [row.texts for row in played] == list(EXPERT.values())
+    for own, demonstration in zip(played, scripted, strict=True):
+        for key in ("prompt_ids", "completion_ids", "env_mask", "outcome", "reward", "transcript"):
+            assert getattr(own, key) == getattr(demonstration, key)
+
+    seen: list[RolloutRow] = []
+    hot = config.override(temperature=1.5)  # so that a group's episodes differ
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=list(REWARD_FUNCTIONS),
+        args=trl_config(
+            hot, output_dir=str(tmp_path), max_steps=1, logging_steps=1, disable_tqdm=True
+        ),
+        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
+        rollout_func=partial(rollout_func, config=hot, on_rows=lambda batch, _: seen.extend(batch)),
+    )
+    trainer.train()
+    assert {row.question_id for row in seen} <= set(EXPERT)
+    rewards = [row.reward for row in seen]
+    assert len(set(rewards)) > 1
+    logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
+    assert logged["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
+    assert logged["grad_norm"] > 0

@@ -15,7 +15,7 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import Inputs, JobOptions, resumed_settings
 from trainer.evaluation.measure import Connection, batch_of, measure, model_play
-from trainer.run.folder import Run, metrics_rows, read_json, write_json
+from trainer.run.folder import Run, how_to_resume, metrics_rows, read_json, write_json
 from trainer.runtime.interrupt import Interrupts
 
 # mode -> `EvalResult.summary()`, of some policies without all its keys; a mode may be absent
@@ -73,7 +73,7 @@ def load_finished(path: Path) -> Finished:
     if not run.config.is_file():
         raise RunError(f"no run at {path}: name the folder of 'make train', such as runs/latest")
     if not run.summary.is_file():
-        remedy = f"resume it with python -m trainer train --resume {path}"
+        remedy = f"resume it with {how_to_resume(path, read_json(run.config))}"
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
     return Finished(run, config, options, read_json(run.summary), training_seconds(run))

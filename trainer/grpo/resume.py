@@ -165,7 +165,8 @@ def drop_after(folder: Run, done: int) -> None:
 def resume_command(
     folder: Run, servers: Sequence[str], ranks: Ranks, command: str = "train"
 ) -> str:
-    """Return the shell command that resumes a run, on the same servers unless it starts its own."""
+    """Return the shell command that resumes the running job, on the same servers unless it starts
+    its own. Of a stored run: `trainer.run.folder.how_to_resume`."""
     options = ["--resume", short_path(folder.path)]
     for url in servers:
         options += ["--server", url]

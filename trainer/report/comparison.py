@@ -15,7 +15,7 @@ from trainer.report.run_reader import Gap, LoadedRun, read_run
 from trainer.report.shell import environment
 from trainer.report.tables import PATHS
 from trainer.run.charts import Chart, Kind, Point, Series
-from trainer.run.folder import is_evaluation
+from trainer.run.folder import how_to_resume, is_evaluation
 from trainer.run.plots import BAND, MEAN, curve_points, points, rate_of, smoothed
 
 COMPARISON = "comparison"  # the names of the files of comparisons start with it
@@ -98,9 +98,8 @@ def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Sequence[Gap]:
         )
     for name, run in zip(names, runs, strict=True):
         if not run.finished:
-            remedy = f"python -m trainer {run.settings.get('command', 'train')} --resume"
             what = f"{name} is not finished: it is at step {run.last_step}"
-            gaps.append(Gap(what, f"{remedy} {run.folder.path}"))
+            gaps.append(Gap(what, how_to_resume(run.folder.path, run.settings)))
     return gaps
 
 

@@ -10,7 +10,7 @@ from trainer.evaluation.records import EvaluationFolder
 from trainer.report.comparison import COMPARISON
 from trainer.report.run_reader import Reader
 from trainer.report.shell import environment
-from trainer.run.folder import Run, is_evaluation, read_json, runs_in
+from trainer.run.folder import Run, how_to_resume, is_evaluation, read_json, runs_in
 
 LISTING = "index.html"
 
@@ -45,7 +45,7 @@ def _row(run: Run) -> dict[str, Any]:
     return {
         "name": run.id,
         "link": _link(run.path),
-        "finished": run.finished,
+        "resume": None if run.finished else how_to_resume(run.path, settings),
         "command": settings.get("command", "train"),
         "config": settings["config"],
         "preset": settings.get("preset"),

@@ -19,7 +19,7 @@ from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.console import counted
-from trainer.run.folder import Run, read_json
+from trainer.run.folder import Run, how_to_resume, read_json
 from trainer.run.observations import read_observations
 
 # Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
@@ -276,7 +276,7 @@ def _missing(run: LoadedRun) -> Iterator[Gap]:
         yield Gap(
             f"the run has no {folder.summary.name}: it is running or was stopped, after step "
             f"{steps}; rates and counts are those so far",
-            f"python -m trainer train --resume {folder.path}",
+            how_to_resume(folder.path, run.settings),
         )
     if not run.last_step:
         yield Gap(f"no training step in {folder.metrics.name}: there are no training curves")

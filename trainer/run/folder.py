@@ -25,6 +25,7 @@ import logging
 import math
 import os
 import secrets
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -246,6 +247,14 @@ def _settings(path: Path) -> Mapping[str, Any]:
     return saved if isinstance(saved, dict) else {}
 
 
+def how_to_resume(path: Path, settings: Mapping[str, Any]) -> str:
+    """Return the shell command that resumes a run, from the content of its config.json."""
+    sharded = settings.get("config", {}).get("sharding", "none") != "none"
+    name = settings.get("command", "train")
+    command = f"python -m trainer {name} --resume {shlex.quote(str(path))}"
+    return f"{command} --processes N" if sharded else command
+
+
 def newest(out: Path) -> tuple[Run | None, str]:
     """Return the newest finished run in a folder, and a line on a newer one that is not finished.
 
@@ -255,9 +264,9 @@ def newest(out: Path) -> tuple[Run | None, str]:
     finished = next((run for run in runs if run.finished), None)
     if not runs or runs[0] is finished:
         return finished, ""
-    command = read_json(runs[0].config).get("command", "train")
-    resume = f"python -m trainer {command} --resume {out / runs[0].id}"
-    return finished, f"{out / runs[0].id} is newer, but not finished; to resume it:  {resume}"
+    path = out / runs[0].id
+    resume = how_to_resume(path, read_json(runs[0].config))
+    return finished, f"{path} is newer, but not finished; to resume it:  {resume}"
 
 
 def point_latest(run: Run) -> None:

@@ -124,7 +124,7 @@ def test_a_folder_of_runs_is_listed_with_links(run: Path, evaluation: Path, tmp_
     page = Page((tmp_path / "index.html").read_text())
     links = [found["href"] for tag, found in page.elements if tag == "a"]
     assert "run/report.html" in links
-    assert "python -m trainer train --resume" in page.text("runs")
+    assert f"python -m trainer train --resume '{other}'" in page.text("runs")
     assert evaluation.name in page.text("evaluations")
     assert page.count("table", class_="filtered") == 2
 

@@ -10,6 +10,7 @@ from trainer.run.folder import (
     append_lines,
     check_writable,
     create_run,
+    how_to_resume,
     keep_lines,
     open_run,
     point_latest,
@@ -123,3 +124,13 @@ def test_read_json_names_the_file(tmp_path: Path) -> None:
     write_text(tmp_path / "half.json", "{")
     with pytest.raises(RunError, match=r"half\.json is not JSON"):
         read_json(tmp_path / "half.json")
+
+
+def test_a_sharded_run_is_resumed_in_several_processes() -> None:
+    path = Path("my runs/one")
+    alone = {"config": {"sharding": "none"}, "command": "sft"}
+    assert how_to_resume(path, alone) == "python -m trainer sft --resume 'my runs/one'"
+    sharded = {"config": {"sharding": "fsdp"}}
+    assert how_to_resume(path, sharded) == (
+        "python -m trainer train --resume 'my runs/one' --processes N"
+    )

@@ -10,9 +10,10 @@ import typer
 
 from shared.console import print_line
 from trainer.cli import console, guarded
+from trainer.presets import EXPERT_MODEL
 
 COMMAND = "python -m benchmarks.learning"
-EXPERT, RATES = Path("data/models/sqlenv-tiny-expert"), "1e-4,3e-4,1e-3"
+EXPERT, RATES = Path(EXPERT_MODEL), "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,

@@ -9,7 +9,7 @@ from typing import Any
 from shared.errors import SQLEnvError
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import PlayError
-from trainer.presets import OFFLINE_MODEL, Choice
+from trainer.presets import EXPERT_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -59,7 +59,7 @@ class Agent:
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
-    """Return the model to load and why: the given one, the newest finished run's, or the base."""
+    """Return the model to load and why: the given one, the newest finished run's, or the expert."""
     if model is not None:
         return model, "given with --model"
     run, unfinished = newest(RUNS)
@@ -67,7 +67,7 @@ def choose_model(model: str | None) -> tuple[str, str]:
     if run is not None and (run.model / "config.json").is_file():
         return str(run.model), f"of the newest finished run{remark}"
     without = f"no finished run is in {RUNS}/ ('make train' makes one)"
-    return OFFLINE_MODEL, f"the untrained base: {without}{remark}"
+    return EXPERT_MODEL, f"the shipped expert: {without}{remark}"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from trainer.pretraining import imitation
 from trainer.pretraining.imitation import (
     PretrainConfig,
     Row,
@@ -19,6 +20,7 @@ from trainer.pretraining.imitation import (
     plan_passes,
 )
 from trainer.pretraining.tokenizer import train_tokenizer
+from trainer.runtime.precision import Precision
 
 SMALL = PretrainConfig(
     hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, batch_tokens=128
@@ -51,6 +53,20 @@ def test_a_pass_holds_every_row_once_and_starts_easy():
     assert sorted(id(row) for batch in plan for row in batch) == sorted(map(id, given))
     first = plan[: int(0.2 * len(plan))]
     assert all(row.easy for batch in first for row in batch)
+
+
+@pytest.mark.parametrize("number_format", [torch.bfloat16, torch.float32])
+def test_it_computes_in_the_format_of_the_device(monkeypatch, number_format):
+    seen = []
+
+    def loss(*arguments):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return imitation_loss(*arguments)
+
+    monkeypatch.setattr(imitation, "precision", lambda *_: ("cpu", Precision(number_format)))
+    monkeypatch.setattr(imitation, "imitation_loss", loss)
+    fit(build_model(SMALL, tokenizer()), [rows(2)], SMALL, 0)
+    assert seen == [number_format is torch.bfloat16]
 
 
 def test_passes_follow_one_another():

@@ -40,8 +40,7 @@ def test_sharded_processes_train_and_resume_to_the_weights_of_data_parallel_ones
     folders = {name: tmp_path / name for name in ("whole", "sharded")}
     for folder in folders.values():
         folder.mkdir()
-    options = ["--set", "max_grad_norm=0.05", "--set", "masked_logits=true"]
-    options += ["--set", "live_view=off"]
+    options = ["--set", "max_grad_norm=0.05", "--set", "live_view=off"]
     whole = train(*arguments(small, folders["whole"], data_dir, 3), *options)
     options += ["--set", "sharding=fsdp"]
     check_ended(train(*arguments(small, folders["sharded"], data_dir, 2), *options))

@@ -113,6 +113,7 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
         "step_budget": 3,
         "num_generations": 4,
         "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
         "learning_rate": 1e-3,
         "updates_per_batch": small.updates_per_batch,
         "live_success_every": 1,

@@ -261,18 +261,16 @@ class Job:
         shared = shared_play(alone(play, lambda: self._overlapped), self.ranks)
 
         def played(prompts: Any, before: Any = None, /) -> Any:
-            with whole_weights(
-                model, self._config
-            ):  # all processes, also those without a question to play
+            # in all processes, also those without a question to play
+            with whole_weights(model, self._config):
                 return shared(prompts, before)
 
         return played
 
     def _limits(self) -> dict[str, Any]:
         """Return the options that all measurements share."""
-        with whole_weights(
-            self.inputs.model, self._config
-        ):  # which take memory while episodes are played
+        # whole weights take memory while episodes are played
+        with whole_weights(self.inputs.model, self._config):
             batch = batch_of(self.inputs.model, self._config, self.ranks)
         return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
 

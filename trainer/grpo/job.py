@@ -4,7 +4,6 @@
 `--resume runs/<id>`: measurements are read back and training continues from the last checkpoint.
 """
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -45,6 +44,7 @@ from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.grpo.overlap import OverlappedRollouts, alone
+from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
@@ -61,19 +61,9 @@ from trainer.grpo.train import (
     save_trained,
     train_from,
 )
-from trainer.report.page import report
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import (
-    Bar,
-    bar,
-    behaviour_table,
-    cost_lines,
-    number,
-    success_table,
-    too_large_line,
-    truncation_line,
-)
+from trainer.run.console import Bar, bar, number
 from trainer.run.cost import known
 from trainer.run.elapsed import ElapsedTime
 from trainer.run.folder import (
@@ -86,7 +76,6 @@ from trainer.run.folder import (
     read_lines,
     write_bytes,
     write_json,
-    write_text,
 )
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import (
@@ -97,13 +86,10 @@ from trainer.run.summary import (
     versions,
     waited_s,
 )
-from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
 from trainer.runtime.sharding import is_sharded, whole_weights
-
-log = logging.getLogger(__name__)
 
 
 def run_job(
@@ -389,20 +375,22 @@ class Job:
 
     def _write_results(self, steps: int, trained_digest: str) -> RunSummary:
         """Write transcripts.md, summary.json and report.html, and print the result."""
-        folder, book, results = self.folder, self.inputs.book, self._results
-        metadata, phases = self.connection.metadata, self._summaries()
         ids = [str(row["question_id"]) for row in self.inputs.evaluation]
-        page = transcripts(
-            {question_id: book.text(question_id) for question_id in ids},
-            results["random"]["sampled"].by_question(),
-            results["before"]["greedy"].by_question(),
-            results["after"]["greedy"].by_question(),
-            heading=f"Transcripts of {folder.id}",
+        texts = {question_id: self.inputs.book.text(question_id) for question_id in ids}
+        write_transcripts(self.folder, texts, self._results)
+        summary = self._write_summary(
+            steps, trained_digest, live_failures=recorded_failures(self.folder.live)
         )
-        write_text(folder.transcripts, page)
+        draw_report(self.folder)
+        print_result(self.console, self.folder, self._summaries(), summary, len(ids))
+        return summary
+
+    def _write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
+        """Write summary.json, with the keys `more`: the run is finished."""
+        metadata = self.connection.metadata
         summary = build_summary(
-            folder,
-            evaluations=phases,
+            self.folder,
+            evaluations=self._summaries(),
             train_steps=steps,
             spent=self._spent,
             wall_s=self._elapsed.total(),
@@ -420,30 +408,9 @@ class Job:
             sessions=self._elapsed.sessions,
             server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
-            live_failures=recorded_failures(folder.live),
-            **({RANK_WAIT: waited_s(folder)} if self.ranks.count > 1 else {}),
+            **more,
+            **({RANK_WAIT: waited_s(self.folder)} if self.ranks.count > 1 else {}),
         )
-        write_json(folder.summary, summary)
-        folder.seal()
-        try:
-            write_text(folder.report, report(folder.path))
-        except Exception:  # the run is done, and the page can be drawn again
-            command = f"python -m trainer report {short_path(folder.path)}"
-            log.exception("the report was not drawn; try again with '%s'", command)
-        self._print_result(phases, summary)
+        write_json(self.folder.summary, summary)
+        self.folder.seal()
         return summary
-
-    def _print_result(self, phases: Mapping[str, Any], summary: RunSummary) -> None:
-        questions = len(self.inputs.evaluation)
-        title = f"Success in % on {questions} eval questions, with 95 % intervals"
-        trained = {phase: phases[phase] for phase in ("before", "after")}
-        self.console.print(success_table(title, phases))
-        self.console.print(behaviour_table("What changed in behaviour", trained))
-        remarks = (truncation_line(summary), too_large_line(summary))
-        for line in (*cost_lines(summary["cost"]), *remarks):
-            if line:
-                print_line(self.console, line)
-        for name in ("summary", "curve", "transcripts", "report", "model"):
-            path = getattr(self.folder, name)
-            if path.exists():
-                print_line(self.console, f"{name:12} {short_path(path)}")

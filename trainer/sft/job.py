@@ -6,7 +6,7 @@ Its folder is like a training run's (`trainer.run.folder`), with demonstrations.
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -18,12 +18,13 @@ from trainer.errors import ConfigError, RunError
 from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
 from trainer.grpo.metrics_log import MetricsCallback
+from trainer.grpo.results import print_files, print_success
 from trainer.grpo.resume import drop_after, short_path
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats, open_client
-from trainer.run.console import bar, behaviour_table, number, success_table
+from trainer.run.console import bar, number
 from trainer.run.folder import metrics_rows, read_json, write_json
-from trainer.run.summary import build_summary, model_digest, versions
+from trainer.run.summary import model_digest
 from trainer.runtime.server import SupervisedServer
 from trainer.sft.demonstrations import (
     Demonstration,
@@ -75,7 +76,7 @@ class SftJob(Job):
             digest = model_digest(trained)
             if self.options.measured:
                 self._measure("after", "greedy", self._play(trained, "greedy"), steps)
-            return self._write_summary(rows, steps, digest)
+            return self._write_demonstrated(rows, steps, digest)
 
     def _demonstrations(self) -> list[Demonstration]:
         """Play the demonstrations of every source, or read those of an earlier session."""
@@ -170,32 +171,15 @@ class SftJob(Job):
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
         return save_trained(trainer, self.folder.model), steps
 
-    def _write_summary(
+    def _write_demonstrated(
         self, rows: list[Demonstration], steps: int, trained_digest: str
     ) -> RunSummary:
         """Write summary.json and print the result."""
         folder, phases = self.folder, self._summaries()
         losses = [row["loss"] for row in metrics_rows(folder.metrics) if "loss" in row]
-        summary = build_summary(
-            folder,
-            evaluations=phases,
-            train_steps=steps,
-            spent=self._spent,
-            wall_s=self._elapsed.total(),
-            seed=self._config.seed,
-            standard=self._config.standard,
-            config=asdict(self._config),
-            git=self._git,
-            versions=versions(self.connection.metadata.sqlite_version),
-            digests={
-                "data": self.inputs.data_digest,
-                "server": self.connection.metadata.digest,
-                "model": self.inputs.model_digest,
-                "trained_model": trained_digest,
-            },
-            sessions=self._elapsed.sessions,
-            server_restarts=self._elapsed.restarts(),
-            processes=self.ranks.count,
+        summary = self._write_summary(
+            steps,
+            trained_digest,
             sft={
                 "demonstrations": counts_of(rows),
                 "dropped": read_json(folder.path / DROPPED),
@@ -205,17 +189,11 @@ class SftJob(Job):
                 "loss": losses[-1] if losses else None,
             },
         )
-        write_json(folder.summary, summary)
-        folder.seal()
-        questions = len(self.inputs.evaluation)
         if phases:
-            title = f"Success in % on {questions} eval questions, with 95 % intervals"
-            self.console.print(success_table(title, phases))
-            self.console.print(behaviour_table("What changed in behaviour", phases))
+            print_success(self.console, phases, len(self.inputs.evaluation))
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
-        print_line(self.console, f"{'summary':12} {short_path(folder.summary)}")
-        print_line(self.console, f"{'model':12} {short_path(folder.model)}")
+        print_files(self.console, folder, ("summary", "model"))
         print_line(
             self.console, f"train it: python -m trainer train --model {short_path(folder.model)}"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 EXPERT_MODEL = "data/models/sqlenv-tiny-expert"  # before its stage of noisy demonstrators
+TRAINED_MODEL = "data/models/sqlenv-tiny-trained"  # after `make train SEED=1`
 GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a server
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
 # the settings that decide, beside the weights, what a model reads and writes

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | seeds`."""
+"""`python -m benchmarks.learning controls | seeds | publish`."""
 
 import os
 import shlex
@@ -10,14 +10,14 @@ import typer
 
 from shared.console import print_line
 from trainer.cli import console, guarded
-from trainer.presets import EXPERT_MODEL
+from trainer.presets import EXPERT_MODEL, TRAINED_MODEL
 
 COMMAND = "python -m benchmarks.learning"
 EXPERT, RATES = Path(EXPERT_MODEL), "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,
-    help="Controls of a finished run, and several seeds side by side.",
+    help="Controls of a finished run, several seeds side by side, and the model that ships.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -104,6 +104,21 @@ def seeds(
         command = " ".join([f"{COMMAND} seeds", *(_typed(one.run.path) for one in finished)])
         result = {"command": command, "runs": [as_json(one) for one in finished]}
         _write(out, "seeds", result, page(finished, command), seed_curves(finished))
+
+
+@app.command()
+def publish(
+    run: Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")] = Path(
+        "runs/latest"
+    ),
+    out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path(TRAINED_MODEL),
+) -> None:
+    """Write the trained model that ships: in bfloat16, measured for its card (about 10 minutes)."""
+
+    with guarded():
+        from benchmarks.learning.publish import write_published
+
+        write_published(run, out, console)
 
 
 def _typed(path: Path) -> str:

@@ -1,7 +1,5 @@
 """The controls of a run: shuffled rewards, votes, SFT, the pages, and the stored results."""
 
-import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.learning import sft, shuffled, votes
@@ -23,19 +20,17 @@ from benchmarks.learning.bench import (
     read_kept,
     training_seconds,
 )
-from benchmarks.learning.controls import CONTROLS, Controls, Line, run_controls, same_questions
-from benchmarks.learning.report import as_json, bars, page, reading
+from benchmarks.learning.controls import Controls, Line, same_questions
+from benchmarks.learning.report import bars, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_curve, mean_gain, seed_curves
 from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
 from shared.run_stats import Rate
 from tests.trainer import conftest as training
-from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import JobOptions
-from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import Row
 from trainer.report.tables import change
 from trainer.rollout.rewards import REWARD_FUNCTIONS
@@ -443,55 +438,3 @@ def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "sft-rates" in CliRunner().invoke(app, ["controls", "--sft-rates", "fast"]).output
     found = CliRunner().invoke(app, ["controls", "--run", "no/such/run", "--out", str(tmp_path)])
     assert (found.exit_code, "make train" in found.output) == (1, True)
-
-
-def test_the_controls_of_a_small_run(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
-    """Run a training job and all its controls on a real server, with a random tiny model."""
-    for name in ("base", "expert"):
-        model.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
-    settings = config.override(
-        data_dir=make_data(tmp_path / "data"),
-        model_name=str(tmp_path / "base"),
-        max_steps=2,
-        logging_steps=1,
-        step_budget=3,
-        max_new_tokens=6,
-    )
-    console = Console(file=io.StringIO(), width=200)
-    run_job(
-        settings,
-        JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2),
-        console=console,
-    )
-    latest = tmp_path / "runs" / "latest"
-
-    found = run_controls(latest, tmp_path / "expert", console=console, rates=(1e-3,))
-    assert [line.key for line in found.lines] == [
-        "random",
-        "before",
-        "pass_at_8",
-        "vote_of_8",
-        "expert",
-        "shuffled",
-        "sft",
-        "grpo",
-    ]
-    assert {line.modes["sampled"]["overall"]["n"] for line in found.lines} == {6}
-    # the expert here is the start itself: same questions, prompts and random streams give the same
-    # episodes
-    assert (
-        found.modes("expert")["sampled"]["outcomes"] == found.modes("before")["sampled"]["outcomes"]
-    )
-    kept_files = {
-        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
-    }
-    assert set(kept_files) == set(CONTROLS)
-    again = run_controls(latest, tmp_path / "expert", console=console, rates=(1e-3,))
-    assert as_json(again, "c") == json.loads(json.dumps(as_json(found, "c")))
-    assert {
-        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
-    } == kept_files
-    assert page(again, "c").count("\n|") == 10

@@ -54,7 +54,7 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     ]
     measured = [(stage["name"], stage["success"]) for stage in stages if "success" in stage]
     successes = "\n".join(
-        f"| {stage} | {_percent(success['greedy'])} | {_percent(success['sampled'])} "
+        f"| {stage} | {rate_text(success['greedy'])} | {rate_text(success['sampled'])} "
         f"| {100 * success['pass_at_8']:.1f} |"
         for stage, success in measured
     )
@@ -71,6 +71,6 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     )
 
 
-def _percent(rate: Mapping[str, Any]) -> str:
+def rate_text(rate: Mapping[str, Any]) -> str:
     low, high = rate["ci95"]
     return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"

@@ -124,14 +124,19 @@ def pretrain(
 def save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
 ) -> None:
-    """Write the model in Hugging Face's layout, in bfloat16, with the record and the card."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Write the model as `write_model` does, with the record and the card."""
     setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
+    write_model(model, tokenizer, out)
+    (out / "README.md").write_text(model_card(record, out.name))
+    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Write a model that ships: Hugging Face's layout, in bfloat16."""
+    out.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(out)
-    (out / "README.md").write_text(model_card(record, out.name))
-    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:

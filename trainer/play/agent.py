@@ -9,7 +9,7 @@ from typing import Any
 from shared.errors import SQLEnvError
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import PlayError
-from trainer.presets import EXPERT_MODEL, Choice
+from trainer.presets import TRAINED_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -59,7 +59,7 @@ class Agent:
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
-    """Return the model to load and why: the given one, the newest finished run's, or the expert."""
+    """Return the model to load and why: the given one, the newest finished run's, or the one that ships."""
     if model is not None:
         return model, "given with --model"
     run, unfinished = newest(RUNS)
@@ -67,7 +67,7 @@ def choose_model(model: str | None) -> tuple[str, str]:
     if run is not None and (run.model / "config.json").is_file():
         return str(run.model), f"of the newest finished run{remark}"
     without = f"no finished run is in {RUNS}/ ('make train' makes one)"
-    return EXPERT_MODEL, f"the shipped expert: {without}{remark}"
+    return TRAINED_MODEL, f"the shipped trained model: {without}{remark}"
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ import pytest
 
 from trainer.play import agent as play_agent
 from trainer.play.agent import choose_model
-from trainer.presets import EXPERT_MODEL
+from trainer.presets import TRAINED_MODEL
 from trainer.run.folder import write_json
 
 
 def test_which_model_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play_agent, "RUNS", tmp_path)
     assert choose_model("mine") == ("mine", "given with --model")
-    assert choose_model(None)[0] == EXPERT_MODEL
-    assert "shipped expert" in choose_model(None)[1]
+    assert choose_model(None)[0] == TRAINED_MODEL
+    assert "shipped trained model" in choose_model(None)[1]
     run = tmp_path / "20260101-000000-offline-seed1"
     finish(run)
     name, why = choose_model(None)
@@ -31,7 +31,7 @@ def test_a_run_that_was_stopped_does_not_play(
     write_json(stopped / "config.json", {"command": "sft", "config": {}})
     (tmp_path / "latest").symlink_to(stopped.name)
     model, why = choose_model(None)
-    assert model == EXPERT_MODEL
+    assert model == TRAINED_MODEL
     resume = f"to resume it:  python -m trainer sft --resume {stopped}"
     assert resume in why
     finish(first)
@@ -51,7 +51,7 @@ def test_an_evaluation_or_another_folder_is_no_run(
     write_json(tmp_path / "list" / "config.json", [])
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "config.json").write_text("{")
-    assert choose_model(None)[0] == EXPERT_MODEL
+    assert choose_model(None)[0] == TRAINED_MODEL
 
 
 def finish(run: Path) -> None:

@@ -22,7 +22,7 @@ from shared.server_process import running_server
 from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
-from trainer.presets import EXPERT_MODEL
+from trainer.presets import TRAINED_MODEL
 from trainer.rollout.prompts import get_system_prompt
 
 ROOT = Path(__file__).parents[3]
@@ -101,13 +101,13 @@ def test_the_shipped_model_answers_two_questions_as_json(
         shop,
         *("--json", "-"),
         "--model",
-        EXPERT_MODEL,
+        TRAINED_MODEL,
         *(word for one in questions for word in ("-q", one)),
     )
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["question"] for line in lines] == list(questions)
     for line in lines:
-        assert (line["database"], line["agent"], line["greedy"]) == (str(shop), EXPERT_MODEL, True)
+        assert (line["database"], line["agent"], line["greedy"]) == (str(shop), TRAINED_MODEL, True)
         assert line["database_read"] == "read in place"
         assert line["tables"] == ["orders"]
         assert line["outcome"] in ("answered", "budget")
@@ -127,12 +127,12 @@ def test_a_model_plays_the_same_in_this_process_and_behind_a_server(
     monkeypatch.chdir(ROOT)
     common = ("--db", shop, "-q", "How many orders are there?", "--preset", "offline")
     common = (*common, "--json", "-", "--step-budget", 4)
-    model = AutoModelForCausalLM.from_pretrained(EXPERT_MODEL, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(EXPERT_MODEL)
+    model = AutoModelForCausalLM.from_pretrained(TRAINED_MODEL, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(TRAINED_MODEL)
     with served(ModelBehind(model.eval(), tokenizer)) as behind:
         there = ("--model", "fake", "--base-url", behind.url)
-        ids = ("--api", "completions", "--tokenizer", EXPERT_MODEL)
-        ways = ("--model", EXPERT_MODEL), there, (*there, *ids)
+        ids = ("--api", "completions", "--tokenizer", TRAINED_MODEL)
+        ways = ("--model", TRAINED_MODEL), there, (*there, *ids)
         played = [json.loads(play(*common, *way).stdout) for way in ways]
     local, *others = ([step["text"] for step in one["steps"]] for one in played)
     assert len(local) > 1
@@ -263,7 +263,7 @@ def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
             "no model directory at ./gone",
         ),
         (
-            ("--db", "{bare}", "-q", "How many?", "--model", EXPERT_MODEL),
+            ("--db", "{bare}", "-q", "How many?", "--model", TRAINED_MODEL),
             "bare.db: the database holds no table",
         ),
     ],

@@ -146,7 +146,7 @@ class Rollout:
 
 def without_gaps(waits: Sequence[Span], whole_s: float) -> list[Span]:
     """Return the waits with the time between them as the phases of `ELSE`."""
-    # the lists start with what precedes the first observation, which becomes tokens too
+    # as if an environment had just answered: the time before the reset is counted as READING
     edges = [Span(ENVIRONMENT, 0.0, 0.0, 0), *waits, Span("", whole_s, whole_s, 0)]
     spans = []
     for before, after in pairwise(edges):

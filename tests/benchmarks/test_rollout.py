@@ -110,15 +110,17 @@ def test_rollouts_on_a_server_near_and_far(
     with running_server(tiny_data) as server:
         urls = server.url, server.url
         ((plain, slow, found),) = measure.measure(urls, model.eval(), tokenizer, config, 4, 0.2, 1)
-    assert [one.live for one in plain.recorder.waits[:2]] == [4, 4]
     assert len({row.question_id for row in plain.rows}) == 2
     assert [one.episodes for one in reported] == [2, 2, 4, 4], "with the warm-up, of one group"
     for rollout, stats in zip((plain, slow), reported[2:], strict=True):
-        seconds = rollout.seconds()
-        assert seconds[GENERATION] == pytest.approx(stats.generate_s, abs=0.02)
-        assert seconds[ENVIRONMENT] == pytest.approx(stats.env_wait_s, abs=0.02)
-        assert rollout.whole_s == pytest.approx(stats.rollout_s, abs=0.05)
-    assert sum(found["seconds"].values()) == pytest.approx(plain.whole_s)
-    assert found["turns"] == len(plain.step_waits()) == 2
-    assert found["added_ms_per_turn"] > 190
-    assert slow.seconds()[ENVIRONMENT] > 0.6, "two turns and the reset"
+        waits, seconds = rollout.recorder.waits, rollout.seconds()
+        assert [one.live for one in waits] == [4] * 5
+        assert [one.phase for one in waits] == [ENVIRONMENT, *(GENERATION, ENVIRONMENT) * 2]
+        assert sum(seconds.values()) == pytest.approx(rollout.whole_s)
+        # measured outside the recorder, by a run's clocks: a busy machine adds to them
+        assert 0 < seconds[GENERATION] <= stats.generate_s
+        assert 0 < seconds[ENVIRONMENT] <= stats.env_wait_s
+        assert stats.generate_s + stats.env_wait_s <= stats.rollout_s <= rollout.whole_s
+    assert found["turns"] == len(slow.step_waits()) == 2
+    assert min(slow.step_waits()) > 0.19
+    assert slow.seconds()[ENVIRONMENT] > 0.57, "two turns and the reset"

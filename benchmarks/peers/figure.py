@@ -13,7 +13,7 @@ from benchmarks.peers.report import LOOP
 from trainer.run.charts import COLOURS
 
 STYLE = {"axes.titlelocation": "left", "axes.titlesize": 11, "legend.frameon": False}
-SIZE_INCHES = (10.8, 4.0)
+SIZE_INCHES = (10.8, 4.4)
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
@@ -27,12 +27,13 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         costs = _bars(cpu, peers, "client_cpu_us", "orange", servers, "client or loop")
         cpu.bar_label(costs, labels=[*map(_label, peers)], padding=3, fontsize=9)
         cpu.set(title="Cost of a step", xlabel="CPU time per step, us")
-        cpu.legend(loc="lower right")
+        cpu.legend(loc="center right")
         speeds = _bars(speed, peers, "steps_per_s", "blue")
-        speed.bar_label(speeds, fmt="{:,.0f}", padding=3, fontsize=9)
+        rates = [f"{peer['steps_per_s']:,.0f}" if "steps_per_s" in peer else "" for peer in peers]
+        speed.bar_label(speeds, labels=rates, padding=3, fontsize=9)
         speed.set(title=f"Speed, {report['episodes']} episodes at once", xlabel="steps/s")
-        for axes in (cpu, speed):
-            axes.margins(x=0.22)
+        for axes, room in ((cpu, 1.7), (speed, 1.2)):  # room for the labels
+            axes.set_xlim(0, room * axes.dataLim.x1)
             axes.grid(axis="x", alpha=0.25)
             axes.set_axisbelow(True)
             axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -59,5 +60,5 @@ def _label(peer: Mapping[str, Any]) -> str:
         return "not measured"
     ratio = peer["cpu_ratio"]["median"]
     kind = "loop" if peer["base"] == LOOP else "client"
-    multiple = "" if peer["base"] == peer["name"] else f" us: {ratio:.1f} x SQLEnv's {kind}"
+    multiple = "" if peer["base"] == peer["name"] else f": {ratio:.1f} x SQLEnv's {kind}"
     return f"{peer['cpu_us']:,.0f}{multiple}"

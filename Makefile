@@ -21,7 +21,7 @@ TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install demo train notebook test test-all mutate serve lint clean
+.PHONY: help install demo train notebook test test-all mutate bench serve lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ test-all: $(STAMP)  ## run the slow tests, which `make test` skips
 mutate: $(STAMP)  ## mutate modules and list what no test notices: FILES=env_server/rewards.py
 	nice $(BIN)/python -m tests.mutation $(FILES)
 
+bench: $(STAMP)  ## compare a step's cost with OpenEnv, TRL and verifiers; results in runs/peers.*
+	$(BIN)/python -m benchmarks.peers --json runs/peers.json --figure runs/peers.png
+
 serve: $(STAMP)  ## start an environment server on HOST:PORT
 	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")
 
@@ -64,5 +67,5 @@ lint: $(STAMP)  ## run ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 clean:  ## remove .venv and caches, but not runs/
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/peers/.environments build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

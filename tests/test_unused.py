@@ -22,7 +22,6 @@ OPTIONAL = ("gymnasium", "mcp", "openenv", "websockets")  # packages whose metho
 PUBLIC = {
     "parse_model_output": "the specification's",
     "sample_random_baseline": "the specification's",
-    "get_reward": "TRL's GRPOTrainer calls it: docs/agents.md",
     "open_episodes": "docs/scaling-client.md",
     "judge_answer": "docs/trust-answers.md",
 }

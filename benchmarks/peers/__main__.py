@@ -1,0 +1,63 @@
+"""What a step costs with SQLEnv, and with OpenEnv, TRL and verifiers, in one harness.
+
+    python -m benchmarks.peers [--peer NAME] [--json PATH] [--figure PATH]
+
+Every peer plays the same episodes at once: a DESCRIBE, a SAMPLE, look-ups and an ANSWER, of
+questions of the shipped data, with rewards, and with SQL in one jailed worker. Actions come from a
+script, so no model's cost is in any figure. Resets count. Peers that need packages which SQLEnv
+does not have get an environment of their own, made from `requirements/` at the first run. Waves of
+all peers alternate, and ratios are between waves of the same number, so that other load on the
+machine affects all alike. Linux only (reads /proc).
+"""
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
+from benchmarks.peers.environments import CACHE
+from benchmarks.peers.figure import draw
+from benchmarks.peers.measure import measure, workload_of
+from benchmarks.peers.report import HEADINGS, PEERS, Report, row
+from shared.console import failure, write_json
+
+
+def main(
+    peer: Annotated[list[str] | None, typer.Option(help="Peer to measure; repeatable.")] = None,
+    data: DataDir = DATA,
+    episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
+    steps: Annotated[int, typer.Option(min=3, max=100, help="Steps per episode.")] = 10,
+    waves: Annotated[int, typer.Option(help="Waves per peer.")] = 10,
+    cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
+    json_path: JsonPath = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the comparison as this PNG.")] = None,
+) -> None:
+    """Compare the cost of a step with that of other frameworks."""
+    names = [one.name for one in PEERS]
+    if unknown := sorted(set(peer or ()) - set(names)):
+        raise failure(f"no peer {unknown[0]!r}; the peers are {', '.join(names)}")
+    bases = {one.base for one in PEERS if not peer or one.name in peer}
+    wanted = [one for one in PEERS if not peer or one.name in {*peer, *bases}]
+
+    def log(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    found = measure(wanted, workload_of(data, episodes, steps), waves, cache, log)
+    report: Report = {"episodes": episodes, "steps_per_episode": steps, "waves": waves}
+    report |= {"cpus": os.cpu_count(), "python": platform.python_version(), "peers": found}
+    title = f"{episodes} episodes of {steps} steps at once, {waves} waves: CPU time per step"
+    print_table(title, HEADINGS, map(row, found))
+    for one in found:
+        if "not_measured" in one:
+            print(f"not measured: {one['title']}: {one['not_measured']}")
+    write_json(json_path, report)
+    if figure is not None:
+        draw(report, figure)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,47 @@
+"""Virtual environments of peers, made once from pinned requirements and kept in a folder."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).with_name("requirements")
+CACHE = Path(__file__).with_name(".environments")
+INSTALL_TIMEOUT_S = 1800.0
+
+
+class NotMeasured(Exception):
+    """A peer can't be measured; the text says why."""
+
+
+def make_environment(name: str, cache: Path = CACHE) -> Path:
+    """Return the Python of the environment of `requirements/<name>.txt`, which is made if needed.
+
+    Raises `NotMeasured` if it can't be made.
+    """
+    requirements, folder = REQUIREMENTS / f"{name}.txt", cache / name
+    python, made = folder / "bin" / "python", folder / "made-of.txt"
+    wanted = requirements.read_text()
+    if made.exists() and made.read_text() == wanted and python.exists():
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(name, sys.executable, "-m", "venv", str(folder))
+    _run(name, str(python), "-m", "pip", "install", "-q", "-r", str(requirements))
+    made.write_text(wanted)
+    return python
+
+
+def _run(name: str, *command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotMeasured(f"its environment {name} can't be made: {error}") from error
+    if done.returncode:
+        raise NotMeasured(f"its environment {name} can't be made: {reason(done.stderr)}")
+
+
+def reason(output: str) -> str:
+    """Return the line of a program's output that says best why it failed."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["no reason was given"])[-1].removeprefix("ERROR: ")

@@ -1,0 +1,97 @@
+"""SQLEnv's server: by its public client, by its trainer's loop, and by one request per step.
+
+And its environment without any server, which is the part of the cost that all peers share.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from benchmarks.peers.player import Episode, Play, Workload
+from shared.client import SQLEnvClient
+
+
+@asynccontextmanager
+async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
+    """Play with the public client, which sends the steps of one moment together."""
+    async with SQLEnvClient(url) as server:
+
+        async def play(episode: Episode) -> float:
+            budget = len(episode.actions)
+            reset = await server.reset(question_id=episode.question_id, step_budget=budget)
+            steps = [await server.step(reset.episode_id, action) for action in episode.actions]
+            return sum(step.reward or 0.0 for step in steps)
+
+        async def wave() -> float:
+            return sum(await asyncio.gather(*map(play, workload.episodes)))
+
+        yield wave
+
+
+@asynccontextmanager
+async def plain(workload: Workload, url: str) -> AsyncIterator[Play]:
+    """Play with one httpx request per reset and per step, as a plain `rollout_func` does."""
+    async with httpx.AsyncClient(base_url=url, timeout=60.0) as server:
+
+        async def post(path: str, body: dict[str, object]) -> httpx.Response:
+            return (await server.post(path, json=body)).raise_for_status()
+
+        async def play(episode: Episode) -> float:
+            fields = {"question_id": episode.question_id, "step_budget": len(episode.actions)}
+            reset = (await post("/reset", fields)).json()
+            rewards = []
+            for action in episode.actions:
+                body = {"episode_id": reset["episode_id"], "action": action}
+                rewards.append((await post("/step", body)).json()["reward"] or 0.0)
+            return sum(rewards)
+
+        async def wave() -> float:
+            return sum(await asyncio.gather(*map(play, workload.episodes)))
+
+        yield wave
+
+
+@asynccontextmanager
+async def loop(workload: Workload, url: str) -> AsyncIterator[Play]:
+    """Play with the trainer's rollout loop and a policy that only reads the script."""
+    from trainer.config import GRPOConfig
+    from trainer.rollout.loop import open_client, play_scripted
+
+    scripts = {one.question_id: one.actions for one in workload.episodes}
+    budget = len(workload.episodes[0].actions)
+    config = GRPOConfig(server_urls=[url], step_budget=budget)
+    with open_client(config) as server:
+
+        async def wave() -> float:
+            rows = await asyncio.to_thread(play_scripted, scripts, None, config, server)
+            return sum(row.reward or 0.0 for row in rows)
+
+        yield wave
+
+
+@asynccontextmanager
+async def in_process(workload: Workload, url: str) -> AsyncIterator[Play]:
+    """Play with calls of the environment, whose SQL runs in one jailed worker."""
+    from env_server.drive import drive_async
+    from env_server.environment import SQLEnvironment
+    from env_server.questions import QuestionBank
+    from env_server.sql.pool import SqlPool
+
+    bank = QuestionBank.load(workload.data)
+    async with SqlPool(1, bank.limits) as pool:
+
+        async def play(episode: Episode) -> float:
+            environment = SQLEnvironment(bank, step_budget=len(episode.actions))
+            await drive_async(environment.reset_jobs(question_id=episode.question_id), pool.run)
+            steps = [
+                await drive_async(environment.step_jobs(action), pool.run)
+                for action in episode.actions
+            ]
+            return sum(step.reward or 0.0 for step in steps)
+
+        async def wave() -> float:
+            return sum(await asyncio.gather(*map(play, workload.episodes)))
+
+        yield wave

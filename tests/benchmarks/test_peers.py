@@ -1,0 +1,195 @@
+"""The comparison with peers: who plays when, what it adds up to, and two of them on a server."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from matplotlib.image import imread
+
+from benchmarks.measuring import Timing
+from benchmarks.peers import environments, measure
+from benchmarks.peers.__main__ import main
+from benchmarks.peers.environments import NotMeasured, make_environment, reason
+from benchmarks.peers.measure import Measurement, workload_of
+from benchmarks.peers.player import Episode, find_player, read_workload, write_workload
+from benchmarks.peers.processes import PlayerProcess
+from benchmarks.peers.report import HEADINGS, PEERS, Wave, order, row, summary
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+OWN = [peer for peer in PEERS if peer.environment is None]
+
+
+def wave(client_s: float, server_s: float, wall_s: float, steps: int = 100) -> Wave:
+    return Wave(Timing("", steps, wall_s, client_s), Timing("", steps, wall_s, server_s))
+
+
+def test_every_second_wave_plays_backwards() -> None:
+    assert order(["a", "b", "c"], 3) == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
+
+
+def test_ratios_are_of_waves_of_the_same_number() -> None:
+    base = [wave(0.1, 0.1, 1.0), wave(0.2, 0.2, 4.0), wave(0.1, 0.1, 1.0)]
+    peer = [wave(0.1, 0.3, 2.0), wave(1.0, 0.2, 8.0), wave(0.1, 0.7, 3.0)]
+    found = summary(peer, base)
+    assert found["cpu_ratio"] == {"median": 3.0, "min": 2.0, "max": 4.0}
+    assert found["time_ratio"] == {"median": 2.0, "min": 2.0, "max": 3.0}
+    assert (found["client_cpu_us"], found["server_cpu_us"]) == (4_000.0, 4_000.0)
+    assert found["cpu_us"] == 8_000.0
+    assert found["steps_per_s"] == 23.1  # 300 in 13 s
+
+
+def test_a_line_of_the_table_fits_its_headings() -> None:
+    measured = {"title": "peer"} | summary([wave(0.1, 0.3, 2.0)], [wave(0.1, 0.1, 1.0)])
+    assert row(measured) == ("peer", "3,000", "1,000", "4,000", "2.0", "50", "2.0")
+    absent = row({"title": "peer", "not_measured": "no index"})
+    assert (absent[0], absent[-1], len(absent)) == ("peer", "not measured", len(HEADINGS))
+
+
+def test_peers_name_players_and_requirements_that_exist() -> None:
+    names = {peer.name for peer in PEERS}
+    for peer in PEERS:
+        assert peer.base in names
+        assert peer in OWN or (environments.REQUIREMENTS / f"{peer.environment}.txt").exists()
+    for peer in OWN:
+        if peer.player.startswith("sqlenv:"):
+            assert callable(find_player(peer.player))
+
+
+def test_a_player_reads_the_workload_that_was_written(tiny_data: Path, tmp_path: Path) -> None:
+    workload = workload_of(tiny_data, episodes=3, steps=4)
+    write_workload(tmp_path / "workload.json", workload)
+    assert read_workload(tmp_path / "workload.json") == workload
+    first = workload.episodes[0]
+    assert [kind for kind, _ in first.turns] == ["DESCRIBE", "SAMPLE", "QUERY", "ANSWER"]
+    assert first.turns[-1] == ("ANSWER", "42")
+
+
+def test_an_environment_is_made_once_per_requirements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path)
+    (tmp_path / "peer.txt").write_text("one==1\n")
+    runs: list[str] = []
+
+    def noted(name: str, *command: str) -> None:
+        runs.append(command[2])
+        python = tmp_path / "cache" / "peer" / "bin" / "python"
+        python.parent.mkdir(parents=True, exist_ok=True)
+        python.touch()
+
+    monkeypatch.setattr(environments, "_run", noted)
+    for _ in range(2):
+        make_environment("peer", tmp_path / "cache")
+    assert runs == ["venv", "pip"]
+    (tmp_path / "peer.txt").write_text("one==2\n")
+    make_environment("peer", tmp_path / "cache")
+    assert runs == ["venv", "pip"] * 2, "other versions are another environment"
+
+
+def test_the_reason_of_a_failure_is_the_last_error() -> None:
+    output = "WARNING: slow\nERROR: no match\nERROR: No matching distribution for x==1\nnotice\n"
+    assert reason(output) == "No matching distribution for x==1"
+    assert reason("Traceback:\n  line\nValueError: bad\n\n") == "ValueError: bad"
+    assert reason("") == "no reason was given"
+
+
+def test_two_peers_play_and_one_that_is_not_there_is_named(
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(name: str, cache: Path) -> Path:
+        raise NotMeasured(f"its environment {name} can't be made: no index")
+
+    monkeypatch.setattr(measure, "make_environment", fail)
+    result, picture = tmp_path / "peers.json", tmp_path / "peers.png"
+    main(
+        peer=["httpx", "openenv"],
+        data=tiny_data,
+        episodes=2,
+        steps=4,
+        waves=1,
+        json_path=result,
+        figure=picture,
+    )
+    found = {one["name"]: one for one in json.loads(result.read_text())["peers"]}
+    assert [*found] == ["sqlenv", "httpx", "openenv"]
+    assert [found[name]["steps"] for name in ("sqlenv", "httpx")] == [8, 8]
+    assert found["sqlenv"]["time_ratio"]["median"] == 1.0 > 0.0 < found["httpx"]["steps_per_s"]
+    assert "httpx" in found["httpx"]["versions"]
+    assert found["openenv"]["not_measured"] == "its environment openenv can't be made: no index"
+    assert "not measured: OpenEnv: client and server: its environment" in capsys.readouterr().out
+    assert imread(picture).size > 0
+
+
+class Fake:
+    """A player whose waves earn what they are told to."""
+
+    def __init__(self, *rewards: float) -> None:
+        self._rewards = [*rewards]
+
+    def cpu_s(self) -> float:
+        return 0.0
+
+    def play(self) -> float:
+        return self._rewards.pop(0)
+
+
+def test_waves_that_earn_something_else_end_the_benchmark(
+    tiny_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Measurement(workload_of(tiny_data, episodes=1, steps=3), Path(), print)
+    players = {"a": Fake(1.0, 1.0), "b": Fake(1.0 + 1e-9, 1.5)}
+    for name, player in players.items():
+        run._players[name], run._played_on[name] = player, None  # type: ignore[assignment]
+    for name in order(["a", "b"], 1):
+        run.play(name)
+    with pytest.raises(typer.Exit):
+        run.play("b")
+    assert "a wave of b earned 1.5" in capsys.readouterr().err
+
+
+def test_a_player_that_ends_says_why(tmp_path: Path) -> None:
+    log, workload = tmp_path / "log", tmp_path / "workload.json"
+    write_workload(workload, measure.Workload(tmp_path, []))
+    python = Path(sys.executable)
+    why = r"its player ended: AttributeError: .*'nobody'"
+    with (
+        PlayerProcess(python, "sqlenv:nobody", workload, "", (), log) as player,
+        pytest.raises(NotMeasured, match=why),
+    ):
+        player.answer()
+
+
+def test_trls_loop_plays_a_turn_of_every_episode_before_the_next() -> None:
+    trl_loop = pytest.importorskip("benchmarks.peers.players.trl_loop")
+    played: list[str] = []
+
+    class Tools:
+        def describe(self, table: str) -> str:
+            played.append(f"describe {table}")
+            return "columns"
+
+        sample = query = describe
+
+        def answer(self, answer: str) -> str:
+            played.append(f"answer {answer}")
+            return "over"
+
+    episodes = [Episode(name, [f"DESCRIBE: {name}", "ANSWER: 42"]) for name in ("a", "b")]
+    trl_loop.ScriptedTrainer([Tools(), Tools()]).play(episodes)
+    assert played == ["describe a", "describe b", "answer 42", "answer 42"]
+    with pytest.raises(RuntimeError, match="4 calls, of which 2 failed"):
+        trl_loop.ScriptedTrainer([Tools(), Tools()]).play(
+            [Episode(one.question_id, ["QUERY: x", "SAMPLE: y"]) for one in episodes]
+        )
+
+
+def test_an_unknown_peer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        main(peer=["gym"])
+    assert "no peer 'gym'; the peers are sqlenv, " in capsys.readouterr().err

@@ -18,8 +18,8 @@ from trainer.runtime.models import load_model_and_tokenizer
 
 CARD = """# {name}
 
-`{base}` after {steps} steps of GRPO with {rollouts} episodes each, from
-`make train SEED={seed}` and `python -m benchmarks.learning publish`.
+`{base}` after {steps} steps of GRPO with {rollouts} episodes each: `make train SEED={seed}`, then
+`python -m benchmarks.learning publish`.
 
 Success in % on the {n} easy and medium eval questions about unseen databases, with 95 % intervals:
 

@@ -86,6 +86,6 @@ def check_published(latest: Path, out: Path, console: Console) -> None:
     for name, value in trained.state_dict().items():
         assert torch.equal(shipped.state_dict()[name], value.bfloat16()), name
     lines = (out / "README.md").read_text().splitlines()
-    assert "`base` after 2 steps of GRPO with 8 episodes each, from" in lines
+    assert "`base` after 2 steps of GRPO with 8 episodes each: `make train SEED=42`, then" in lines
     rows = [line for line in lines if line.startswith("| ")]
     assert [row.count("[") for row in rows[1:]] == [3, 2]  # an interval of each measurement

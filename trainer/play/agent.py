@@ -59,7 +59,7 @@ class Agent:
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
-    """Return the model to load and why: the given one, the newest finished run's, or the one that ships."""
+    """Return the model and why: the given one, the newest finished run's, or the shipped one."""
     if model is not None:
         return model, "given with --model"
     run, unfinished = newest(RUNS)

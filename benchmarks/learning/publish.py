@@ -40,13 +40,13 @@ def write_published(run: Path, out: Path, console: Console) -> None:
     """
     finished = load_finished(run)
     limit_threads()
-    model, tokenizer = load_model_and_tokenizer(of(finished, finished.run.model))
+    model, tokenizer = load_model_and_tokenizer(with_model(finished, finished.run.model))
     write_model(model, tokenizer, out)
-    success = base_success(of(finished, out), console)
+    success = base_success(with_model(finished, out), console)
     write_text(out / "README.md", card(finished, success, out.name))
 
 
-def of(finished: Finished, model: Path) -> GRPOConfig:
+def with_model(finished: Finished, model: Path) -> GRPOConfig:
     """Return the run's settings with another model."""
     return finished.config.override(model_name=str(model))
 

@@ -29,9 +29,9 @@ from shared.console import failure, write_json
 def main(
     peer: Annotated[list[str] | None, typer.Option(help="Peer to measure; repeatable.")] = None,
     data: DataDir = DATA,
-    episodes: Annotated[int, typer.Option(help="Episodes played at once.")] = 64,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 64,
     steps: Annotated[int, typer.Option(min=3, max=100, help="Steps per episode.")] = 10,
-    waves: Annotated[int, typer.Option(help="Waves per peer.")] = 10,
+    waves: Annotated[int, typer.Option(min=1, help="Waves per peer.")] = 10,
     cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
     json_path: JsonPath = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the comparison as this PNG.")] = None,

@@ -53,8 +53,8 @@ class Measurement:
         self._stack.close()
 
     def start(self, peer: Peer) -> None:
-        """Start a peer's player, and its server unless it runs; or note why it can't be."""
-        self._log(f"starts {peer.title}")
+        """Start a peer's player, and its server if it is not running; record why if that fails."""
+        self._log(f"starting {peer.title}")
         try:
             python = self._python(peer)
             server = self._server(peer, python)
@@ -116,6 +116,8 @@ class Measurement:
     def _drop(self, name: str, why: str) -> None:
         self.absent[name] = why
         self.waves.pop(name, None)
+        if name in self._players:
+            self._players[name].kill()
         self._log(f"not measured, {name}: {why}")
 
 
@@ -130,12 +132,15 @@ def measure(
         for name in order(names, WARM_UP):
             run.play(name, measured=False)
         for name in order(names, waves):
-            log(f"plays {name}")
+            log(f"playing {name}")
             run.play(name)
     lines = []
     for peer in peers:
         line: Report = {"name": peer.name, "title": peer.title, "base": peer.base}
-        if why := run.absent.get(peer.name) or run.absent.get(peer.base):
+        why = run.absent.get(peer.name)
+        if why is None and peer.base in run.absent:
+            why = f"{peer.base}, its base, was not measured: {run.absent[peer.base]}"
+        if why is not None:
             line["not_measured"] = why
         else:
             found = summary(run.waves[peer.name], run.waves[peer.base])

@@ -100,7 +100,7 @@ async def serve(host: str, port: int, data: Path, sessions: int) -> None:
             max_concurrent_envs=sessions,
         )
         app.add_api_route("/ready", ready)
-        # the line that tells `ServerProcess` where a server listens
+        # `ServerProcess` reads the address from this line
         print(f"SQLEnv serves http://{host}:{port}", flush=True)
         config = uvicorn.Config(app, host, port, log_level="warning")
         await uvicorn.Server(config).serve()

@@ -1,10 +1,10 @@
 """The process that plays one peer's episodes, a wave for each line that it reads.
 
-    python -m benchmarks.peers.player PLAYER WORKLOAD [URL]
+    python -m benchmarks.peers.player PLAYER WORKLOAD URL [PACKAGE]...
 
-It runs in the peer's environment, so it imports the standard library, and a module of `players/`
-with what that needs. PLAYER is `module:function` there, WORKLOAD a JSON file. Its first line of
-output has the versions of its packages, then there is one per wave: the sum of the rewards.
+It runs in the peer's environment, so this module imports only the standard library. PLAYER is
+`module:function` in `players/`, WORKLOAD a JSON file, URL empty if the peer has no server. The
+first line of output has the versions of the packages, each further one the sum of a wave's rewards.
 """
 
 import asyncio
@@ -62,24 +62,24 @@ def find_player(name: str) -> Player:
     return found
 
 
-async def serve(opened: Opened, packages: list[str], tell: Callable[[object], None]) -> None:
+async def serve(opened: Opened, packages: list[str], reply: Callable[[object], None]) -> None:
     """Play a wave for each line of stdin, until it ends."""
     async with opened as play:
-        tell({name: version(name) for name in packages})
+        reply({name: version(name) for name in packages})
         # in a thread, so that open connections answer pings meanwhile
         while await asyncio.to_thread(sys.stdin.readline):
-            tell(await play())
+            reply(await play())
 
 
 def main(name: str, workload: str, url: str, *packages: str) -> None:
     """Serve; what a package prints goes to stderr."""
     replies, sys.stdout = sys.stdout, sys.stderr
 
-    def tell(value: object) -> None:
+    def reply(value: object) -> None:
         print(json.dumps(value), file=replies, flush=True)
 
     opened = find_player(name)(read_workload(Path(workload)), url)
-    asyncio.run(serve(opened, [*packages], tell))
+    asyncio.run(serve(opened, [*packages], reply))
 
 
 if __name__ == "__main__":

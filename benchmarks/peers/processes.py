@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import selectors
 import signal
 import socket
@@ -51,8 +52,15 @@ class PlayerProcess:
         try:
             self._process.wait(10.0)
         except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
+            self.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def kill(self) -> None:
+        """Kill the player and the processes that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def cpu_s(self) -> float:
         """Return the CPU-seconds of the player and of the processes that it started."""

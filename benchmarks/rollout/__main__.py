@@ -38,9 +38,11 @@ LATENCY_EXTRA_MS = 10.0  # what a turn may take beyond the injected latency
 
 def main(
     data: DataDir = DATA,
-    episodes: Annotated[int, typer.Option(help="Episodes of a batch, a multiple of 8.")] = 64,
+    episodes: Annotated[
+        int, typer.Option(min=8, help="Episodes of a batch, a multiple of 8.")
+    ] = 64,
     latency_ms: Annotated[float, typer.Option(help="Injected into every request.")] = 50.0,
-    rounds: Annotated[int, typer.Option(help="Batches played each way.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Batches played each way.")] = 3,
     json_path: JsonPath = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the time line as this PNG.")] = None,
 ) -> None:

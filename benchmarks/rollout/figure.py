@@ -12,7 +12,7 @@ from shared.console import percent
 from trainer.run.charts import COLOURS
 
 REST = "parsing, tokens, rewards"
-LANES = {GENERATION: "blue", ENVIRONMENT: "orange", REST: "violet"}
+TRACKS = {GENERATION: "blue", ENVIRONMENT: "orange", REST: "violet"}
 STYLE = {"axes.titlelocation": "left", "axes.titlesize": 11, "font.size": 10}
 
 
@@ -23,9 +23,9 @@ def live_curve(spans: Sequence[Span]) -> tuple[list[float], list[int]]:
     return [*(turn.start_s for turn in turns), end], [*(turn.live for turn in turns), 0]
 
 
-def lanes(spans: Sequence[Span]) -> dict[str, list[tuple[float, float]]]:
+def tracks(spans: Sequence[Span]) -> dict[str, list[tuple[float, float]]]:
     """Return lane -> (start, seconds) of each span."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in LANES}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in TRACKS}
     for span in spans:
         name = REST if span.phase in ELSE else span.phase
         found[name].append((span.start_s, span.end_s - span.start_s))
@@ -60,8 +60,8 @@ def _curve(axes: Axes, spans: Sequence[Span], title: str) -> None:
 
 def _bars(axes: Axes, spans: Sequence[Span]) -> None:
     whole_s, labels = spans[-1].end_s, []
-    for height, (name, bars) in enumerate(lanes(spans).items()):
-        colour = COLOURS[LANES[name]]
+    for height, (name, bars) in enumerate(tracks(spans).items()):
+        colour = COLOURS[TRACKS[name]]
         # an edge of its own colour keeps a bar of a few ms visible
         axes.broken_barh(bars, (height - 0.36, 0.72), color=colour, lw=0.6)
         labels.append(f"{name} {percent(sum(seconds for _, seconds in bars) / whole_s)}")

@@ -127,7 +127,7 @@ def test_two_peers_play_and_one_that_is_not_there_is_named(
 
 
 class Fake:
-    """A player whose waves earn what they are told to."""
+    """A player whose waves earn given rewards."""
 
     def __init__(self, *rewards: float) -> None:
         self._rewards = [*rewards]

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from benchmarks.rollout import measure
-from benchmarks.rollout.figure import draw, lanes, live_curve
+from benchmarks.rollout.figure import draw, live_curve, tracks
 from benchmarks.rollout.measure import (
     ENDING,
     ENVIRONMENT,
@@ -65,7 +65,7 @@ def test_the_ratios_of_a_round() -> None:
 def test_the_figure_shows_every_span_and_the_live_episodes(tmp_path: Path) -> None:
     spans = ROLLOUT.spans()
     assert live_curve(spans) == ([2.5, 7.0, 10.0], [3, 1, 0])
-    assert [len(bars) for bars in lanes(spans).values()] == [2, 3, 4]
+    assert [len(bars) for bars in tracks(spans).values()] == [2, 3, 4]
     one, two = tmp_path / "one.png", tmp_path / "two.png"
     draw({"a": spans}, one)
     draw({"a": spans, "b": spans}, two)

@@ -386,7 +386,7 @@ class Job:
         return summary
 
     def _write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
-        """Write summary.json, with the keys `more`: the run is finished."""
+        """Write summary.json, with the extra keys `more`, and seal the run's folder."""
         metadata = self.connection.metadata
         summary = build_summary(
             self.folder,

@@ -40,7 +40,7 @@ def write_transcripts(
 
 
 def draw_report(folder: Run) -> None:
-    """Write report.html; a failure is logged, as the run is done and can be drawn again."""
+    """Write report.html. Log a failure only: the run is done, and its report can be drawn again."""
     try:
         write_text(folder.report, report(folder.path))
     except Exception:
@@ -69,7 +69,7 @@ def print_success(console: Console, phases: Phases, questions: int) -> None:
 
 
 def print_files(console: Console, folder: Run, names: Iterable[str]) -> None:
-    """Print the paths of the run's files with these names that exist."""
+    """Print the paths of those of the run's files `names` that exist."""
     for name in names:
         path = getattr(folder, name)
         if path.exists():

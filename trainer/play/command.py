@@ -30,7 +30,7 @@ def play(
         typer.Option(
             help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
             "that server.",
-            show_default="that of the newest finished run in runs/, or else the shipped expert",
+            show_default="that of the newest finished run in runs/, or else the one that ships",
         ),
     ] = None,
     base_url: Annotated[

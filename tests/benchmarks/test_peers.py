@@ -96,6 +96,7 @@ def test_the_reason_of_a_failure_is_the_last_error() -> None:
     assert reason("") == "no reason was given"
 
 
+@pytest.mark.slow
 def test_two_peers_play_and_one_that_is_not_there_is_named(
     tiny_data: Path,
     tmp_path: Path,
@@ -165,6 +166,7 @@ def test_a_player_that_ends_says_why(tmp_path: Path) -> None:
         player.answer()
 
 
+@pytest.mark.slow
 def test_trls_loop_plays_a_turn_of_every_episode_before_the_next() -> None:
     trl_loop = pytest.importorskip("benchmarks.peers.players.trl_loop")
     played: list[str] = []

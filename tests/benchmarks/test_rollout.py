@@ -94,6 +94,7 @@ def test_a_generation_of_other_turns_is_no_comparison() -> None:
         measure.generate_again(Other(), recorder)
 
 
+@pytest.mark.slow
 def test_rollouts_on_a_server_near_and_far(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

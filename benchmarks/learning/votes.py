@@ -1,4 +1,4 @@
-"""Best of 8: what the untrained model reaches with eight samples per question, without training."""
+"""Best of 8: what the model before training reaches with eight samples per question."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable

@@ -91,7 +91,7 @@ class GenerationServer:
             )
 
     def start(self, model: Any, folder: Path) -> None:
-        """Load the untrained `model`, and compare the server with it; `folder` is for weights.
+        """Load the initial `model`, and compare the server with it; `folder` is for weights.
 
         Raises `ModelServerError` if the server has another model, tokenizer or distribution.
         """

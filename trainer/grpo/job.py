@@ -1,4 +1,4 @@
-"""The training job: random baseline, untrained model, GRPO over HTTP, trained model, results.
+"""The training job: evaluations before training, GRPO over HTTP, evaluations after it, results.
 
 `run_job` prepares a run and `Job.run` does its phases. A run that was stopped resumes with
 `--resume runs/<id>`: measurements are read back and training continues from the last checkpoint.

@@ -119,9 +119,9 @@ def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:
 
 
 def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
-    """Return lines for the untrained model and random actions; `value` takes phase and mode."""
+    """Return lines for random actions and the start; `value` takes phase and mode."""
     lines = [
-        (f"untrained model, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
+        (f"before training, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
     ] + [("random actions", value("random", "sampled"), COLOURS["random"])]
     return [Baseline(label, y, colour) for label, y, colour in lines if y is not None]
 

@@ -129,7 +129,7 @@ def transcripts(
     quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
     lines = [
         f"# {heading}\n",
-        "The same questions played at random, by the untrained model and by the trained one "
+        "The same questions played at random, by the model before training and after it "
         "(both greedy).\n",
         "| kind | questions of the eval set | shown here |\n|---|---|---|",
         *(

@@ -2,7 +2,7 @@
 
 reward     each logged step's mean reward, its running mean, the 95 % t interval of the running mean
 success    greedy success on a few fixed questions of train and of eval, with 95 % Wilson intervals
-baselines  random actions and the untrained model on the whole eval set
+baselines  random actions and the model before training on the whole eval set
 trace      one whole episode of the current model
 """
 
@@ -23,7 +23,7 @@ from trainer.run.transcripts import MARKS
 
 SPLITS = {"train": "blue", "eval": "orange"}  # with the colours of their curves
 # phase of an evaluation -> its name and colour as a baseline
-BASELINES = {"random": ("random", "grey"), "before": ("untrained", "ochre")}
+BASELINES = {"random": ("random", "grey"), "before": ("before training", "ochre")}
 
 # phase (random, before) -> mode (greedy, sampled) -> evaluation
 Evaluations = Mapping[str, Mapping[str, EvalResult]]

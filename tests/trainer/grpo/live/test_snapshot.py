@@ -51,10 +51,10 @@ def test_the_jobs_eval_curve_is_drawn_too(snapshot: LiveSnapshot) -> None:
 
 
 def test_baselines_are_whole_evaluations_with_intervals(snapshot: LiveSnapshot) -> None:
-    random, untrained = success_chart(snapshot).baselines
+    random, before = success_chart(snapshot).baselines
     assert (random.y, random.interval) == (0.05, Rate(1, 20).ci95)
-    assert untrained.y == 0.4  # greedy, as the curves are
-    assert untrained.label == "untrained 40.0 % [21.9 %, 61.3 %], eval set"
+    assert before.y == 0.4  # greedy, as the curves are
+    assert before.label == "before training 40.0 % [21.9 %, 61.3 %], eval set"
     _, sampled = reward_chart(snapshot).baselines
     # sampled, as training's episodes are
     assert sampled.y == pytest.approx((6 * 1.055 + 14 * 0.055) / 20)

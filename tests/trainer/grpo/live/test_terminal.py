@@ -52,7 +52,7 @@ def test_the_dashboard_says_what_it_shows(snapshot: LiveSnapshot) -> None:
         "running mean of 9",
         "95 % Wilson",
         "random",
-        "untrained",
+        "before training",
         "QUERY: SELECT 1",
     ):
         assert text in shown.get()

@@ -18,13 +18,13 @@ DIFFICULTIES = ("easy", "medium", "hard")
 CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
 POLICIES = {
     "random": "random actions",
-    "before": "before: untrained start",
+    "before": "before GRPO",
     "pass_at_8": "best of 8 before, picked by the gold (pass@8)",
     "vote_of_8": "best of 8 before, majority vote",
     "expert": "expert-only base, no RL",
     "shuffled": "GRPO, shuffled rewards",
     "sft": "SFT on gold SQL, equal time",
-    "after": "after: GRPO",
+    "after": "after GRPO",
 }
 # Numbers of summary.json that have a place on the page; the others are listed with the counts.
 PLACED = frozenset(

@@ -119,7 +119,7 @@ def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:
 
 
 def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
-    """Return lines for random actions and the start; `value` takes phase and mode."""
+    """Return lines for random actions and before training; `value` takes phase and mode."""
     lines = [
         (f"before training, {mode}", value("before", mode), COLOURS[mode]) for mode in MODES
     ] + [("random actions", value("random", "sampled"), COLOURS["random"])]

@@ -221,8 +221,8 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
 def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
     """Raise `ConfigError` where a single process sees several GPUs, or is to shard its weights.
 
-    TRL refuses to train so, but only after the model has been measured. Without
-    `training`, the device's index may choose one.
+    TRL refuses to train so, but only after the model has been measured. Without `training`, the
+    device's index may choose one.
     """
     from trainer.runtime.precision import precision
     from trainer.runtime.sharding import check_sharding

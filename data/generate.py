@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from data.build import as_question, write_json
-from data.domains.demonstrations import MIXTURES, DemonstrationTask, Mixture, demonstrate
+from data.domains.demonstrations import DemonstrationTask, demonstrate
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
@@ -38,24 +38,21 @@ def generate(
     out: Path,
     noise: float = 0.0,
     *,
-    mixture: Mixture = "careless",
     eval_databases: int = 0,
     easy_share: float = EASY_SHARE,
 ) -> int:
     """Write `databases` fresh databases, each with up to that many questions, and demonstrations.
 
     Returns the number of questions, of which a database may yield fewer than requested.
-    `noise` is the share of demonstrations by noisy demonstrators, drawn from `MIXTURES[mixture]`;
-    `easy_share` of the questions are easy, the others medium. The questions of the last
-    `eval_databases` databases form the eval split and have no demonstrations. Files of the same
-    names in `out` are replaced. Raises `ValueError` for an argument out of range.
+    `noise` is the share of demonstrations by careless demonstrators; `easy_share` of the questions
+    are easy, the others medium. The questions of the last `eval_databases` databases form the eval
+    split and have no demonstrations. Files of the same names in `out` are replaced. Raises
+    `ValueError` for an argument out of range.
     """
     if databases < 1 or questions_per_database < 1:
         raise ValueError("databases and questions_per_database must be at least 1")
     if not (0 <= noise <= 1 and 0 <= easy_share <= 1):
         raise ValueError("noise and easy_share must be in [0, 1]")
-    if mixture not in MIXTURES:
-        raise ValueError(f"unknown mixture {mixture!r}: use one of {', '.join(MIXTURES)}")
     if not 0 <= eval_databases < databases:
         raise ValueError("eval_databases must be less than databases: none is left for training")
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
@@ -67,7 +64,7 @@ def generate(
             split = "train" if index < databases - eval_databases else "eval"
             tasks = _write_database(seed * SEED_STRIDE + index, wanted, out)
             for number, task in enumerate(tasks, start=1):
-                demonstrator, actions = demonstrate(task, noise, mixture)
+                demonstrator, actions = demonstrate(task, noise)
                 db_id = task.domain.db_id
                 question_id = f"{db_id}_{number:03d}"
                 question = as_question(question_id, db_id, task.question)
@@ -103,9 +100,8 @@ def generate_command(
     databases: Annotated[int, typer.Option(min=1, help="Number of databases.")] = 100,
     questions: Annotated[int, typer.Option(min=1, help="Questions per database.")] = 40,
     noise: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of noisy demonstrations.")
+        float, typer.Option(min=0, max=1, help="Share of careless demonstrations.")
     ] = 0.0,
-    mixture: Annotated[Mixture, typer.Option(help="Mixture of noisy demonstrators.")] = "careless",
     easy_share: Annotated[
         float, typer.Option(min=0, max=1, help="Share of easy questions.")
     ] = EASY_SHARE,
@@ -129,7 +125,6 @@ def generate_command(
             questions,
             out,
             noise,
-            mixture=mixture,
             eval_databases=eval_databases,
             easy_share=easy_share,
         )

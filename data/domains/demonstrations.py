@@ -1,8 +1,8 @@
 """Scripts of how an agent answers a question: action texts, of which the last is `ANSWER: ...`.
 
 `expert` describes the tables that it needs, runs the gold and answers; occasionally it looks at one
-thing more. The noisy demonstrators (`NOISY`) do what weak agents do: guess column names, take a
-wrong aggregate, repeat themselves, answer without looking, take many steps. Some recover and end
+thing more. The careless demonstrators (`CARELESS`) do what weak agents do: guess column names, take
+a wrong aggregate, repeat themselves, answer without looking, take many steps. Some recover and end
 right, others answer wrongly.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
@@ -25,7 +25,6 @@ EXTRA_SHARE = 0.03  # of expert scripts that first describe a table too many
 MAX_ACTIONS = 14  # fits a step budget of 15
 
 Demonstrator = Callable[["DemonstrationTask"], list[str]]
-Mixture = Literal["careless", "guessing"]
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,6 @@ def follow_script(moves: str, task: DemonstrationTask) -> list[str]:
     return actions
 
 
-def keeps_guessing(task: DemonstrationTask) -> list[str]:
-    """Guess as `guesses_once` does, but again after an error, up to five times."""
-    guesses: list[str] = []
-    for _ in range(task.rng.randint(2, 5)):
-        guesses.append(f"QUERY: {_guess_columns(task)}")
-        if _result(task, guesses[-1]) is not None:
-            break
-    return [*guesses, _result_answer(task, guesses[-1])]
-
-
 def repeats(task: DemonstrationTask) -> list[str]:
     """Repeat one action once or twice, then continue."""
     script = [*task.describes, task.query]
@@ -135,22 +124,19 @@ def runs_long(task: DemonstrationTask) -> list[str]:
 
 
 _FILE = read_toml("demonstrations.toml")
-NOISY: dict[str, Demonstrator] = {
+CARELESS: dict[str, Demonstrator] = {
     **{name: partial(follow_script, moves) for name, moves in _FILE["scripts"].items()},
-    **{play.__name__: play for play in (keeps_guessing, repeats, misnames_table, runs_long)},
+    **{play.__name__: play for play in (repeats, misnames_table, runs_long)},
 }
-MIXTURES: dict[Mixture, dict[str, float]] = _FILE["mixtures"]  # weights of the noisy ones
+WEIGHTS: dict[str, float] = _FILE["weights"]  # of the careless demonstrators
 SWAPS: dict[str, list[str]] = _FILE["swaps"]
 
 
-def demonstrate(
-    task: DemonstrationTask, noise: float = 0.0, mixture: Mixture = "careless"
-) -> tuple[str, list[str]]:
-    """Return (demonstrator, actions): with probability `noise` a noisy one, else the expert."""
+def demonstrate(task: DemonstrationTask, noise: float = 0.0) -> tuple[str, list[str]]:
+    """Return (demonstrator, actions): with probability `noise` a careless one, else the expert."""
     if task.rng.random() < noise:
-        shares = MIXTURES[mixture]
-        name = task.rng.choices(list(shares), list(shares.values()))[0]
-        return name, NOISY[name](task)
+        name = task.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        return name, CARELESS[name](task)
     return "expert", expert(task)
 
 

@@ -71,7 +71,8 @@ def _train(task: Task, report: Report) -> FitFigures:
     renamer = find_symbols(rows, tokenizer)
 
     def rename_some(row: Row, stream: random.Random) -> Row:
-        return renamer.rename(row, stream) if stream.random() < config.renamed_share else row
+        renamed = stream.random() < config.renamed_share
+        return renamer.rename(row, config, stream) if renamed else row
 
     plan = plan_passes(rows, config)
     return fit(model, plan, config, tokenizer.pad_token_id, report, change=rename_some)

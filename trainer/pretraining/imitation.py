@@ -43,6 +43,8 @@ class PretrainConfig:
     batch_tokens: int = 6144  # padded tokens per step, over all processes
     passes: float = 1.0  # over the rows of a stage
     renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
+    name_lengths: tuple[float, ...] = (75, 20, 5)  # weights of new names of 1, 2, 3... tokens
+    alike_share: float = 0.0  # of the longer names: begin with the same tokens as another one
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches

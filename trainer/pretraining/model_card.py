@@ -9,15 +9,17 @@ A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({voc
 ChatML), trained from scratch to explore SQL databases in SQLEnv. It knows SQLEnv's four actions and
 the questions that its templates ask, and nothing else. It was made by
 `python -m trainer pretrain --seed {seed}`, from a wired induction head
-(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In
-{renamed:.0%} of them, drawn again for each pass, schema words and values are renamed to random
-tokens (`trainer/pretraining/symbol_renaming.py`).
+(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In a part of
+them, drawn again for each pass, schema words and values are renamed to random tokens
+(`trainer/pretraining/symbol_renaming.py`).
 
-| stage | databases | episodes | passes | noisy demonstrators | tokens | seconds | FLOPs | loss |
-|---|---|---|---|---|---|---|---|---|
+| stage | databases | episodes | right, % | renamed, % | of tokens | passes | tokens | seconds | FLOPs | loss |
+|---|---|---|---|---|---|---|---|---|---|---|
 {stages}
 
-Tokens include prompts and observations. The loss covers only the demonstrators' tokens, in nats per
+`right` are the demonstrations that end with the right answer: some demonstrators are careless
+(`data/domains/demonstrations.py`). They see the gold queries, and never a held-out word. `of
+tokens` is the length of the new names. `tokens` include prompts and observations. The loss covers only the demonstrators' tokens, in nats per
 token, at the end of the stage. Seconds are wall time on {processes}; FLOPs are 6 x parameters x
 tokens.
 
@@ -25,7 +27,7 @@ Held out from pretraining (`data/domains/held_out.py`): every shipped database; 
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the
 question, each of which occurs without the other.
 
-{success}{noisy}
+{success}
 It can't answer hard questions, write SQL outside the templates' forms, or chat.
 """
 SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen databases, with
@@ -35,22 +37,17 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 |---|---|---|---|
 {lines}
 """
-NOISY = """
-Noisy demonstrators (`data/domains/demonstrations.py`) behave as people do in logs: they guess
-columns, skip DESCRIBE, use a wrong aggregate, repeat themselves or answer without looking. Most
-demonstrators of the last stage are noisy, so the model explores badly but has seen how to explore
-well.
-"""
 
 
 def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     """Return the card for the record that `trainer.pretraining.pretrain.pretrain` returned."""
     stages, config, processes = record["stages"], record["config"], record["processes"]
     lines = [
-        f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} | {stage['passes']:g} "
-        f"| {stage['noise']:.0%} {stage['mixture']} | {stage['tokens']:,} "
+        f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} "
+        f"| {100 * stage['right'] / stage['episodes']:.1f} | {100 * used['renamed_share']:.0f} "
+        f"| 1 to {len(used['name_lengths'])} | {stage['passes']:g} | {stage['tokens']:,} "
         f"| {stage['seconds']:,.0f} | {stage['flops']:.2g} | {stage['loss']:.3f} |"
-        for stage in stages
+        for stage, used in ((stage, {**config, **stage["renaming"]}) for stage in stages)
     ]
     measured = [(stage["name"], stage["success"]) for stage in stages if "success" in stage]
     successes = "\n".join(
@@ -63,11 +60,9 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         parameters=stages[-1]["parameters"],
         vocab_size=config["vocab_size"],
         seed=config["seed"],
-        renamed=config["renamed_share"],
         processes=f"{processes} CPU cores" if processes > 1 else "one CPU core",
         stages="\n".join(lines),
         success=SUCCESS.format(n=measured[0][1]["n"], lines=successes) if measured else "",
-        noisy=NOISY if len(stages) > 1 else "",
     )
 
 

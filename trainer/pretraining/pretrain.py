@@ -2,23 +2,25 @@
 
 A scripted policy plays the demonstrations against an environment server through the trainer's own
 rollout loop, so the model is pretrained on the same kind of token rows that reinforcement learning
-samples later. There are two stages: a large one by near-experts, which teaches the model to copy,
-to look and to answer; then a small one by demonstrators of mixed quality, so that the base model
-explores as badly as real logs do and leaves something to learn.
+samples later. The demonstrators are the same in both stages. In the first, names are short and
+a model learns to look, to query and to answer; in the second, names have up to five tokens and
+resemble each other, and it learns to copy them.
 """
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
@@ -32,36 +34,46 @@ from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_mod
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
-from trainer.rollout.loop import RolloutStats, play_scripted
+from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
-Record = dict[str, object]
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks."""
+    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks.
+
+    `renaming` has the fields of `PretrainConfig` that say how names are renamed, where they differ.
+    """
 
     name: str
     databases: int
     questions: int  # per database
-    noise: float  # share of demonstrations by noisy demonstrators, 0 to 1
-    mixture: str = "careless"  # of noisy demonstrators: see data.domains.demonstrations
+    noise: float = 0.03  # share of demonstrations by careless demonstrators, 0 to 1
     rate: float = 1.0
     passes: float = 1.0  # over its demonstrations
+    renaming: Mapping[str, Any] = field(default_factory=dict)
 
 
-EXPERT = Stage("expert", databases=900, questions=80, noise=0.03, passes=3.739)
-MIXED = Stage("mixed", databases=40, questions=80, noise=0.9, mixture="guessing", rate=0.3)
+SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
+# 59 % of the schema words of databases that were never seen have three tokens or more
+LONG = Stage(
+    "long names",
+    databases=520,
+    questions=80,
+    rate=0.5,
+    renaming={"renamed_share": 0.9, "name_lengths": (20, 30, 25, 15, 10), "alike_share": 0.25},
+)
 
 
 def pretrain(
     out: Path,
     config: PretrainConfig | None = None,
-    stages: Iterable[Stage] = (EXPERT, MIXED),
+    stages: Sequence[Stage] = (SHORT, LONG),
     workspace: Path | None = None,
     report: Report = print,
     processes: int = 1,
@@ -69,56 +81,95 @@ def pretrain(
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
-    The model after an earlier stage is written beside it, to `out-<stage>`. `measure` takes a
-    model's folder and returns its success, for the card. `workspace` keeps the generated databases
-    for another call with the same stages and seed. `processes` share the training, one CPU core
-    each; another number of them sums gradients in another order, so the weights differ slightly.
+    `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
+    generated databases and the model after each stage; another call with the same settings goes on
+    from the last of them. `processes` share the training, one CPU core each; another number of them
+    sums gradients in another order, so the weights differ slightly.
     """
-    config, out = config or PretrainConfig(), Path(out)
+    config = config or PretrainConfig()
+    record: Record = {
+        "config": _as_json(asdict(config)),
+        "torch": torch.__version__,
+        "processes": processes,
+        "stages": [],
+    }
     with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
         root = Path(workspace or scratch)
         log_path = root / "server.log"
-        folders = [
-            (stage, generate(root, stage, config.seed + index, report))
-            for index, stage in enumerate(stages)
-        ]
-        last, first_data = folders[-1][0], folders[0][1]
-        with SupervisedServer(first_data, log_path) as server:
-            texts = sample_texts(first_data, server.url, TOKENIZER_EPISODES)
-            tokenizer = train_tokenizer(texts, config.vocab_size, config.window_tokens)
-        model = build_model(config, tokenizer)
-        wire_induction(model, config.seed)
-        stage_records: list[Record] = []
-        record: Record = {
-            "config": asdict(config),
-            "torch": torch.__version__,
-            "processes": processes,
-            "stages": stage_records,
-        }
-        for stage, data_dir in folders:
+        folder: Path | None = None
+        for number, stage in enumerate(stages, start=1):
+            previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
+            if (stored := _stored(folder, record, stage)) is not None:
+                report(f"{stage.name}: trained before, in {folder}")
+                record["stages"].append(stored)
+                continue
+            data_dir = generate(root, stage, config.seed + number - 1, report)
+            if previous is None:
+                model, tokenizer = new_model(config, data_dir, log_path)
+            else:
+                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
             start = time.perf_counter()
-            stats = RolloutStats()
-            rows = play_demonstrations(data_dir, tokenizer, log_path, stats)
+            demonstrations = play_demonstrations(data_dir, tokenizer, log_path)
+            rows = demonstrations.rows
             report(
-                f"{stage.name}: {len(rows):,} episodes, {sum(len(row.ids) for row in rows):,} "
-                f"tokens played in {time.perf_counter() - start:.0f} s; {stats.episodes_lost} lost"
+                f"{stage.name}: {len(rows):,} episodes, {demonstrations.right:,} of them right, "
+                f"{sum(len(row.ids) for row in rows):,} tokens played in "
+                f"{time.perf_counter() - start:.0f} s; {demonstrations.lost} lost"
             )
             stage_config = replace(
                 config,
                 muon_lr=config.muon_lr * stage.rate,
                 adamw_lr=config.adamw_lr * stage.rate,
                 passes=config.passes * stage.passes,
+                **stage.renaming,
             )
             task = Task(model, tokenizer, rows, stage_config)
             figures = imitate(task, processes, _with_prefix(f"{stage.name}: ", report))
-            counts = {"episodes": len(rows), "episodes_lost": stats.episodes_lost}
-            stage_records.append({**asdict(stage), **counts, **asdict(figures)})
-            folder = out if stage is last else out.with_name(f"{out.name}-{stage.name}")
+            counts = {
+                "episodes": len(rows),
+                "episodes_lost": demonstrations.lost,
+                "right": demonstrations.right,
+            }
+            record["stages"].append({**_as_json(asdict(stage)), **counts, **asdict(figures)})
             save(model, tokenizer, folder, record)
             if measure is not None:
-                stage_records[-1]["success"] = measure(folder)
+                record["stages"][-1]["success"] = measure(folder)
                 save(model, tokenizer, folder, record)
+        if folder is None:
+            raise ValueError("stages is empty: name at least one")
+        shutil.copytree(folder, out, dirs_exist_ok=True)
+    (Path(out) / "README.md").write_text(model_card(record, Path(out).name))
     return record
+
+
+def new_model(
+    config: PretrainConfig, data_dir: Path, log_path: Path
+) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """Return a model with wired initial weights, and its tokenizer, trained on `data_dir`."""
+    with SupervisedServer(data_dir, log_path) as server:
+        texts = sample_texts(data_dir, server.url, TOKENIZER_EPISODES)
+    tokenizer = train_tokenizer(texts, config.vocab_size, config.window_tokens)
+    model = build_model(config, tokenizer)
+    wire_induction(model, config.seed)
+    return model, tokenizer
+
+
+def _stored(folder: Path, record: Record, stage: Stage) -> Record | None:
+    """Return the stage's record if `folder` has its model after the same stages and settings."""
+    path = folder / "pretraining.json"
+    stored = json.loads(path.read_bytes()) if path.is_file() else {"stages": []}
+    settings = {name: value for name, value in stored.items() if name != "stages"}
+    *earlier, last = stored["stages"] or [{}]
+    same = settings == {name: value for name, value in record.items() if name != "stages"}
+    wanted = _as_json(asdict(stage))
+    same = same and earlier == record["stages"] and wanted.items() <= last.items()
+    return last if same else None
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as it is when it is read back from JSON: lists for tuples."""
+    return json.loads(json.dumps(value))
 
 
 def save(
@@ -142,12 +193,12 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
 def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
     """Return the stage's data directory below `root`; generate it if it doesn't exist."""
     size = f"{stage.databases}x{stage.questions}"
-    out = root / f"{stage.name}-{size}-noise{stage.noise:g}-{stage.mixture}-seed{seed}"
+    out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
         report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
-        command += ["--noise", str(stage.noise), "--mixture", stage.mixture]
+        command += ["--noise", str(stage.noise)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
     return out
 
@@ -180,27 +231,37 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
     return texts
 
 
-def play_demonstrations(
-    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path, stats: RolloutStats
-) -> list[Row]:
-    """Play every demonstration of a data directory against a server; return the token rows.
+class Demonstrations(NamedTuple):
+    """Played demonstrations: their token rows, how many are right, and how many were lost."""
 
-    Episodes lost to infrastructure are left out, and counted in `stats`.
+    rows: list[Row]
+    right: int
+    lost: int
+
+
+def play_demonstrations(
+    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
+) -> Demonstrations:
+    """Play every demonstration of a data directory against a server.
+
+    Episodes lost to infrastructure are left out, and counted.
     """
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
-        played = play_scripted(load_scripts(data_dir), tokenizer, config, stats=stats)
+        episodes = play_scripted(load_scripts(data_dir), tokenizer, config)
     questions = load_questions(questions_path(data_dir, "train"))
     easy = {question.question_id for question in questions if question.difficulty == "easy"}
-    return [
+    played = [episode for episode in episodes if episode.outcome != Outcome.INFRA_FAILED]
+    rows = [
         Row(
-            ids=row.prompt_ids + row.completion_ids,
-            learn=[0] * len(row.prompt_ids) + row.env_mask,
-            easy=row.question_id in easy,
+            ids=episode.prompt_ids + episode.completion_ids,
+            learn=[0] * len(episode.prompt_ids) + episode.env_mask,
+            easy=episode.question_id in easy,
         )
-        for row in played
-        if row.outcome != Outcome.INFRA_FAILED
+        for episode in played
     ]
+    right = sum(episode.outcome == Outcome.CORRECT for episode in played)
+    return Demonstrations(rows, right, len(episodes) - len(played))
 
 
 def _with_prefix(prefix: str, report: Report) -> Report:

@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerFast
 
-from trainer.pretraining.imitation import Row
+from trainer.pretraining.imitation import PretrainConfig, Row
 
-# tokens that replace one, as unknown words have more tokens
-LENGTHS, LENGTH_WEIGHTS = (1, 2, 3), (75, 20, 5)
 # A token in the observations of more episodes is a common column word (name, id, date) and is kept.
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
@@ -37,27 +35,46 @@ class Renamer:
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
 
-    def rename(self, row: Row, stream: random.Random) -> Row:
-        """Return `row` with each symbol replaced by one to three random tokens of the same case.
+    def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
+        """Return `row` with each symbol replaced by one or more random tokens of the same case.
 
         A row with a word in both cases is returned unchanged: its two names would no longer match.
+        So is a row that would no longer fit the window.
         """
         start = self.prefix_length
         symbols = sorted(self.symbols.intersection(row.ids[start:]))
         if not self.twins.isdisjoint(itertools.combinations(symbols, 2)):
             return row
-        names: dict[int, list[int]] = {}
-        lengths = stream.choices(LENGTHS, LENGTH_WEIGHTS, k=len(symbols))
+        chosen = self._names(symbols, config, stream)
+        ids, learn = row.ids[:start], row.learn[:start]
+        for token, marked in zip(row.ids[start:], row.learn[start:], strict=True):
+            new = chosen.get(token) or [token]
+            ids.extend(new)
+            learn.extend([marked] * len(new))
+        return replace(row, ids=ids, learn=learn) if len(ids) <= config.window_tokens else row
+
+    def _names(
+        self, symbols: Sequence[int], config: PretrainConfig, stream: random.Random
+    ) -> dict[int, list[int]]:
+        """Return the tokens that replace each symbol."""
+        chosen: dict[int, list[int]] = {}
+        weights = config.name_lengths
+        lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))
         capital = set(self.capital)
         for token, length in zip(symbols, lengths, strict=True):
             first = stream.choice(self.capital if token in capital else self.lower)
-            names[token] = [first, *stream.choices(self.lower, k=length - 1)]
-        ids, learn = row.ids[:start], row.learn[:start]
-        for token, marked in zip(row.ids[start:], row.learn[start:], strict=True):
-            new = names.get(token) or [token]
-            ids.extend(new)
-            learn.extend([marked] * len(new))
-        return replace(row, ids=ids, learn=learn)
+            name = [first, *stream.choices(self.lower, k=length - 1)]
+            alike = [
+                other
+                for symbol, other in chosen.items()
+                if len(other) > 1 and (symbol in capital) == (token in capital)
+            ]
+            if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
+                other = stream.choice(alike)
+                shared = stream.randint(1, min(len(other), length) - 1)
+                name[:shared] = other[:shared]
+            chosen[token] = name
+        return chosen
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:

@@ -51,6 +51,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "loss_type": "grpo",
         "epsilon_high": 0.28,
         "learning_rate": 3e-4,
+        "temperature": 1.2,  # at 1, the episodes of a question hardly differ
         "max_steps": 70,
         "save_steps": 20,
         "live_reward_every": 1,

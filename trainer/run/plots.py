@@ -16,6 +16,7 @@ LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider t
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
+TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"
 
 Row = Mapping[str, Any]  # of metrics.jsonl
@@ -87,7 +88,7 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
         _baselines(lambda phase, mode: (rate_of(summaries, phase, mode) or {}).get("rate")),
         bounds=(0.0, 1.0),
         form=percent,
-        note=f"{SMOOTHED} Whiskers: 95 % Wilson intervals.",
+        note=f"{SMOOTHED} Whiskers: 95 % Wilson intervals. {TEMPERATURES}",
     )
 
 

@@ -58,6 +58,16 @@ class Stage:
     passes: float = 1.0  # over its demonstrations
     renaming: Mapping[str, Any] = field(default_factory=dict)
 
+    def settings(self, config: PretrainConfig) -> PretrainConfig:
+        """Return `config` as this stage changes it."""
+        return replace(
+            config,
+            muon_lr=config.muon_lr * self.rate,
+            adamw_lr=config.adamw_lr * self.rate,
+            passes=config.passes * self.passes,
+            **self.renaming,
+        )
+
 
 SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
 # 59 % of the schema words of databases that were never seen have three tokens or more
@@ -101,45 +111,34 @@ def pretrain(
             previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
             if (stored := _stored(folder, record, stage)) is not None:
                 report(f"{stage.name}: trained before, in {folder}")
-                record["stages"].append(stored)
-                continue
-            data_dir = generate(root, stage, config.seed + number - 1, report)
-            if previous is None:
-                model, tokenizer = new_model(config, data_dir, log_path)
             else:
-                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
-                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-            start = time.perf_counter()
-            demonstrations = play_demonstrations(data_dir, tokenizer, log_path)
-            rows = demonstrations.rows
-            report(
-                f"{stage.name}: {len(rows):,} episodes, {demonstrations.right:,} of them right, "
-                f"{sum(len(row.ids) for row in rows):,} tokens played in "
-                f"{time.perf_counter() - start:.0f} s; {demonstrations.lost} lost"
-            )
-            stage_config = replace(
-                config,
-                muon_lr=config.muon_lr * stage.rate,
-                adamw_lr=config.adamw_lr * stage.rate,
-                passes=config.passes * stage.passes,
-                **stage.renaming,
-            )
-            task = Task(model, tokenizer, rows, stage_config)
-            figures = imitate(task, processes, _with_prefix(f"{stage.name}: ", report))
-            counts = {
-                "episodes": len(rows),
-                "episodes_lost": demonstrations.lost,
-                "right": demonstrations.right,
-            }
-            record["stages"].append({**_as_json(asdict(stage)), **counts, **asdict(figures)})
-            save(model, tokenizer, folder, record)
-            if measure is not None:
-                record["stages"][-1]["success"] = measure(folder)
-                save(model, tokenizer, folder, record)
+                data_dir = generate(root, stage, config.seed + number - 1, report)
+                if previous is None:
+                    model, tokenizer = new_model(config, data_dir, log_path)
+                else:
+                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+                with_prefix = _with_prefix(f"{stage.name}: ", report)
+                demonstrations = play_demonstrations(data_dir, tokenizer, log_path, with_prefix)
+                task = Task(model, tokenizer, demonstrations.rows, stage.settings(config))
+                stored = {
+                    **_as_json(asdict(stage)),
+                    "episodes": len(demonstrations.rows),
+                    "episodes_lost": demonstrations.lost,
+                    "right": demonstrations.right,
+                    **asdict(imitate(task, processes, with_prefix)),
+                }
+                setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
+                write_model(model, tokenizer, folder)
+            record["stages"].append(stored)
+            if measure is not None and "success" not in stored:
+                write_record(record, folder)  # so that an interruption loses no training
+                stored["success"] = measure(folder)
+            write_record(record, folder)
         if folder is None:
             raise ValueError("stages is empty: name at least one")
         shutil.copytree(folder, out, dirs_exist_ok=True)
-    (Path(out) / "README.md").write_text(model_card(record, Path(out).name))
+    write_record(record, Path(out))
     return record
 
 
@@ -172,14 +171,10 @@ def _as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def save(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
-) -> None:
-    """Write the model as `write_model` does, with the record and the card."""
-    setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
-    write_model(model, tokenizer, out)
-    (out / "README.md").write_text(model_card(record, out.name))
-    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
+def write_record(record: Record, folder: Path) -> None:
+    """Write the model's card and its `pretraining.json`."""
+    (folder / "README.md").write_text(model_card(record, folder.name))
+    (folder / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -240,12 +235,13 @@ class Demonstrations(NamedTuple):
 
 
 def play_demonstrations(
-    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
+    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path, report: Report = print
 ) -> Demonstrations:
     """Play every demonstration of a data directory against a server.
 
     Episodes lost to infrastructure are left out, and counted.
     """
+    start = time.perf_counter()
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
         episodes = play_scripted(load_scripts(data_dir), tokenizer, config)
@@ -261,7 +257,12 @@ def play_demonstrations(
         for episode in played
     ]
     right = sum(episode.outcome == Outcome.CORRECT for episode in played)
-    return Demonstrations(rows, right, len(episodes) - len(played))
+    lost = len(episodes) - len(played)
+    report(
+        f"{len(rows):,} episodes, {right:,} of them right, {sum(len(row.ids) for row in rows):,} "
+        f"tokens played in {time.perf_counter() - start:.0f} s; {lost} lost"
+    )
+    return Demonstrations(rows, right, lost)
 
 
 def _with_prefix(prefix: str, report: Report) -> Report:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | seeds | publish`."""
+"""`python -m benchmarks.learning controls | ablations | seeds | publish`."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ EXPERT, RATES = Path(EXPERT_MODEL), "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,
-    help="Controls of a finished run, several seeds side by side, and the model that ships.",
+    help="Controls and ablations of a run, several seeds side by side, and the model that ships.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -84,6 +84,54 @@ def controls(
         title = f"Success on unseen databases, seed {result.finished.config.seed}"
         picture = bars(result.lines, title)
         _write(out, "controls", as_json(result, command), page(result, command), picture)
+
+
+@app.command()
+def ablations(
+    run: Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")] = Path(
+        "runs/latest"
+    ),
+    only: Annotated[
+        str,
+        typer.Option(
+            help="Train some ablations, such as baseline,one-update, comma-separated.",
+            show_default="all",
+        ),
+    ] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds of the trainings, comma-separated.")] = "1,2,3",
+    cpu_s: Annotated[
+        float, typer.Option(min=1, help="CPU-seconds of each training, without evaluations.")
+    ] = 600,
+    out: OutOption = Path("docs/figures"),
+) -> None:
+    """Train again with one thing changed at a time, for equal CPU time, and compare.
+
+    Results are kept in RUN/ablations; the same command resumes after Ctrl-C. Each training uses one
+    core: two commands with different --only or --seeds can run side by side.
+    """
+    try:
+        chosen = sorted({int(seed) for seed in seeds.split(",")})
+    except ValueError:
+        chosen = []
+    if not chosen or chosen[0] < 0:
+        raise typer.BadParameter(
+            f"{seeds!r} is not a list of seeds such as 1,2,3", param_hint="--seeds"
+        )
+    names = [name.strip() for name in only.split(",") if name.strip()]
+
+    with guarded():
+        from benchmarks.learning.ablations import ablations_of, run_ablations
+        from benchmarks.learning.ablations_report import as_json, dots, page
+        from trainer.run.folder import check_writable
+
+        check_writable(out / "ablations.md")
+        result = run_ablations(run, names, chosen, cpu_s, console=console)
+        shown = [row.ablation.slug for row in result.rows]
+        command = f"{COMMAND} ablations --run {_typed(result.finished.run.path)}"
+        if len(shown) < len(ablations_of(result.finished.config)):
+            command += f" --only {','.join(shown)}"
+        command += f" --seeds {','.join(map(str, result.seeds))} --cpu-s {cpu_s:g}"
+        _write(out, "ablations", as_json(result, command), page(result, command), dots(result))
 
 
 @app.command()

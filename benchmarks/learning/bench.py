@@ -1,8 +1,10 @@
 """What all controls share: a finished run, its questions and servers, and stored results."""
 
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,17 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult
-from trainer.evaluation.inputs import Inputs, JobOptions, resumed_settings
-from trainer.evaluation.measure import Connection, batch_of, measure, model_play
+from trainer.evaluation.evaluate import EvalResult, PromptRow
+from trainer.evaluation.inputs import (
+    Inputs,
+    JobOptions,
+    check_resumed_data,
+    load_inputs,
+    resumed_settings,
+)
+from trainer.evaluation.measure import Connection, batch_of, connected, measure, model_play
 from trainer.run.folder import Run, how_to_resume, metrics_rows, read_json, write_json
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 
 # mode -> `EvalResult.summary()`, of some policies without all its keys; a mode may be absent
@@ -77,6 +86,45 @@ def load_finished(path: Path) -> Finished:
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
     return Finished(run, config, options, read_json(run.summary), training_seconds(run))
+
+
+@contextmanager
+def opened(finished: Finished, folder: Path, console: Console) -> Iterator[Bench]:
+    """Load a run's inputs and start a server for the block.
+
+    The server logs to a file of this process in `folder`, which is deleted unless the block fails.
+    Raises `RunError` if the run's data, its model or the server have changed since.
+    """
+    with Interrupts() as interrupts:
+        limit_threads()
+        inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
+        inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
+        check_resumed_data(finished.run, inputs, finished.config)
+        if inputs.model_digest != finished.digests["model"]:
+            raise RunError(
+                f"{finished.config.model_name} is not the model that {finished.run.id} started "
+                "from: train it again"
+            )
+        log_path = folder / f"server-{os.getpid()}.log"
+        with connected(finished.config, (), inputs, log_path) as connection:
+            if connection.metadata.digest != finished.digests["server"]:
+                raise RunError(
+                    f"the environment server differs from the one of {finished.run.id}: train again"
+                )
+            yield Bench(finished, connection, inputs, console, interrupts)
+        log_path.unlink(missing_ok=True)
+
+
+def same_questions(finished: Finished, prompts: Sequence[PromptRow]) -> list[PromptRow]:
+    """Return the prompts that the run's `before` played, in its order."""
+    played = EvalResult.read(finished.run.evaluation("before", "greedy")).episodes
+    by_id = {str(row["question_id"]): row for row in prompts}
+    if missing := [one.question_id for one in played if one.question_id not in by_id]:
+        raise RunError(
+            f"{finished.run.id} was measured on {missing[0]}, which is no longer an eval question: "
+            "train again"
+        )
+    return [by_id[one.question_id] for one in played]
 
 
 def measured(run: Run, phase: str) -> Modes:

@@ -17,16 +17,12 @@ from benchmarks.learning.bench import (
     load_finished,
     measure_both,
     measured,
+    opened,
     read_kept,
 )
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult, PromptRow
-from trainer.evaluation.inputs import check_resumed_data, load_inputs
-from trainer.evaluation.measure import connected
 from trainer.run.folder import Run
 from trainer.run.summary import model_digest
-from trainer.runtime.cpu_budget import limit_threads
-from trainer.runtime.interrupt import Interrupts
 from trainer.runtime.models import load_model_and_tokenizer
 
 CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
@@ -71,58 +67,31 @@ def run_controls(
     finished = load_finished(path)
     wanted = [name for name in CONTROLS if name in (only or CONTROLS)]
     folder = finished.run.path / FOLDER
-    with Interrupts() as interrupts:
-        limit_threads()
-        inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
-        inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
-        check_resumed_data(finished.run, inputs, finished.config)
-        if inputs.model_digest != finished.digests["model"]:
-            raise RunError(
-                f"{finished.config.model_name} is not the model that {finished.run.id} started "
-                "from: train it again"
-            )
+    with opened(finished, folder, console) as bench:
         expert_config = replace(finished.config, model_name=str(expert))
         digest = ""
         if "expert" in wanted:
             digest = model_digest(load_model_and_tokenizer(expert_config)[0])
-        with connected(finished.config, (), inputs, folder / "server.log") as connection:
-            if connection.metadata.digest != finished.digests["server"]:
-                raise RunError(
-                    f"the environment server differs from the one of {finished.run.id}: train again"
-                )
-            bench = Bench(finished, connection, inputs, console, interrupts)
-            seconds = round(finished.training_s, 3)
-            # name -> the settings that it depends on, and how it is measured
-            controls: dict[str, tuple[dict[str, Any], Callable[[Run], Result]]] = {
-                "expert": ({"model": digest}, lambda own: expert_control(bench, own, expert)),
-                "sft": (
-                    {"rates": list(rates), "seconds": seconds},
-                    lambda own: sft.control(bench, own, rates),
-                ),
-                "best_of_8": ({"draws": votes.DRAWS}, lambda own: votes.control(bench, own)),
-                "shuffled": ({"steps": finished.steps}, lambda own: shuffled.control(bench, own)),
-            }
-            results = {}
-            for name in wanted:
-                settings, make = controls[name]
-                of = {"digests": finished.digests, "settings": settings}
-                results[name] = kept(folder, name, of, make)
+        seconds = round(finished.training_s, 3)
+        # name -> the settings that it depends on, and how it is measured
+        controls: dict[str, tuple[dict[str, Any], Callable[[Run], Result]]] = {
+            "expert": ({"model": digest}, lambda own: expert_control(bench, own, expert)),
+            "sft": (
+                {"rates": list(rates), "seconds": seconds},
+                lambda own: sft.control(bench, own, rates),
+            ),
+            "best_of_8": ({"draws": votes.DRAWS}, lambda own: votes.control(bench, own)),
+            "shuffled": ({"steps": finished.steps}, lambda own: shuffled.control(bench, own)),
+        }
+        results = {}
+        for name in wanted:
+            settings, make = controls[name]
+            of = {"digests": finished.digests, "settings": settings}
+            results[name] = kept(folder, name, of, make)
     for name in CONTROLS:
         if name not in wanted and (result := read_kept(folder, name, finished.digests)):
             results[name] = result
     return assemble(finished, results)
-
-
-def same_questions(finished: Finished, prompts: Sequence[PromptRow]) -> list[PromptRow]:
-    """Return the prompts that the run's `before` played, in its order."""
-    played = EvalResult.read(finished.run.evaluation("before", "greedy")).episodes
-    by_id = {str(row["question_id"]): row for row in prompts}
-    if missing := [one.question_id for one in played if one.question_id not in by_id]:
-        raise RunError(
-            f"{finished.run.id} was measured on {missing[0]}, which is no longer an eval question: "
-            "train again"
-        )
-    return [by_id[one.question_id] for one in played]
 
 
 def expert_control(bench: Bench, folder: Run, expert: Path) -> Result:

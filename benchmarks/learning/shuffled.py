@@ -5,28 +5,19 @@ token format. A gain that remains is not due to reinforcement learning.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
-from shared.console import percent
-from trainer.grpo.metrics_log import MetricsCallback, spent_at
-from trainer.grpo.resume import drop_after
-from trainer.grpo.train import build_trainer, train_from
-from trainer.rollout.loop import RolloutStats
+from benchmarks.learning.training import RewardFunction, train
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
-from trainer.run.console import bar
-from trainer.run.folder import Run, checkpoint_step
-from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.ranks import Ranks
+from trainer.run.folder import Run
 
 STREAM = 0x5348  # separates the permutations' random numbers from the rollouts'
 PARTS = ("correctness", "progress", "operational")
-
-RewardFunction = Callable[..., list[Reward]]
 
 
 def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
@@ -64,33 +55,8 @@ def control(bench: Bench, folder: Run) -> Result:
     Resumes from the last checkpoint in `folder`.
     """
     config = replace(bench.connection.config, max_steps=bench.finished.steps)
-    inputs = bench.inputs
-    model, tokenizer = load_model_and_tokenizer(config)
-    checkpoint = folder.last_checkpoint()
-    drop_after(folder, checkpoint_step(checkpoint) if checkpoint else 0)
-    stats = RolloutStats()
-    with bar(bench.console, "GRPO, shuffled rewards") as progress:
-
-        def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
-            if "success" in row:
-                progress.to(step, f"success {percent(row['success'])}", steps)
-
-        log = MetricsCallback(folder, inputs.book, stats, on_progress, spent=spent_at(checkpoint))
-        trainer = build_trainer(
-            model,
-            tokenizer,
-            config,
-            inputs.train,
-            client=bench.connection.client,
-            stats=stats,
-            on_rows=log.rows,
-            ranks=Ranks(bench.interrupts),
-            callbacks=[log],
-            reward_funcs=shuffled(REWARD_FUNCTIONS, config.seed),
-            output_dir=str(folder.checkpoints),
-        )
-        train_from(trainer, checkpoint, config.max_steps)
-    trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
+    rewards = shuffled(REWARD_FUNCTIONS, config.seed)
+    trained = train(bench, folder, config, "GRPO, shuffled rewards", reward_funcs=rewards)
+    modes = measure_both(bench, folder, "shuffled", trained.model, trained.tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}
     return Result({"shuffled": modes}, training_seconds(folder), notes)

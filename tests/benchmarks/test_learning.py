@@ -18,9 +18,10 @@ from benchmarks.learning.bench import (
     kept,
     load_finished,
     read_kept,
+    same_questions,
     training_seconds,
 )
-from benchmarks.learning.controls import Controls, Line, same_questions
+from benchmarks.learning.controls import Controls, Line
 from benchmarks.learning.report import bars, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_curve, mean_gain, seed_curves
 from benchmarks.learning.seeds import page as seeds_page

@@ -1,0 +1,336 @@
+"""Ablations: what each changes, groups of one verdict, the table, and stored trainings."""
+
+import io
+import itertools
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from benchmarks.learning import ablations
+from benchmarks.learning.__main__ import app
+from benchmarks.learning.ablations import (
+    ABLATIONS,
+    BASELINE,
+    FRESH_SEED,
+    Ablation,
+    Ablations,
+    ablations_of,
+    changed,
+    drop_one_verdict,
+    one_verdict,
+    run_ablations,
+    settings_of,
+    stored,
+    training_folder,
+)
+from benchmarks.learning.ablations_report import as_json, dots, page
+from benchmarks.learning.bench import Finished, measure_both
+from benchmarks.learning.training import CPUBudget
+from shared.run_stats import Rate
+from tests.trainer import conftest as training
+from tests.trainer.small_data import make_data
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.errors import RunError
+from trainer.evaluation.inputs import JobOptions
+from trainer.grpo.job import run_job
+from trainer.pretraining.imitation import PretrainConfig
+from trainer.report.groups import advantages
+from trainer.run.folder import Run, append_lines, metrics_rows, read_json, write_json
+from trainer.runtime.interrupt import Interrupted
+
+model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
+ONE_UPDATE = next(one for one in ABLATIONS if one.name == "one update")
+
+
+def test_every_ablation_changes_its_own_settings_and_no_others() -> None:
+    config = GRPOConfig.preset("offline", temperature=1.2)
+    assert ablations_of(config) == list(ABLATIONS)
+    for one in ABLATIONS:
+        pairs = zip(asdict(config).items(), asdict(changed(config, one)).items(), strict=True)
+        assert {name for (name, then), (_, now) in pairs if then != now} == set(one.settings)
+        assert one is BASELINE or one.fresh or one.drop or one.settings
+
+
+def test_an_ablation_that_changes_nothing_is_left_out() -> None:
+    names = [one.name for one in ablations_of(GRPOConfig.preset("offline", temperature=1.4))]
+    assert "temperature 1.4" not in names
+    assert {"baseline", "temperature 1.0", "fresh questions"} <= set(names)
+
+
+def test_groups_of_four_are_of_twice_as_many_questions() -> None:
+    config = GRPOConfig.preset("offline")
+    four = next(one for one in ABLATIONS if one.name == "4 generations")
+    assert config.num_generations == 8
+    assert changed(config, four).rollouts_per_step == config.rollouts_per_step
+
+
+def test_fresh_questions_are_not_those_of_pretraining() -> None:
+    assert PretrainConfig().seed + 10 < FRESH_SEED  # a stage's seed is this plus its number
+
+
+def test_groups_of_one_verdict_have_the_advantage_zero_and_others_keep_theirs() -> None:
+    fields: dict[str, list[float | None]] = {
+        "correctness": [1, 1, 1, 1, 0, 0, None, 0, 1, 0, 1, 0],
+        "progress": [n / 12 for n in range(12)],
+        "operational": [-n / 100 for n in range(12)],
+    }
+    fields["progress"][6] = fields["operational"][6] = None
+
+    def rewards(functions: Any) -> list[float | None]:
+        columns = [one(completions=[""] * 12, **fields) for one in functions]
+        return [
+            None
+            if None in row
+            else sum(weight * part for weight, part in zip(REWARD_WEIGHTS, row, strict=True))
+            for row in zip(*columns, strict=True)
+        ]
+
+    members = [range(0, 4), range(4, 8), range(8, 12)]
+    functions = drop_one_verdict(4)
+    dropped, plain = rewards(functions), rewards(ablations.REWARD_FUNCTIONS)
+    assert advantages(dropped, members, "batch")[:8] == [0.0] * 8
+    assert dropped[6] is None
+    assert dropped[8:] == plain[8:]
+    assert [one.__name__ for one in functions] == [
+        one.__name__ for one in ablations.REWARD_FUNCTIONS
+    ]
+
+
+def test_the_share_of_groups_of_one_verdict(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert one_verdict(run) is None
+    played = {
+        ("train", 1, "a"): ["correct", "wrong"],
+        ("train", 1, "b"): ["correct", "correct", "infra_failed"],
+        ("train", 2, "a"): ["wrong", "budget"],
+        ("train", 2, "c"): ["infra_failed"],  # no group
+        ("after", 2, "d"): ["correct"],
+    }
+    for (phase, step, question), outcomes in played.items():
+        rows = [{"phase": phase, "step": step, "question_id": question, "outcome": outcome}
+                for outcome in outcomes]  # fmt: skip
+        append_lines(run.episodes, rows)
+    assert one_verdict(run) == pytest.approx(2 / 3)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Finished:
+    config = GRPOConfig.preset("offline", temperature=1.2, seed=1)
+    digests = {name: name[0] * 64 for name in ("data", "server", "model", "trained_model")}
+    return Finished(Run(tmp_path / "run-seed1"), config, JobOptions(), {"digests": digests}, 481.3)
+
+
+def store(finished: Finished, one: Ablation, seed: int, right: int, **changes: Any) -> None:
+    """Store a training with `right` of 100 seen questions right, sampled 10 fewer."""
+    of = settings_of(finished, one, seed, 600)
+    of["settings"] |= changes
+    modes = {}
+    for mode, fewer in (("greedy", 0), ("sampled", 10)):
+        seen, unseen = Rate(right - fewer, 100), Rate(2 * right - fewer, 200)
+        modes[mode] = {"seen": seen.as_dict(), "unseen": unseen.as_dict()}
+    rates = {f"q{n}": ((n < right) + (n < right - 10)) / 2 for n in range(100)}
+    notes = {"steps": 20 + seed, "one_verdict": 0.25, "by_question": rates}
+    result = {"of": of, "policies": {one.slug: modes}, "seconds": 601.5, "notes": notes}
+    write_json(training_folder(finished, one, seed, 600) / "training.json", result)
+
+
+def results(finished: Finished) -> Ablations:
+    for seed, right in ((1, 70), (2, 80)):
+        store(finished, BASELINE, seed, right)
+        store(finished, ONE_UPDATE, seed, right - 20 * seed)
+    store(finished, ONE_UPDATE, 3, 90)
+    return Ablations(finished, 600, stored(finished, 600))
+
+
+def test_the_table_pools_seeds_and_compares_those_that_the_baseline_has(finished: Finished) -> None:
+    text = page(results(finished), "python -m benchmarks.learning ablations --run runs/x")
+    assert "    python -m benchmarks.learning ablations --run runs/x\n" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 3
+    assert {row.count("|") for row in rows} == {11}
+    assert rows[3].startswith("| baseline | 75.0 [68.6, 80.5] | 65.0 [58.2, 71.3] | - | - |")
+    assert rows[3].endswith("| 22 | 25 | 1, 2 |")
+    # 50, 40 and 90 of 100; of the baseline's seeds, 70 and 80, the first two
+    assert rows[4].startswith("| one update | 60.0 [54.4, 65.4] |")
+    assert "| −30.0 [" in rows[4]
+    assert "| −20.0, −40.0 |" in rows[4]
+    assert "- one update: one update per batch of episodes" in text
+    assert "600 CPU-seconds" in text
+    assert "64 episodes per step" in text
+    assert "Fresh questions are not" not in text
+
+
+def test_the_json_has_what_the_figure_shows(finished: Finished) -> None:
+    found = json.loads(json.dumps(as_json(results(finished), "c")))
+    one = found["ablations"]["one update"]
+    assert (one["seeds"], one["steps"], one["settings"]) == (
+        [1, 2, 3],
+        22,
+        {"updates_per_batch": 1},
+    )
+    assert one["success"]["unseen"]["greedy"]["n"] == 600
+    assert one["cpu_s"] == 601.5
+    assert one["against_baseline"]["difference"] == pytest.approx(-0.3)
+    assert one["against_baseline_by_seed"] == {"1": pytest.approx(-0.2), "2": pytest.approx(-0.4)}
+    assert found["ablations"]["baseline"]["against_baseline"] is None
+    assert found["cpu_s"] == 600
+
+
+def test_the_figure_is_drawn_with_and_without_a_baseline(finished: Finished) -> None:
+    store(finished, ONE_UPDATE, 1, 50)
+    assert dots(Ablations(finished, 600, stored(finished, 600))).startswith(b"\x89PNG")
+    assert dots(results(finished)).startswith(b"\x89PNG")
+
+
+def test_trainings_of_another_budget_are_not_in_the_table(finished: Finished) -> None:
+    results(finished)
+    assert stored(finished, 300) == []
+
+
+def test_a_baseline_of_other_settings_is_refused(finished: Finished) -> None:
+    store(finished, BASELINE, 1, 70, learning_rate=1e-3, weight_decay=0.1)
+    with pytest.raises(RunError, match=r"learning_rate 0.001 and now 0.0003, weight_decay 0.1 and"):
+        stored(finished, 600)
+    finished.summary["digests"]["model"] = "other"
+    store(finished, BASELINE, 1, 70)
+    finished.summary["digests"]["model"] = "one"
+    with pytest.raises(RunError, match=r"baseline-600s-seed1 .* \(model other and now one\)"):
+        stored(finished, 600)
+
+
+def test_an_unfinished_training_of_other_settings_is_refused(finished: Finished) -> None:
+    of = settings_of(finished, ONE_UPDATE, 2, 600)
+    of["settings"]["beta"] = 0.04
+    folder = training_folder(finished, ONE_UPDATE, 2, 600)
+    write_json(folder / "training" / "of.json", of)
+    with pytest.raises(RunError, match=r"one-update-600s-seed2 .*beta"):
+        stored(finished, 600)
+
+
+def test_settings_that_cannot_be_ablated_are_refused(
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(file=io.StringIO())
+    monkeypatch.setattr(ablations, "load_finished", lambda path: finished)
+    with pytest.raises(RunError, match=r"no ablation two-updates; .* baseline, one-update"):
+        run_ablations(finished.run.path, ["two updates"], [1], 600, console=console)
+    finished.config.lr_scheduler = "linear"
+    with pytest.raises(RunError, match="constant_with_warmup"):
+        run_ablations(finished.run.path, [], [1], 600, console=console)
+
+
+def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:
+    assert "--seeds" in CliRunner().invoke(app, ["ablations", "--seeds", "one"]).output
+    found = CliRunner().invoke(app, ["ablations", "--run", "no/such/run", "--out", str(tmp_path)])
+    assert (found.exit_code, "make train" in found.output) == (1, True)
+
+
+def test_the_command_writes_the_page_and_names_itself(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = results(finished)
+    monkeypatch.setattr(ablations, "run_ablations", lambda *_, **__: found)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["ablations", "--run", "run-seed1", "--out", "figures"])
+    assert done.exit_code == 0, done.output
+    command = (
+        "python -m benchmarks.learning ablations --run run-seed1 --only baseline,one-update "
+        "--seeds 1,2,3 --cpu-s 600"
+    )
+    assert f"    {command}\n" in Path("figures/ablations.md").read_text()
+    assert read_json(Path("figures/ablations.json"))["command"] == command
+    assert Path("figures/ablations.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_trainings_of_equal_cpu_time_resume(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ablations on a real server, stopped in a step and before an evaluation."""
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    settings = config.override(
+        data_dir=make_data(tmp_path / "data"),
+        model_name=str(tmp_path / "base"),
+        max_steps=1,
+        logging_steps=1,
+        step_budget=3,
+        max_new_tokens=6,
+    )
+    console = Console(file=io.StringIO(), width=200)
+    run_job(
+        settings,
+        JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2),
+        console=console,
+    )
+    latest = tmp_path / "runs" / "latest"
+    # a step takes one second of CPU time
+    readings = itertools.count()
+    clocks = {"process_time": lambda: float(next(readings)), "perf_counter": time.perf_counter}
+    monkeypatch.setattr("trainer.grpo.metrics_log.time", SimpleNamespace(**clocks))
+    monkeypatch.setattr(ablations, "FRESH_DATABASES", 4)
+
+    def trained(*only: str) -> Ablations:
+        return run_ablations(latest, only, [7], 3, console=console)
+
+    def stop(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    folders = {
+        slug: Run((latest / "ablations" / f"{slug}-3s-seed7" / "training").resolve())
+        for slug in ("baseline", "fresh-questions")
+    }
+    baseline, fresh = folders.values()
+    with monkeypatch.context() as patched:
+        patched.setattr(CPUBudget, "on_step_end", stop)
+        with pytest.raises(Interrupted):
+            trained("baseline")
+    begun = list(metrics_rows(baseline.metrics))
+    assert [row["step"] for row in begun] == [1]
+
+    with monkeypatch.context() as patched:
+
+        def stop_fresh(bench: Any, folder: Run, *rest: Any) -> Any:
+            return (stop if folder.path == fresh.path else measure_both)(bench, folder, *rest)
+
+        patched.setattr(ablations, "measure_both", stop_fresh)
+        with pytest.raises(Interrupted):
+            trained("baseline", "fresh questions")
+    result = baseline.path.with_suffix(".json")
+    stamp = result.stat().st_mtime_ns
+    assert not fresh.path.with_suffix(".json").exists()
+    assert fresh.last_checkpoint() is not None
+
+    found = trained("baseline", "fresh questions")
+    assert result.stat().st_mtime_ns == stamp
+    for folder in folders.values():
+        rows = [row for row in metrics_rows(folder.metrics) if "success" in row]
+        assert [(row["step"], row["cpu_s"]) for row in rows] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+        assert folder.last_checkpoint() is None
+    assert next(metrics_rows(baseline.metrics)) == begun[0]
+    databases = {
+        slug: {line["database"] for line in map(json.loads, folder.episodes.open())}
+        for slug, folder in folders.items()
+    }
+    assert databases["baseline"] == {"shop", "club"}
+    assert not databases["fresh-questions"] & {"shop", "club", "farm"}
+    lines = as_json(found, "c")["ablations"]
+    assert {name: (one["steps"], one["seeds"]) for name, one in lines.items()} == {
+        "baseline": (3, [7]),
+        "fresh questions": (3, [7]),
+    }
+    for one in lines.values():
+        parts = {part: modes["greedy"]["n"] for part, modes in one["success"].items()}
+        assert parts == {"seen": 4, "unseen": 2}
+        assert 0 <= one["one_verdict"] <= 1
+    assert read_json(result)["of"]["settings"]["seed"] == 7
+    assert "Fresh questions are not" in page(found, "c")

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # Options of `make train`: SEED=2 STEPS=5 DATA=/some/import MODEL=... PRESET=qwen3-0.6b SERVER=http://...
-# RESUME=runs/...  PROCESSES=2 (training processes, one per GPU or CPU core).
+# RESUME=runs/...  PROCESSES=2 (training processes; default: one per CPU core for a small model).
 # WARM_START=300 first fine-tunes MODEL on 300 demonstrations, and trains the result.
 # Options of `make serve`: HOST=0.0.0.0 PORT=9000 DATA=/some/import
 # a resumed run has had its warm start

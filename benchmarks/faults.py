@@ -27,7 +27,10 @@ from shared.console import print_line, write_json
 from shared.seeds import MAX_SEED
 
 WAYS = ("direct", "gateway", "training", "gateway training")
-TRAINING_OPTIONS = ("--eval-limit", "48", "--eval-every", "0", "--set", "server_wait_s=300")
+TRAINING_OPTIONS = (
+    *("--processes", "1", "--eval-limit", "48", "--eval-every", "0"),
+    *("--set", "server_wait_s=300"),
+)
 
 
 def show(outcomes: list[FaultOutcome]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import apsw
 import pytest
 
+# before torch is imported: tests run side by side, and a training is one process by default
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def needs_program(name: str, missing: str | None) -> pytest.MarkDecorator:
     """Mark tests that are skipped where a program is missing, which is `missing`'s reason.

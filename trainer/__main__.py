@@ -156,8 +156,14 @@ def train(
         ),
     ] = False,
     processes: Annotated[
-        int, Option(min=1, help="Training processes on this machine: one per GPU or CPU core.")
-    ] = 1,
+        int | None,
+        Option(
+            min=1,
+            help="Training processes on this machine: one per GPU or CPU core.",
+            show_default="one per CPU core for a small model on the CPU, else 1; --resume: the "
+            "run's",
+        ),
+    ] = None,
     set_: SetOption = None,
     eval_limit: Annotated[
         int, Option(min=0, help="Number of eval questions to measure on; 0: all.")
@@ -209,7 +215,7 @@ def train(
         from trainer.run.folder import open_run
         from trainer.runtime.ranks import launched
 
-        if launched() and processes not in (1, int(os.environ["WORLD_SIZE"])):
+        if launched() and processes not in (None, int(os.environ["WORLD_SIZE"])):
             raise ConfigError(
                 f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: "
                 "leave it out"
@@ -218,7 +224,7 @@ def train(
         if run is None:
             choice, config = configured(preset, overrides)
 
-        from trainer.evaluation.inputs import JobOptions, resumed_settings
+        from trainer.evaluation.inputs import JobOptions, resumed_settings, saved_processes
 
         if run is not None:
             urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
@@ -233,24 +239,30 @@ def train(
         from trainer.runtime.precision import check_gpu
 
         check_gpu(options.preset, config)
-        if processes > 1 and not launched():
-            from trainer.runtime.launch import launch
-
-            config.accumulation_steps(processes)  # refuse a bad number once, not in each process
-            raise typer.Exit(
-                launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
-            )
-        main = os.environ.get("RANK", "0") == "0"  # of several processes the first
-        if run is None and main:
-            print_line(console, str(choice))
+        found = ""
         if resume_or_new:
             from trainer.grpo.resume import find_run
 
             run, found = find_run(config, options)
-            if main:
+        nothing_left = resume_or_new and run is not None and run.finished
+        if not launched() and not nothing_left:
+            from trainer.runtime.launch import default_processes, launch
+
+            if processes is None:
+                kept = None if run is None else saved_processes(run)
+                processes = default_processes(config, kept)
+            config.accumulation_steps(processes)  # refuse a bad number once, not in each process
+            if processes > 1:
+                raise typer.Exit(
+                    launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
+                )
+        if os.environ.get("RANK", "0") == "0":  # of several processes the first
+            if resume is None:
+                print_line(console, str(choice))
+            if found:
                 print_line(console, found)
-            if run is not None and run.summary.exists():
-                return
+        if nothing_left:
+            return
         from trainer.grpo.job import run_job
 
         run_job(config, options, resume=run, console=console)

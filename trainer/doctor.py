@@ -213,11 +213,10 @@ def check_model(name: str) -> Iterator[Diagnosis]:
 
 def check_memory(name: str) -> Iterator[Diagnosis]:
     """Compare the memory of training the model, by its preset, with this machine's."""
-    import psutil
     import torch
 
     from trainer.config import GRPOConfig
-    from trainer.runtime.memory import GIB, training_memory
+    from trainer.runtime.memory import GIB, machine_memory, training_memory
     from trainer.runtime.models import preset_of, read_config
     from trainer.runtime.out_of_memory import remedies
     from trainer.runtime.precision import precision
@@ -237,7 +236,7 @@ def check_memory(name: str) -> Iterator[Diagnosis]:
         kind = f"{type(error).__name__} for model_type {model_config.get('model_type')!r}"
         yield Diagnosis("memory", Status.NOTE, f"unknown: it can't be calculated ({kind})")
         return
-    has = psutil.virtual_memory().total
+    has = machine_memory()
     if gpu:
         has = torch.cuda.get_device_properties(torch.device(device)).total_memory
     detail = f"{memory}; this {'GPU' if gpu else 'machine'} has {has / GIB:.1f} GiB"

@@ -126,9 +126,17 @@ def load_inputs(
 
 
 def save_settings(
-    run: Run, config: GRPOConfig, options: JobOptions, inputs: Inputs, metadata: ServerMetadata
+    run: Run,
+    config: GRPOConfig,
+    options: JobOptions,
+    inputs: Inputs,
+    metadata: ServerMetadata,
+    processes: int = 1,
 ) -> None:
-    """Write config.json for `resumed_settings`. The digests stay those of the first session."""
+    """Write config.json for `resumed_settings` and `saved_processes`.
+
+    The digests stay those of the first session.
+    """
     digests = _digests(inputs, metadata)
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
     if run.config.exists():
@@ -141,6 +149,7 @@ def save_settings(
             "preset": options.preset,
             "config": asdict(config),
             "options": options.saved,
+            "processes": processes,
             "reward_version": metadata.reward_version,
             **digests,
         },
@@ -182,6 +191,11 @@ def resumed_settings(
             f"{other.rollouts_per_step}"
         )
     return other, options
+
+
+def saved_processes(run: Run) -> int:
+    """Return how many processes of one machine train a run; older versions did not save it: 1."""
+    return int(read_json(run.config).get("processes", 1))
 
 
 def check_resumed_data(

@@ -148,7 +148,9 @@ def run_job(
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
                 ranks.first(
-                    lambda: write_settings(folder, connection, options, inputs, resume is not None)
+                    lambda: write_settings(
+                        folder, connection, options, inputs, ranks, resume is not None
+                    )
                 )
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
         except Interrupted:
@@ -167,13 +169,18 @@ def run_job(
 
 
 def write_settings(
-    folder: Run, connection: Connection, options: JobOptions, inputs: Inputs, resumed: bool
+    folder: Run,
+    connection: Connection,
+    options: JobOptions,
+    inputs: Inputs,
+    ranks: Ranks,
+    resumed: bool,
 ) -> None:
     """Write the run's settings before anything is played."""
     config, metadata = connection.config, connection.metadata
     if resumed:
         check_resumed_data(folder, inputs, config, metadata)
-    save_settings(folder, config, options, inputs, metadata)
+    save_settings(folder, config, options, inputs, metadata, ranks.local_count)
     if not resumed:
         point_latest(folder)
 

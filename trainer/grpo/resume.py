@@ -170,8 +170,6 @@ def resume_command(
     options = ["--resume", short_path(folder.path)]
     for url in servers:
         options += ["--server", url]
-    if ranks.count == ranks.local_count > 1:
-        options += ["--processes", str(ranks.count)]
     launcher = ["accelerate", "launch", "..."] if ranks.count > ranks.local_count else ["python"]
     return shlex.join([*launcher, "-m", "trainer", command, *options])
 

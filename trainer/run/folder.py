@@ -249,10 +249,8 @@ def _settings(path: Path) -> Mapping[str, Any]:
 
 def how_to_resume(path: Path, settings: Mapping[str, Any]) -> str:
     """Return the shell command that resumes a run, from the content of its config.json."""
-    sharded = settings.get("config", {}).get("sharding", "none") != "none"
     name = settings.get("command", "train")
-    command = f"python -m trainer {name} --resume {shlex.quote(str(path))}"
-    return f"{command} --processes N" if sharded else command
+    return f"python -m trainer {name} --resume {shlex.quote(str(path))}"
 
 
 def newest(out: Path) -> tuple[Run | None, str]:

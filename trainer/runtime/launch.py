@@ -1,20 +1,75 @@
-"""`--processes N`: several trainer processes on this machine, run by accelerate's launcher."""
+"""Several trainer processes on this machine: how many, and their start by accelerate's launcher."""
 
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
 
 from shared.server_process import child_environment
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
+from trainer.presets import parameter_count
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
+from trainer.runtime.memory import GIB, machine_memory
+from trainer.runtime.models import read_config
+from trainer.runtime.precision import precision
+from trainer.runtime.ranks import LAUNCHER
 
 # Named explicitly, as accelerate would otherwise read the user's own default file.
 ONE_MACHINE = Path(__file__).parent / "accelerate" / "gpus.yaml"
 # After Ctrl-C: time for the current update and a checkpoint. torch's default is 30 s.
 STOP_S = 300
 SECOND_STOP_S = 10.0
+# parameters: ten times those of the offline model, which more threads don't make faster
+SMALL_MODEL = 20_000_000
+MOST_PROCESSES = 4
+PROCESS_MEMORY = 2 * GIB  # of a process with a small model, and its share of the server
+
+
+def default_processes(
+    config: GRPOConfig, kept: int | None = None, environment: Mapping[str, str] = os.environ
+) -> int:
+    """Return how many processes train where the user gives no number.
+
+    A resumed run takes the `kept` number that it had, but no more than this machine's GPUs. A new
+    one takes one process per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a
+    small model on a CPU with Linux, and OMP_NUM_THREADS does not divide the cores already. All
+    others take one, and so does the process of a launcher. The number is reduced until the
+    processes can share a step.
+    """
+    if environment.keys() >= set(LAUNCHER):
+        return 1
+    device, _ = precision(config.device, config.dtype)
+    most = 1
+    if kept is not None:
+        most = kept if device == "cpu" else min(kept, torch.cuda.device_count())
+    elif (
+        device == "cpu"
+        and sys.platform == "linux"
+        and "OMP_NUM_THREADS" not in environment
+        and not config.overlap_rollouts
+        and _is_small(config.model_name)
+    ):
+        most = min(usable_cores(), MOST_PROCESSES, machine_memory() // PROCESS_MEMORY)
+    for processes in range(most, 1, -1):
+        try:
+            config.accumulation_steps(processes)
+        except ConfigError:
+            continue
+        return processes
+    return 1
+
+
+def _is_small(model: str) -> bool:
+    """Return whether a model has at most `SMALL_MODEL` parameters, by its config.json."""
+    parameters = parameter_count(read_config(model, download=False) or {})
+    return parameters is not None and parameters <= SMALL_MODEL
 
 
 def launch(processes: int, arguments: Sequence[str], report: Callable[[str], None] = print) -> int:
@@ -36,9 +91,10 @@ def launch(processes: int, arguments: Sequence[str], report: Callable[[str], Non
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     options = ["--config_file", str(ONE_MACHINE), "--num_processes", str(processes)]
-    options += ["-m", "trainer", *arguments]
     try:
-        launch_command(launch_command_parser().parse_args(options))
+        with TemporaryDirectory() as logs:  # empty, but torch would leave its own in /tmp
+            options += ["--log_dir", logs, "-m", "trainer", *arguments]
+            launch_command(launch_command_parser().parse_args(options))
     except ChildFailedError as error:
         index, failure = error.get_first_failure()
         if failure.exitcode >= 0:

@@ -7,8 +7,10 @@ once to see what they keep for the backward pass.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -18,6 +20,7 @@ from trainer.presets import SAVED_AS
 from trainer.runtime.precision import cast_linear_layers
 
 GIB = 2**30
+CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 PROCESS = GIB  # torch and the libraries (0.4 GiB), a GPU's context, what allocators hold unused
 # trl's LM head works in tiles of these numbers of tokens and vocabulary entries
 TILE_TOKENS, TILE_ENTRIES = 4096, 32768
@@ -110,6 +113,15 @@ def training_memory(
         activations=activations,
         workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
     )
+
+
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory, or of the container's limit if that is less."""
+    total = int(psutil.virtual_memory().total)
+    try:
+        return min(total, int(CGROUP_MEMORY_MAX.read_text()))
+    except (OSError, ValueError):
+        return total  # no limit
 
 
 def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:

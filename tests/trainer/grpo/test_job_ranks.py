@@ -23,19 +23,23 @@ from tests.trainer.small_job import check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
+from trainer.runtime.launch import default_processes
 from trainer.runtime.server import SupervisedServer
 
 FILES = ROOT / "trainer" / "runtime" / "accelerate"
 TIMEOUT_S = 280
 
 
-def start(*command: str, **environment: str) -> "subprocess.Popen[str]":
+def start(*command: str, threads: int | None = 1) -> "subprocess.Popen[str]":
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    if threads is None:
+        del environment["OMP_NUM_THREADS"]
     return subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
+        env=environment,
     )
 
 
@@ -149,7 +153,7 @@ def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) ->
 @pytest.mark.parametrize(
     ("processes", "stop", "code", "said", "resumed_by"),
     [
-        (2, interrupt, 130, "--processes 2", 2),
+        (2, interrupt, 130, "--resume", None),
         (1, interrupt, 130, "--resume", 2),
         (2, terminate_one, 130, "--resume", 1),
         (2, kill_one, 137, "process 1 of 2 was ended by SIGKILL", 1),
@@ -164,11 +168,12 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     stop: Callable[[Any, Any], None],
     code: int,
     said: str,
-    resumed_by: int,
+    resumed_by: int | None,
 ) -> None:
     """All processes end; resuming from the last checkpoint gives the uninterrupted result.
 
     That is of the last whole step, unless the process that writes it is the one that was killed.
+    Without `resumed_by` the run keeps its number of processes.
     """
     every = ["--set", f"save_steps={1 if stop is kill_first else 1000}"]
     process = start(
@@ -200,13 +205,12 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
         str(run.path),
         "--steps",
         str(steps),
-        "--processes",
-        str(resumed_by),
+        *(("--processes", str(resumed_by)) if resumed_by else ()),
     )
     output, _ = resumed.communicate(timeout=TIMEOUT_S)
     assert resumed.returncode == 0, output
     summary = read_json(run.summary)
-    assert (summary["train_steps"], summary["processes"]) == (steps, resumed_by)
+    assert (summary["train_steps"], summary["processes"]) == (steps, resumed_by or processes)
     check_audit(run)
     (tmp_path / "whole").mkdir()
     alone([*arguments(small, tmp_path / "whole", data_dir, steps), *every])
@@ -268,6 +272,27 @@ def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
     assert output.count("farm.sqlite") == 1, output  # printed once
     assert "Traceback" not in output
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_small_model_trains_in_a_process_per_core_and_is_resumed_in_as_many(
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
+) -> None:
+    expected = default_processes(small.override(gradient_accumulation_steps=8), environment={})
+    if expected == 1:
+        pytest.skip("needs two CPU cores and 4 GiB")
+    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 2), threads=None)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    run = latest(tmp_path)
+    check_summary(read_json(run.summary), run, steps=2, questions=12)
+    assert read_json(run.summary)["processes"] == expected
+    # OMP_NUM_THREADS=1 would make a new run one process
+    resumed = start("trainer", "train", "--resume", str(run.path), "--steps", "3")
+    output, _ = resumed.communicate(timeout=TIMEOUT_S)
+    assert resumed.returncode == 0, output
+    summary = read_json(run.summary)
+    assert (summary["train_steps"], summary["processes"]) == (3, expected)
 
 
 @pytest.mark.slow

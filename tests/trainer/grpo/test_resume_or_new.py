@@ -18,6 +18,7 @@ from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.grpo.resume import find_run, held
+from trainer.run.folder import read_json, write_json
 from trainer.runtime.interrupt import Interrupted
 
 
@@ -53,7 +54,9 @@ def test_settings_that_only_save_memory_or_name_servers_may_change(
         gradient_accumulation_steps=small.gradient_accumulation_steps * 2,
         server_urls=["http://elsewhere:8000"],
     )
-    assert find_run(other, options(tmp_path))[0] == latest(tmp_path)
+    run = latest(tmp_path)
+    write_json(run.config, read_json(run.config) | {"processes": 2})
+    assert find_run(other, options(tmp_path))[0] == run
 
 
 def test_other_settings_begin_a_new_run_and_are_named(

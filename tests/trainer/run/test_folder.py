@@ -126,11 +126,9 @@ def test_read_json_names_the_file(tmp_path: Path) -> None:
         read_json(tmp_path / "half.json")
 
 
-def test_a_sharded_run_is_resumed_in_several_processes() -> None:
+def test_a_run_is_resumed_by_the_command_that_made_it() -> None:
     path = Path("my runs/one")
-    alone = {"config": {"sharding": "none"}, "command": "sft"}
-    assert how_to_resume(path, alone) == "python -m trainer sft --resume 'my runs/one'"
-    sharded = {"config": {"sharding": "fsdp"}}
-    assert how_to_resume(path, sharded) == (
-        "python -m trainer train --resume 'my runs/one' --processes N"
+    assert how_to_resume(path, {}) == "python -m trainer train --resume 'my runs/one'"
+    assert how_to_resume(path, {"command": "sft"}) == (
+        "python -m trainer sft --resume 'my runs/one'"
     )

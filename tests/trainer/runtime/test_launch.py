@@ -1,0 +1,183 @@
+"""How many processes train, by default and in a resumed run."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tests.trainer.architectures import CONFIGS
+from tests.trainer.conftest import FakeClient
+from tests.trainer.small_job import begin, latest
+from trainer.__main__ import app
+from trainer.config import GRPOConfig
+from trainer.run.folder import Run, read_json, write_json
+from trainer.runtime.launch import default_processes
+from trainer.runtime.memory import GIB, machine_memory
+from trainer.runtime.ranks import LAUNCHER
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Return a function that sets the cores, the memory in GiB and the GPUs of this machine."""
+
+    def become(cores: int = 2, memory: float = 32, gpus: int = 0) -> None:
+        monkeypatch.setattr("trainer.runtime.launch.usable_cores", lambda: cores)
+        total = SimpleNamespace(total=int(memory * GIB))
+        monkeypatch.setattr("psutil.virtual_memory", lambda: total)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+    monkeypatch.setattr("trainer.runtime.memory.CGROUP_MEMORY_MAX", tmp_path / "memory.max")
+    monkeypatch.setattr("sys.platform", "linux")
+    become()
+    return become
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "processes"),
+    [
+        (1, 32, 1),
+        (2, 32, 2),
+        (3, 32, 2),  # 3 can't share 16 micro-batches
+        (4, 32, 4),
+        (64, 32, 4),
+        (4, 7.7, 2),
+        (4, 3.8, 1),
+        (4, 1.9, 1),
+    ],
+)
+def test_the_offline_model_trains_in_one_process_per_core_that_the_memory_allows(
+    machine: Any, cores: int, memory: float, processes: int
+) -> None:
+    machine(cores, memory)
+    assert default_processes(GRPOConfig.preset("offline"), environment={}) == processes
+
+
+@pytest.mark.parametrize(("limit", "processes"), [("4294967296\n", 2), ("max\n", 4)])
+def test_a_containers_limit_on_memory_counts(
+    machine: Any, tmp_path: Path, limit: str, processes: int
+) -> None:
+    machine(4, 32)
+    (tmp_path / "memory.max").write_text(limit)
+    assert machine_memory() == (4 if processes == 2 else 32) * GIB
+    assert default_processes(GRPOConfig.preset("offline"), environment={}) == processes
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes"),
+    [
+        ({"gradient_accumulation_steps": 8}, 2),  # 4 updates of 2 processes
+        ({"gradient_accumulation_steps": 4}, 1),
+        ({"gradient_accumulation_steps": 12, "updates_per_batch": 1}, 4),
+        ({"device": "auto"}, 4),
+        ({"generation_url": "http://127.0.0.1:9/v1"}, 4),
+        ({"generation_url": "http://127.0.0.1:9/v1", "overlap_rollouts": True}, 1),
+    ],
+)
+def test_the_settings_limit_the_processes(
+    machine: Any, changes: dict[str, Any], processes: int
+) -> None:
+    machine(4)
+    assert default_processes(GRPOConfig.preset("offline", **changes), environment={}) == processes
+
+
+def test_a_model_that_is_large_or_of_unknown_size_trains_in_one_process(
+    machine: Any, tmp_path: Path
+) -> None:
+    config = GRPOConfig.preset("offline", model_name=str(tmp_path))
+    assert default_processes(config, environment={}) == 1
+    for name, processes in (("offline", 2), ("smollm2-135m", 1)):
+        (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+        assert default_processes(config, environment={}) == processes
+
+
+def test_a_gpu_another_system_a_launcher_and_chosen_threads_leave_one_process(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = GRPOConfig.preset("offline")
+    assert default_processes(config, environment={"RANK": "0"}) == 2  # set by another program
+    assert default_processes(config, environment={"OMP_NUM_THREADS": "2"}) == 1
+    assert default_processes(config, environment=dict.fromkeys(LAUNCHER, "1")) == 1
+    machine(gpus=1)
+    assert default_processes(config, environment={}) == 2
+    assert default_processes(config.override(device="auto"), environment={}) == 1
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert default_processes(config, environment={}) == 1
+
+
+def test_a_resumed_run_keeps_its_number(machine: Any) -> None:
+    config, threads = GRPOConfig.preset("offline"), {"OMP_NUM_THREADS": "1"}
+    assert default_processes(config, 1, {}) == 1
+    assert default_processes(config, 4, threads) == 4
+    assert default_processes(config.override(gradient_accumulation_steps=8), 4, threads) == 2
+    assert default_processes(config, 4, dict.fromkeys(LAUNCHER, "1")) == 1
+    machine(gpus=2)
+    assert default_processes(config.override(device="cuda"), 4, {}) == 2
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of processes that commands started."""
+    numbers: list[int] = []
+
+    def launch(processes: int, *_: Any) -> int:
+        numbers.append(processes)
+        return 0
+
+    monkeypatch.setattr("trainer.runtime.launch.launch", launch)
+    monkeypatch.setattr("trainer.grpo.job.run_job", lambda *_, **__: numbers.append(1))
+    return numbers
+
+
+def train(*arguments: str, **environment: str | None) -> str:
+    done = CliRunner().invoke(app, ["train", *arguments], env=environment)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_new_run_takes_the_given_number_else_the_default(
+    machine: Any, started: list[int]
+) -> None:
+    train("--processes", "1", OMP_NUM_THREADS=None)
+    train("--processes", "4", OMP_NUM_THREADS=None)
+    train(OMP_NUM_THREADS=None)
+    train(OMP_NUM_THREADS="2")
+    assert started == [1, 4, 2, 1]
+
+
+def test_every_way_to_resume_keeps_the_number_unless_another_is_given(
+    small: GRPOConfig, tmp_path: Path, machine: Any, started: list[int]
+) -> None:
+    begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    assert read_json(run.config)["processes"] == 1
+
+    def resumed(processes: int | None) -> None:
+        saved = read_json(run.config)
+        saved["processes"] = processes
+        write_json(run.config, {key: one for key, one in saved.items() if one is not None})
+        train("--resume", str(run.path))
+
+    machine(4)
+    for processes in (2, 1, None):  # None: in a run of an older version
+        resumed(processes)
+    resumed(2)
+    train("--resume", str(run.path), "--processes", "1")
+    assert started == [2, 1, 1, 2, 1]
+
+
+def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
+    tmp_path: Path, machine: Any, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    write_json(run.config, {"processes": 2})
+    monkeypatch.setattr("trainer.grpo.resume.find_run", lambda *_: (run, "found it"))
+    train("--resume-or-new")
+    assert started == [2]
+    write_json(run.summary, {})
+    assert "found it" in train("--resume-or-new")
+    assert started == [2]

@@ -80,7 +80,11 @@ def pretrain(
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
     workspace: Annotated[
-        Path | None, Option(help="Keep the generated databases here, to reuse with the same seed.")
+        Path | None,
+        Option(
+            help="Keep the generated databases and the model of each stage here; the same command "
+            "resumes from them."
+        ),
     ] = None,
     processes: Annotated[
         int | None, Option(min=1, help="Processes that train.", show_default="one per CPU core")
@@ -88,8 +92,7 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    Takes about an hour and a half on 2 CPU cores. OUT-expert is the model before the last stage of
-    training, on noisy demonstrations.
+    Takes about two hours on 2 CPU cores.
     """
 
     with guarded():

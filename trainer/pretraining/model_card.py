@@ -13,15 +13,15 @@ the questions that its templates ask, and nothing else. It was made by
 them, drawn again for each pass, schema words and values are renamed to random tokens
 (`trainer/pretraining/symbol_renaming.py`).
 
-| stage | databases | episodes | right, % | renamed, % | of tokens | passes | tokens | seconds | FLOPs | loss |
+| stage | databases | episodes | right % | renamed % | names | passes | tokens | s | FLOPs | loss |
 |---|---|---|---|---|---|---|---|---|---|---|
 {stages}
 
 `right` are the demonstrations that end with the right answer: some demonstrators are careless
-(`data/domains/demonstrations.py`). They see the gold queries, and never a held-out word. `of
-tokens` is the length of the new names. `tokens` include prompts and observations. The loss covers only the demonstrators' tokens, in nats per
-token, at the end of the stage. Seconds are wall time on {processes}; FLOPs are 6 x parameters x
-tokens.
+(`data/domains/demonstrations.py`). They see the gold queries, and never a held-out word. `names` is
+the length of a new name in tokens. `tokens` include prompts and observations. The loss covers only
+the demonstrators' tokens, in nats per token, at the end of the stage. `s` are seconds of wall time
+on {processes}; FLOPs are 6 x parameters x tokens.
 
 Held out from pretraining (`data/domains/held_out.py`): every shipped database; the schema words of
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -59,6 +58,14 @@ class Stage:
     renaming: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Demonstrations(NamedTuple):
+    """Played demonstrations: their token rows, how many are right, and how many were lost."""
+
+    rows: list[Row]
+    right: int
+    lost: int
+
+
 SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
 # 59 % of the schema words of databases that were never seen have three tokens or more
 LONG = Stage(
@@ -82,9 +89,9 @@ def pretrain(
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
-    generated databases and the model after each stage; another call with the same settings goes on
-    from the last of them. `processes` share the training, one CPU core each; another number of them
-    sums gradients in another order, so the weights differ slightly.
+    generated databases and the model after each stage; another call with the same settings
+    continues from the last of them. `processes` share the training, one CPU core each; another
+    number of them sums gradients in another order, so the weights differ slightly.
     """
     config = config or PretrainConfig()
     record: Record = {
@@ -102,45 +109,54 @@ def pretrain(
             if (stored := _stored(folder, record, stage)) is not None:
                 report(f"{stage.name}: trained before, in {folder}")
                 record["stages"].append(stored)
-                continue
-            data_dir = generate(root, stage, config.seed + number - 1, report)
-            if previous is None:
-                model, tokenizer = new_model(config, data_dir, log_path)
             else:
-                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
-                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-            start = time.perf_counter()
-            demonstrations = play_demonstrations(data_dir, tokenizer, log_path)
-            rows = demonstrations.rows
-            report(
-                f"{stage.name}: {len(rows):,} episodes, {demonstrations.right:,} of them right, "
-                f"{sum(len(row.ids) for row in rows):,} tokens played in "
-                f"{time.perf_counter() - start:.0f} s; {demonstrations.lost} lost"
-            )
-            stage_config = replace(
-                config,
-                muon_lr=config.muon_lr * stage.rate,
-                adamw_lr=config.adamw_lr * stage.rate,
-                passes=config.passes * stage.passes,
-                **stage.renaming,
-            )
-            task = Task(model, tokenizer, rows, stage_config)
-            figures = imitate(task, processes, _with_prefix(f"{stage.name}: ", report))
-            counts = {
-                "episodes": len(rows),
-                "episodes_lost": demonstrations.lost,
-                "right": demonstrations.right,
-            }
-            record["stages"].append({**_as_json(asdict(stage)), **counts, **asdict(figures)})
-            save(model, tokenizer, folder, record)
-            if measure is not None:
-                record["stages"][-1]["success"] = measure(folder)
+                data_dir = generate(root, stage, config.seed + number - 1, report)
+                if previous is None:
+                    model, tokenizer = new_model(config, data_dir, log_path)
+                else:
+                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+                played = play_demonstrations(data_dir, tokenizer, log_path)
+                record["stages"].append(
+                    _train_stage(model, tokenizer, played, stage, config, processes, report)
+                )
                 save(model, tokenizer, folder, record)
+            if measure is not None and "success" not in record["stages"][-1]:
+                record["stages"][-1]["success"] = measure(folder)
+                _write_record(folder, record)
         if folder is None:
             raise ValueError("stages is empty: name at least one")
         shutil.copytree(folder, out, dirs_exist_ok=True)
     (Path(out) / "README.md").write_text(model_card(record, Path(out).name))
     return record
+
+
+def _train_stage(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    played: Demonstrations,
+    stage: Stage,
+    config: PretrainConfig,
+    processes: int,
+    report: Report,
+) -> Record:
+    """Train the model on a stage's demonstrations, in place; return the stage's record."""
+    rows = played.rows
+    counts = {"episodes": len(rows), "episodes_lost": played.lost, "right": played.right}
+    report(
+        f"{stage.name}: {len(rows):,} episodes, {played.right:,} of them right, "
+        f"{sum(len(row.ids) for row in rows):,} tokens; {played.lost} lost"
+    )
+    stage_config = replace(
+        config,
+        muon_lr=config.muon_lr * stage.rate,
+        adamw_lr=config.adamw_lr * stage.rate,
+        passes=config.passes * stage.passes,
+        **stage.renaming,
+    )
+    task = Task(model, tokenizer, rows, stage_config)
+    figures = imitate(task, processes, lambda line: report(f"{stage.name}: {line}"))
+    return {**_as_json(asdict(stage)), **counts, **asdict(figures)}
 
 
 def new_model(
@@ -178,6 +194,10 @@ def save(
     """Write the model as `write_model` does, with the record and the card."""
     setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
     write_model(model, tokenizer, out)
+    _write_record(out, record)
+
+
+def _write_record(out: Path, record: Record) -> None:
     (out / "README.md").write_text(model_card(record, out.name))
     (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
@@ -191,10 +211,11 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
 
 
 def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
-    """Return the stage's data directory below `root`; generate it if it doesn't exist."""
+    """Return the stage's data directory below `root`; generate it unless that was done before."""
     size = f"{stage.databases}x{stage.questions}"
     out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
+        shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
         report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
@@ -231,14 +252,6 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
     return texts
 
 
-class Demonstrations(NamedTuple):
-    """Played demonstrations: their token rows, how many are right, and how many were lost."""
-
-    rows: list[Row]
-    right: int
-    lost: int
-
-
 def play_demonstrations(
     data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
 ) -> Demonstrations:
@@ -262,7 +275,3 @@ def play_demonstrations(
     ]
     right = sum(episode.outcome == Outcome.CORRECT for episode in played)
     return Demonstrations(rows, right, len(episodes) - len(played))
-
-
-def _with_prefix(prefix: str, report: Report) -> Report:
-    return lambda line: report(prefix + line)

@@ -1,8 +1,10 @@
 """What all controls share: a finished run, its questions and servers, and stored results."""
 
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,18 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult
-from trainer.evaluation.inputs import Inputs, JobOptions, resumed_settings
-from trainer.evaluation.measure import Connection, batch_of, measure, model_play
+from trainer.evaluation.evaluate import EvalResult, PromptRow
+from trainer.evaluation.inputs import (
+    Inputs,
+    JobOptions,
+    check_resumed_data,
+    load_inputs,
+    resumed_settings,
+)
+from trainer.evaluation.measure import Connection, batch_of, connected, measure, model_play
+from trainer.run.cost import UNKNOWN
 from trainer.run.folder import Run, how_to_resume, metrics_rows, read_json, write_json
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 
 # mode -> `EvalResult.summary()`, of some policies without all its keys; a mode may be absent
@@ -24,13 +34,17 @@ Modes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run of `make train`. `training_s`: rollouts and updates, without evaluations."""
+    """A finished run of `make train`, with the seconds of its rollouts and updates.
+
+    `training_cpu_s` are the CPU-seconds of the trainer's processes, NaN if they are not recorded.
+    """
 
     run: Run
     config: GRPOConfig
     options: JobOptions
     summary: RunSummary
     training_s: float
+    training_cpu_s: float
 
     @property
     def digests(self) -> dict[str, str]:
@@ -54,7 +68,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a control: policies by name, and the seconds of training or further samples."""
+    """The result of a control: policies by name, and the CPU-seconds of training or sampling."""
 
     policies: Mapping[str, Modes]
     seconds: float
@@ -67,6 +81,12 @@ def training_seconds(run: Run) -> float:
     return sum((row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0) for row in rows)
 
 
+def training_cpu_seconds(run: Run) -> float:
+    """Return the trainer's CPU-seconds of a run's rollouts and updates, NaN if not recorded."""
+    sums = [row.get("cpu_s") for row in metrics_rows(run.metrics)]  # since the start of the run
+    return next((one for one in reversed(sums) if one is not None), UNKNOWN)
+
+
 def load_finished(path: Path) -> Finished:
     """Load the run in a folder. `RunError` if there is none, or if it is not finished."""
     run = Run(path.resolve())
@@ -76,7 +96,47 @@ def load_finished(path: Path) -> Finished:
         remedy = f"resume it with {how_to_resume(path, read_json(run.config))}"
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
-    return Finished(run, config, options, read_json(run.summary), training_seconds(run))
+    seconds = (training_seconds(run), training_cpu_seconds(run))
+    return Finished(run, config, options, read_json(run.summary), *seconds)
+
+
+@contextmanager
+def opened(finished: Finished, folder: Path, console: Console) -> Iterator[Bench]:
+    """Load a run's inputs and start a server for the block.
+
+    The server logs to a file of this process in `folder`, which is deleted unless the block fails.
+    Raises `RunError` if the run's data, its model or the server have changed since.
+    """
+    with Interrupts() as interrupts:
+        limit_threads()
+        inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
+        inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
+        check_resumed_data(finished.run, inputs, finished.config)
+        if inputs.model_digest != finished.digests["model"]:
+            raise RunError(
+                f"{finished.config.model_name} is not the model that {finished.run.id} started "
+                "from: train it again"
+            )
+        log_path = folder / f"server-{os.getpid()}.log"
+        with connected(finished.config, (), inputs, log_path) as connection:
+            if connection.metadata.digest != finished.digests["server"]:
+                raise RunError(
+                    f"the environment server differs from the one of {finished.run.id}: train again"
+                )
+            yield Bench(finished, connection, inputs, console, interrupts)
+        log_path.unlink(missing_ok=True)
+
+
+def same_questions(finished: Finished, prompts: Sequence[PromptRow]) -> list[PromptRow]:
+    """Return the prompts that the run's `before` played, in its order."""
+    played = EvalResult.read(finished.run.evaluation("before", "greedy")).episodes
+    by_id = {str(row["question_id"]): row for row in prompts}
+    if missing := [one.question_id for one in played if one.question_id not in by_id]:
+        raise RunError(
+            f"{finished.run.id} was measured on {missing[0]}, which is no longer an eval question: "
+            "train again"
+        )
+    return [by_id[one.question_id] for one in played]
 
 
 def measured(run: Run, phase: str) -> Modes:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
+from benchmarks.learning.bench import Bench, Result, measure_both, training_cpu_seconds
 from shared.console import percent
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
 from trainer.grpo.resume import drop_after
@@ -93,4 +93,4 @@ def control(bench: Bench, folder: Run) -> Result:
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     modes = measure_both(bench, folder, "shuffled", trained, tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}
-    return Result({"shuffled": modes}, training_seconds(folder), notes)
+    return Result({"shuffled": modes}, training_cpu_seconds(folder), notes)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | seeds | publish`."""
+"""`python -m benchmarks.learning controls | seeds | forms | publish`."""
 
 import os
 import shlex
@@ -17,7 +17,8 @@ RATES = "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,
-    help="Controls of a finished run, several seeds side by side, and the model that ships.",
+    help="Controls of a finished run, its success by form of question, several seeds side by side, "
+    "and the model that ships.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -106,6 +107,23 @@ def seeds(
         command = " ".join([f"{COMMAND} seeds", *(_typed(one.run.path) for one in finished)])
         result = {"command": command, "runs": [as_json(one) for one in finished]}
         _write(out, "seeds", result, page(finished, command), seed_curves(finished))
+
+
+@app.command()
+def forms(run: RunOption = LATEST, out: OutOption = FIGURES) -> None:
+    """Compare success before and after training by form of question, and on the hard questions.
+
+    Takes about 5 minutes, to play the hard questions. Results are kept in RUN/forms.
+    """
+
+    with guarded():
+        from benchmarks.learning.forms import as_json, page, run_forms
+        from trainer.run.folder import check_writable
+
+        check_writable(out / "forms.md")
+        result = run_forms(run, console)
+        command = f"{COMMAND} forms --run {_typed(result.finished.run.path)}"
+        _write(out, "forms", as_json(result, command), page(result, command))
 
 
 @app.command()

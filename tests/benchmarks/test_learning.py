@@ -486,6 +486,6 @@ def test_controls_play_the_questions_that_the_run_played(tmp_path: Path) -> None
 
 def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "--rates" in CliRunner().invoke(app, ["controls", "--rates", "fast"]).output
-    for command in ("controls",):
+    for command in ("controls", "forms"):
         found = CliRunner().invoke(app, [command, "--run", "no/such/run", "--out", str(tmp_path)])
         assert (found.exit_code, "make train" in found.output) == (1, True)

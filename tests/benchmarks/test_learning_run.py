@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
+from benchmarks.learning import forms
 from benchmarks.learning.controls import CONTROLS, run_controls
 from benchmarks.learning.publish import write_published
 from benchmarks.learning.report import as_json, page
@@ -45,6 +46,7 @@ def test_controls_and_the_shipped_model_of_a_small_run(
     )
     latest = tmp_path / "runs" / "latest"
     check_controls(latest, console)
+    check_forms(latest, console)
     check_published(latest, tmp_path / "shipped", console)
 
 
@@ -78,6 +80,24 @@ def check_controls(latest: Path, console: Console) -> None:
     assert kept_files == {path.stem: path.stat().st_mtime_ns for path in folder.glob("*.json")}
     assert not list(folder.glob("*.log"))
     assert page(again, "c").count("\n|") == 10
+
+
+def check_forms(latest: Path, console: Console) -> None:
+    found = forms.run_forms(latest, console)
+    assert [(one.name, one.difficulty, one.n) for one in found.forms] == [
+        ("count_compare", "easy", 3),
+        ("count_compare", "medium", 3),
+    ]
+    assert [(one.name, one.n) for one in found.sets] == [
+        ("all forms", 6),
+        ("held-out pairs", 0),
+        ("hard", 6),
+    ]
+    assert {rate["n"] for modes in found.sets[2].rates.values() for rate in modes.values()} == {6}
+    files = {path: path.stat().st_mtime_ns for path in (latest / "forms").glob("*.json")}
+    assert {path.stem for path in files} == {"before", "after"}
+    assert forms.page(forms.run_forms(latest, console), "c") == forms.page(found, "c")
+    assert files == {path: path.stat().st_mtime_ns for path in files}
 
 
 def check_published(latest: Path, out: Path, console: Console) -> None:

@@ -21,7 +21,7 @@ TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install demo train notebook test test-all mutate bench serve lint clean
+.PHONY: help install demo train figures notebook test test-all mutate bench serve lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,17 @@ demo: $(STAMP)  ## a short training: 8 steps, measured on 64 eval questions; res
 train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
+
+# Repeat it to continue after an interruption. It fails if runs/seed* are of another model, server or
+# data: delete them to train again.
+figures: $(STAMP)  ## regenerate the learning figures: 3 seeds, controls, forms (about 3 hours on 2 cores)
+	for seed in 1 2 3; do \
+		$(BIN)/python -m trainer train --seed $$seed --out runs/seed$$seed --resume-or-new || exit; done
+	$(BIN)/python -m benchmarks.learning controls --run runs/seed1/latest
+	$(BIN)/python -m benchmarks.learning forms --run runs/seed1/latest
+	$(BIN)/python -m benchmarks.learning seeds runs/seed1/latest runs/seed2/latest runs/seed3/latest
+	$(BIN)/python -m benchmarks.learning publish --run runs/seed1/latest
+	cp runs/seed1/latest/learning_curve.png docs/learning_curve.png
 
 notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs
 	$(BIN)/jupyter-execute --inplace --timeout=-1 notebooks/train_grpo.ipynb

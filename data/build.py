@@ -69,12 +69,19 @@ def build(out: Path) -> None:
     for source in _sources():
         domain = source.shipped.domain
         write_database(domain, source.rows, database_path(out, domain.db_id))
-        for split, drafts in _template_questions(source).items():
-            for number, item in enumerate([*drafts, *source.hard[split]], start=1):
-                question_id = f"{domain.db_id}-{split}-{number:04d}"
-                files[split].append(as_question(question_id, domain.db_id, item))
+        for split, question_id, item in _questions(source):
+            files[split].append(as_question(question_id, domain.db_id, item))
     for split, questions in files.items():
         write_json(questions_path(out, split), [question.model_dump() for question in questions])
+
+
+def shipped_forms() -> dict[str, str]:
+    """Return the template's name of each shipped question by its id; `hard` if it has none."""
+    return {
+        question_id: item.draft.form
+        for source in _sources()
+        for _, question_id, item in _questions(source)
+    }
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -114,6 +121,13 @@ def _sources() -> list[_Source]:
         own = {EVAL: quotas[2]} if shipped.unseen else {TRAIN: quotas[0], EVAL: quotas[1]}
         sources.append(_Source(shipped, rows, own, _hard_questions(shipped, rows, own)))
     return sources
+
+
+def _questions(source: _Source) -> Iterator[tuple[str, str, AnsweredDraft]]:
+    """Yield the split, the id and the draft of each question."""
+    for split, drafts in _template_questions(source).items():
+        for number, item in enumerate([*drafts, *source.hard[split]], start=1):
+            yield split, f"{source.shipped.domain.db_id}-{split}-{number:04d}", item
 
 
 def _template_questions(source: _Source) -> Splits:

@@ -81,7 +81,10 @@ def pretrain(
     ] = 0,
     workspace: Annotated[
         Path | None,
-        Option(help="Keep the generated databases and each stage's model here, to reuse."),
+        Option(
+            help="Keep the generated databases and the model of each stage here; the same command "
+            "resumes from them."
+        ),
     ] = None,
     processes: Annotated[
         int | None, Option(min=1, help="Processes that train.", show_default="one per CPU core")
@@ -89,8 +92,7 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    Takes about two hours on 2 CPU cores. With --workspace, the same command goes on after the last
-    complete stage if it was interrupted.
+    Takes about two hours on 2 CPU cores.
     """
 
     with guarded():

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
-EXPERT_MODEL = "data/models/sqlenv-tiny-expert"  # before its stage of noisy demonstrators
 TRAINED_MODEL = "data/models/sqlenv-tiny-trained"  # after `make train SEED=1`
 GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a server
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote

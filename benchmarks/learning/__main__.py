@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | ablations | seeds | publish`."""
+"""`python -m benchmarks.learning controls | ablations | forms | seeds | publish`."""
 
 import os
 import shlex
@@ -10,22 +10,25 @@ import typer
 
 from shared.console import print_line
 from trainer.cli import console, guarded
-from trainer.presets import EXPERT_MODEL, TRAINED_MODEL
+from trainer.presets import TRAINED_MODEL
 
 COMMAND = "python -m benchmarks.learning"
-EXPERT, RATES = Path(EXPERT_MODEL), "1e-4,3e-4,1e-3"
+RATES = "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,
-    help="Controls and ablations of a run, several seeds side by side, and the model that ships.",
+    help="Controls and ablations of a run, its success by form of question, several seeds side by "
+    "side, and the model that ships.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+RunOption = Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")]
 OutOption = Annotated[
     Path, typer.Option(help="Write the page, the figure and the JSON to this folder.")
 ]
+LATEST, FIGURES = Path("runs/latest"), Path("docs/figures")
 
 
 @app.callback()
@@ -37,38 +40,38 @@ def main() -> None:
 
 @app.command()
 def controls(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")] = Path(
-        "runs/latest"
-    ),
-    expert: Annotated[Path, typer.Option(help="The base model before its noisy stage.")] = EXPERT,
+    run: RunOption = LATEST,
     only: Annotated[
         str,
         typer.Option(
-            help="Measure some of expert, sft, best_of_8, shuffled, comma-separated.",
+            help="Measure some of imitation, sft, best_of_8, shuffled, comma-separated. Several "
+            "commands may measure different ones at once.",
             show_default="all",
         ),
     ] = "",
-    sft_rates: Annotated[
-        str, typer.Option(help="Learning rates that SFT tries, each for a quarter of its time.")
+    rates: Annotated[
+        str,
+        typer.Option(
+            help="Learning rates that imitation and SFT try, each for a quarter of their time."
+        ),
     ] = RATES,
-    out: OutOption = Path("docs/figures"),
+    out: OutOption = FIGURES,
 ) -> None:
-    """Compare the run with the expert-only base, SFT of equal time, best of 8 and shuffled rewards.
+    """Compare the run with more imitation and SFT of equal CPU time, best of 8, shuffled rewards.
 
-    Takes about as long as three runs. Results are kept in RUN/controls; the same command resumes
+    Takes about as long as five runs. Results are kept in RUN/controls; the same command resumes
     after Ctrl-C.
     """
     try:
-        rates = [float(rate) for rate in sft_rates.split(",")]
+        tried = [float(rate) for rate in rates.split(",")]
     except ValueError:
-        rates = []
-    if not rates or min(rates) <= 0:
+        tried = []
+    if not tried or min(tried) <= 0:
         raise typer.BadParameter(
-            f"{sft_rates!r} is not a list of rates such as 1e-4,3e-4", param_hint="--sft-rates"
+            f"{rates!r} is not a list of rates such as 1e-4,3e-4", param_hint="--rates"
         )
     names = [name.strip() for name in only.split(",") if name.strip()]
-    options = [f"--expert {_typed(expert)}"] if expert != EXPERT else []
-    options += [f"--sft-rates {sft_rates}"] if sft_rates != RATES else []
+    options = [f"--rates {rates}"] if rates != RATES else []
 
     with guarded():
         from benchmarks.learning.controls import CONTROLS, run_controls
@@ -76,7 +79,7 @@ def controls(
         from trainer.run.folder import check_writable
 
         check_writable(out / "controls.md")
-        result = run_controls(run, expert, names, console=console, rates=rates)
+        result = run_controls(run, names, console=console, rates=tried)
         if set(result.notes) != set(CONTROLS):
             options.append(f"--only {','.join(result.notes)}")
         options.insert(0, f"{COMMAND} controls --run {_typed(result.finished.run.path)}")
@@ -139,7 +142,7 @@ def seeds(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders of finished runs of 'make train', one per seed.")
     ],
-    out: OutOption = Path("docs/figures"),
+    out: OutOption = FIGURES,
 ) -> None:
     """Compare runs with different seeds: before and after, times, and all eval curves."""
 
@@ -155,10 +158,25 @@ def seeds(
 
 
 @app.command()
+def forms(run: RunOption = LATEST, out: OutOption = FIGURES) -> None:
+    """Compare success before and after training by form of question, and on the hard questions.
+
+    Takes about 5 minutes, to play the hard questions. Results are kept in RUN/forms.
+    """
+
+    with guarded():
+        from benchmarks.learning.forms import as_json, page, run_forms
+        from trainer.run.folder import check_writable
+
+        check_writable(out / "forms.md")
+        result = run_forms(run, console)
+        command = f"{COMMAND} forms --run {_typed(result.finished.run.path)}"
+        _write(out, "forms", as_json(result, command), page(result, command))
+
+
+@app.command()
 def publish(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")] = Path(
-        "runs/latest"
-    ),
+    run: RunOption = LATEST,
     out: Annotated[Path, typer.Option(help="Folder of the model.")] = Path(TRAINED_MODEL),
 ) -> None:
     """Write the trained model that ships: in bfloat16, measured for its card (about 10 minutes)."""
@@ -175,13 +193,14 @@ def _typed(path: Path) -> str:
     return shlex.quote(str(path.relative_to(Path.cwd()) if inside else path))
 
 
-def _write(out: Path, name: str, result: object, page: str, picture: bytes) -> None:
-    from trainer.run.folder import write_bytes, write_json, write_text
+def _write(out: Path, name: str, result: object, page: str, picture: bytes = b"") -> None:
+    """Write the page, the JSON and the picture, if there is one."""
+    from trainer.run.folder import to_json, write_bytes
 
-    write_text(out / f"{name}.md", page)
-    write_json(out / f"{name}.json", result)
-    write_bytes(out / f"{name}.png", picture)
-    for kind in ("md", "json", "png"):
+    files = {"md": page.encode(), "json": f"{to_json(result, indent=2)}\n".encode()}
+    files |= {"png": picture} if picture else {}
+    for kind, content in files.items():
+        write_bytes(out / f"{name}.{kind}", content)
         print_line(console, f"wrote {out / f'{name}.{kind}'}")
 
 

@@ -23,6 +23,7 @@ from trainer.evaluation.inputs import (
     resumed_settings,
 )
 from trainer.evaluation.measure import Connection, batch_of, connected, measure, model_play
+from trainer.run.cost import UNKNOWN
 from trainer.run.folder import Run, how_to_resume, metrics_rows, read_json, write_json
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
@@ -33,13 +34,17 @@ Modes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run of `make train`. `training_s`: rollouts and updates, without evaluations."""
+    """A finished run of `make train`, with the seconds of its rollouts and updates.
+
+    `training_cpu_s` are the CPU-seconds of the trainer's processes, NaN if they are not recorded.
+    """
 
     run: Run
     config: GRPOConfig
     options: JobOptions
     summary: RunSummary
     training_s: float
+    training_cpu_s: float
 
     @property
     def digests(self) -> dict[str, str]:
@@ -63,7 +68,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a control: policies by name, and the seconds of training or further samples."""
+    """The result of a control: policies by name, and the CPU-seconds of training or sampling."""
 
     policies: Mapping[str, Modes]
     seconds: float
@@ -76,6 +81,12 @@ def training_seconds(run: Run) -> float:
     return sum((row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0) for row in rows)
 
 
+def training_cpu_seconds(run: Run) -> float:
+    """Return the trainer's CPU-seconds of a run's rollouts and updates, NaN if not recorded."""
+    sums = [row.get("cpu_s") for row in metrics_rows(run.metrics)]  # since the start of the run
+    return next((one for one in reversed(sums) if one is not None), UNKNOWN)
+
+
 def load_finished(path: Path) -> Finished:
     """Load the run in a folder. `RunError` if there is none, or if it is not finished."""
     run = Run(path.resolve())
@@ -85,7 +96,8 @@ def load_finished(path: Path) -> Finished:
         remedy = f"resume it with {how_to_resume(path, read_json(run.config))}"
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
-    return Finished(run, config, options, read_json(run.summary), training_seconds(run))
+    seconds = (training_seconds(run), training_cpu_seconds(run))
+    return Finished(run, config, options, read_json(run.summary), *seconds)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def table(lines: Sequence[Line]) -> str:
         ]
         for line in lines
     ]
-    return markdown_table(["policy", *successes, *behaviours, "seconds"], rows)
+    return markdown_table(["policy", *successes, *behaviours, "CPU s"], rows)
 
 
 def against(controls: Controls, start: str, end: str = "grpo", part: str = "unseen") -> str:
@@ -93,12 +93,18 @@ def reading(controls: Controls) -> list[str]:
             f"{against(controls, 'before', 'shuffled')}."
         )
     if "sft" in keys:
-        notes = _sft_notes(controls.notes["sft"])
-        sentences.append(f"GRPO against SFT: {against(controls, 'sft')}. {notes}")
-    if "expert" in keys:
+        notes = controls.notes["sft"]
         sentences.append(
-            "GRPO against the expert-only base, which skipped the noisy stage: "
-            f"{against(controls, 'expert')}."
+            f"GRPO against SFT: {against(controls, 'sft')}. SFT is shown the gold SQL and the gold "
+            f"answer of {notes['demonstrations']} training questions, which GRPO never sees: "
+            f"{_training(notes)}"
+        )
+    if "imitation" in keys:
+        notes = controls.notes["imitation"]
+        sentences.append(
+            f"GRPO against more imitation: {against(controls, 'imitation')}. It continues the last "
+            f"stage of pretraining on {notes['demonstrations']:,} demonstrations over "
+            f"{notes['databases']} new generated databases: {_training(notes)}"
         )
     if "pass_at_8" in keys:
         sentences.append(
@@ -110,18 +116,17 @@ def reading(controls: Controls) -> list[str]:
     return sentences
 
 
-def _sft_notes(notes: Mapping[str, Any]) -> str:
+def _training(notes: Mapping[str, Any]) -> str:
+    """Describe the training of a supervised control from the notes of `supervised.train`."""
     trials = ", ".join(
         f"{one['rate']:g}: {100 * one['held_back_success']:.0f} %" for one in notes["trials"]
     )
     held_back = f"greedy success on {notes['held_back']} held-back training questions"
     return (
-        "SFT is shown the gold SQL and the gold answer of "
-        f"{notes['demonstrations']} training questions, which GRPO never sees: "
         f"{notes['epochs']:.1f} epochs, {notes['optimizer']} at {notes['rate']:g}"
         f"{f' ({held_back} in short trials: {trials})' if trials else ''}, "
         "the weights of its best point on the held-back questions. "
-        "The time to choose them, and to play the demonstrations, is not counted."
+        "The time to choose them, and to make the demonstrations, is not counted."
     )
 
 
@@ -133,11 +138,12 @@ def page(controls: Controls, command: str) -> str:
     head = wrapped(
         f"Run {finished.run.id}: {finished.steps} GRPO steps of "
         f"{finished.config.rollouts_per_step} episodes, seed {finished.config.seed}, "
-        f"{finished.training_s:,.0f} s of training. Every policy played the same {unseen} "
-        f"questions on unseen databases and {seen} on seen ones, with the same prompts and the "
-        "same sampling seed. Success in %, with 95 % Wilson intervals. Behaviour is greedy / "
-        "sampled on unseen databases; steps and repeats are means per episode. Seconds are of "
-        "training without evaluations, and of playing for best of 8."
+        f"{finished.training_cpu_s:,.0f} CPU-seconds of training. Every policy played the same "
+        f"{unseen} questions on unseen databases and {seen} on seen ones, with the same prompts "
+        "and the same sampling seed. Success in %, with 95 % Wilson intervals. Behaviour is greedy "
+        "/ sampled on unseen databases; steps and repeats are means per episode. CPU s are "
+        "the CPU-seconds of the trainer's process: of training without evaluations, and of playing "
+        "for best of 8; the environment server's are not counted."
     )
     words = "\n".join(wrapped(f"- {sentence}") for sentence in reading(controls))
     versions, digests = finished.summary.get("versions", {}), finished.digests
@@ -159,8 +165,9 @@ def as_json(controls: Controls, command: str) -> dict[str, Any]:
         "seed": finished.config.seed,
         "steps": finished.steps,
         "training_s": round(finished.training_s, 3),
+        "training_cpu_s": round(finished.training_cpu_s, 3),
         "digests": finished.digests,
-        "policies": {line.key: {"seconds": line.seconds, **line.modes} for line in controls.lines},
+        "policies": {line.key: {"cpu_s": line.seconds, **line.modes} for line in controls.lines},
         "notes": dict(controls.notes),
         "reading": reading(controls),
     }

@@ -1,58 +1,43 @@
 """Supervised fine-tuning (SFT) for as long as the run trained, on demonstrations of its training
 questions.
 
-The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees. A
-tenth of the training questions is held back: greedy success on them, measured at a few points that
-take no training time, selects the learning rate and the weights.
+The demonstrations hold the gold SQL and the gold answer, which reinforcement learning never sees.
+Those of the questions held back for the score are not taught.
 """
 
-import copy
-import itertools
-import random
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from benchmarks.learning.bench import Bench, Result, measure_both
+from benchmarks.learning.bench import Bench, Result
+from benchmarks.learning.supervised import RATES, Demonstrations, held_back_questions, train
 from data.domains.demonstrations import answer_action
-from shared.console import percent
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.measure import batch_of, model_play
-from trainer.pretraining.imitation import Row, collate, imitation_loss
+from trainer.pretraining.imitation import Row
 from trainer.rollout.loop import play_scripted
-from trainer.run.console import bar
 from trainer.run.folder import Run
-from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.precision import precision
-
-RATES = (1e-4, 3e-4, 1e-3)
-HELD_BACK = 10  # every tenth training question
-TRIAL_SHARE = 0.25  # of the run's training seconds, for each learning rate
-POINTS, TRIAL_POINTS = 8, 3  # measurements of the held-back questions in the fit, and in a trial
-WARMUP_SHARE = 0.05
-BATCH, MICRO_BATCH = 64, 8  # episodes per optimizer step, and per forward pass
-
-# greedy success on held-back questions, minus the loss on their demonstrations
-Score = tuple[float, float]
 
 
-def script_of(question: Question) -> list[str]:
-    """Return the demonstration: describe each table of the gold SQL, run it, answer."""
-    rows = gold = question.gold_answer
-    if question.answer_type != "table":
-        rows = [[cell] for cell in (gold if question.answer_type == "list" else [gold])]
-    describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
-    return [*describes, f"QUERY: {question.gold_sql}", answer_action(rows)]
+def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
+    return train(bench, folder, "sft", demonstrations(bench), rates)
 
 
-def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
+def demonstrations(bench: Bench) -> Demonstrations:
+    """Play the gold SQL of the training questions; `RunError` if too few are right."""
+    rows, failed = play_rows(bench)
+    held_ids = {row["question_id"] for row in held_back_questions(bench)}
+    held_back = [row for name, row in rows.items() if name in held_ids]
+    taught = [row for name, row in rows.items() if name not in held_ids]
+    if not taught or not held_back:
+        raise RunError(
+            f"only {len(rows)} demonstrations of training questions succeeded: too few to learn "
+            "from; use more training questions"
+        )
+    return Demonstrations(taught, held_back, {"demonstrations_failed": failed})
+
+
+def play_rows(bench: Bench) -> tuple[dict[str, Row], int]:
     """Play the demonstrations: return token rows by question id, and how many failed.
 
     A script fails if its answer does not fit in a turn or in the context window.
@@ -61,7 +46,7 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
     questions = {one.question_id: one for one in load_questions(Path(config.questions_path))}
     wanted = [row["question_id"] for row in bench.inputs.train]
     scripts = {question_id: script_of(questions[question_id]) for question_id in wanted}
-    played = play_scripted(scripts, tokenizer, config, client)
+    played = play_scripted(scripts, bench.inputs.tokenizer, config, client)
     rows = {
         row.question_id: Row(
             row.ids, row.learn_mask, easy=questions[row.question_id].difficulty == "easy"
@@ -72,158 +57,10 @@ def play_rows(bench: Bench, tokenizer: Any) -> tuple[dict[str, Row], int]:
     return rows, len(played) - len(rows)
 
 
-def shuffled_batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list[Row]]:
-    """Yield batches of endless epochs, each in a new order."""
-    stream = random.Random(f"sft:{seed}")
-    while True:
-        order = list(rows)
-        stream.shuffle(order)
-        yield from (order[start : start + size] for start in range(0, len(order), size))
-
-
-def rate_factor(share: float) -> float:
-    """Return the factor of the learning rate after a share of the time: warm-up, linear decay."""
-    return max(0.0, min(share / WARMUP_SHARE, (1 - share) / (1 - WARMUP_SHARE)))
-
-
-@dataclass
-class Fit:
-    """One training: the weights at its best point, and what led there."""
-
-    rate: float
-    score: Score = (-1.0, 0.0)
-    weights: dict[str, Any] = field(default_factory=dict, repr=False)
-    seconds: float = 0.0
-    batches: int = 0
-    episodes: int = 0
-    points: list[dict[str, float]] = field(default_factory=list)
-
-
-class Learner:
-    """The loss of `trainer.pretraining.imitation`, in the number format of the run."""
-
-    def __init__(self, model: Any, pad_id: int, device: str, dtype: Any) -> None:
-        self.model, self._pad_id = model, pad_id
-        name, plan = precision(device, dtype)
-        self._device = torch.device(name)
-        self._low = plan.compute if plan.compute is torch.bfloat16 else None
-
-    def loss(self, rows: Sequence[Row], *, backward: bool) -> float:
-        """Return the mean cross-entropy of the demonstrators' tokens in `rows`, in nats."""
-        ordered = sorted(rows, key=lambda row: len(row.ids), reverse=True)
-        tokens = sum(sum(row.learn) for row in rows)
-        total = 0.0
-        for start in range(0, len(ordered), MICRO_BATCH):
-            batch = ordered[start : start + MICRO_BATCH]
-            ids, learn = collate(batch, self._pad_id, self._device)
-            weight = sum(sum(row.learn) for row in batch) / tokens
-            with torch.autocast(self._device.type, dtype=self._low, enabled=self._low is not None):
-                loss = imitation_loss(self.model, ids, learn) * weight
-            if backward:
-                loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
-        return total
-
-
-def fit(
-    learner: Learner,
-    rows: Sequence[Row],
-    rate: float,
-    seconds: float,
-    seed: int,
-    score: Callable[[], Score],
-    *,
-    points: int = POINTS,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Fit:
-    """Train for `seconds`, without those of `score`, and keep the best of `points` states.
-
-    Of equal scores the later wins.
-    """
-    model, result = learner.model, Fit(rate)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
-    model.train()
-    for batch in shuffled_batches(rows, BATCH, seed):
-        started = clock()
-        for group in optimizer.param_groups:
-            group["lr"] = rate * rate_factor(result.seconds / seconds)
-        loss = learner.loss(batch, backward=True)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        result.seconds += clock() - started
-        result.batches, result.episodes = result.batches + 1, result.episodes + len(batch)
-        ended = result.seconds >= seconds
-        if ended or result.seconds >= seconds * (len(result.points) + 1) / points:
-            at = score()
-            point = {"seconds": result.seconds, "loss": loss}
-            result.points.append({**point, "held_back_success": at[0], "held_back_loss": -at[1]})
-            if at >= result.score:
-                result.score, result.weights = at, copy.deepcopy(model.state_dict())
-        if ended:
-            break
-    model.eval()
-    return result
-
-
-def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
-    """Choose a rate in short trials, train for as long as the run, measure the best weights."""
-    config, seconds = bench.connection.config, bench.finished.training_s
-    model, tokenizer = load_model_and_tokenizer(config)
-    start = copy.deepcopy(model.state_dict())
-    rows, failed = play_rows(bench, tokenizer)
-    held_back = bench.inputs.train[::HELD_BACK]
-    held_ids = {row["question_id"] for row in held_back}
-    held_rows = [row for name, row in rows.items() if name in held_ids]
-    taught = [row for name, row in rows.items() if name not in held_ids]
-    if not taught or not held_rows:
-        raise RunError(
-            f"only {len(rows)} demonstrations of training questions succeeded: too few to learn "
-            "from; use more training questions"
-        )
-    learner = Learner(model, tokenizer.pad_token_id, config.device, config.dtype)
-    play = model_play(model, tokenizer, config, bench.connection.client, "greedy")
-    book, batch = bench.inputs.book, batch_of(model, config)
-
-    def score() -> Score:
-        with torch.no_grad():
-            loss = learner.loss(held_rows, backward=False)
-        result = evaluate(play, held_back, book, mode="greedy", batch=batch)
-        return result.rate().rate or 0.0, -loss
-
-    def learn(rate: float, duration: float, title: str, points: int) -> Fit:
-        model.load_state_dict(start)
-        measured = itertools.count(1)
-        with bar(bench.console, f"{title}, rate {rate:g}", points) as progress:
-
-            def shown_score() -> Score:
-                at = score()
-                progress.to(next(measured), f"held back {percent(at[0])}")
-                return at
-
-            return fit(learner, taught, rate, duration, config.seed, shown_score, points=points)
-
-    trials = []
-    if len(rates) > 1:
-        trials = [learn(each, TRIAL_SHARE * seconds, "SFT trial", TRIAL_POINTS) for each in rates]
-    rate = max(trials, key=lambda one: one.score).rate if trials else rates[0]
-    best = learn(rate, seconds, "SFT", POINTS)
-    model.load_state_dict(best.weights)
-    model.save_pretrained(folder.model)
-    tokenizer.save_pretrained(folder.model)
-    notes = {
-        "demonstrations": len(taught),
-        "demonstrations_failed": failed,
-        "held_back": len(held_back),
-        "optimizer": "AdamW",
-        "rate": rate,
-        "trials": [
-            {"rate": one.rate, "seconds": one.seconds, "held_back_success": one.score[0]}
-            for one in trials
-        ],
-        "batches": best.batches,
-        "epochs": best.episodes / len(taught),
-        "points": best.points,
-    }
-    modes = measure_both(bench, folder, "SFT", model, tokenizer)
-    return Result({"sft": modes}, best.seconds, notes)
+def script_of(question: Question) -> list[str]:
+    """Return the demonstration: describe each table of the gold SQL, run it, answer."""
+    rows = gold = question.gold_answer
+    if question.answer_type != "table":
+        rows = [[cell] for cell in (gold if question.answer_type == "list" else [gold])]
+    describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
+    return [*describes, f"QUERY: {question.gold_sql}", answer_action(rows)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.bench import Bench, Result, measure_both, training_seconds
+from benchmarks.learning.bench import Bench, Result, measure_both, training_cpu_seconds
 from benchmarks.learning.training import RewardFunction, train
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
 from trainer.run.folder import Run
@@ -59,4 +59,4 @@ def control(bench: Bench, folder: Run) -> Result:
     trained = train(bench, folder, config, "GRPO, shuffled rewards", reward_funcs=rewards)
     modes = measure_both(bench, folder, "shuffled", trained.model, trained.tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}
-    return Result({"shuffled": modes}, training_seconds(folder), notes)
+    return Result({"shuffled": modes}, training_cpu_seconds(folder), notes)

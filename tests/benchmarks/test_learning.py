@@ -1,5 +1,7 @@
-"""The controls of a run: shuffled rewards, votes, SFT, the pages, and the stored results."""
+"""The controls of a run: shuffled rewards, votes, supervised training, pages, stored results."""
 
+import math
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
-from benchmarks.learning import sft, shuffled, votes
+from benchmarks.learning import sft, shuffled, supervised, votes
 from benchmarks.learning.__main__ import app
 from benchmarks.learning.bench import (
     Finished,
@@ -19,9 +22,10 @@ from benchmarks.learning.bench import (
     load_finished,
     read_kept,
     same_questions,
+    training_cpu_seconds,
     training_seconds,
 )
-from benchmarks.learning.controls import Controls, Line
+from benchmarks.learning.controls import Controls, Line, run_controls
 from benchmarks.learning.report import bars, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_curve, mean_gain, seed_curves
 from benchmarks.learning.seeds import page as seeds_page
@@ -184,7 +188,7 @@ def test_a_demonstration_describes_queries_and_answers(
 
 def test_every_epoch_has_every_demonstration_once_in_a_new_order() -> None:
     rows = [Row([number], [1], True) for number in range(10)]
-    stream = sft.shuffled_batches(rows, 4, seed=1)
+    stream = supervised.shuffled_batches(rows, 4, seed=1)
     first, second = (
         [row.ids[0] for batch in (next(stream) for _ in range(3)) for row in batch]
         for _ in range(2)
@@ -200,18 +204,18 @@ def rows_of(model: Any) -> list[Row]:
     ]
 
 
-def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
+def test_training_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
     """The clock advances one second per reading, so every batch takes one second."""
     seconds = iter(range(10_000))
-    learner = sft.Learner(model, 0, "cpu", "float32")
+    learner = supervised.Learner(model, 0, "cpu", "float32")
     scores, states = iter([(0.2, 0.0), (0.6, 0.0), (0.6, 0.0), (0.4, 0.0)]), []
 
-    def score() -> sft.Score:
+    def score() -> supervised.Score:
         states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         return next(scores)
 
     before = learner.loss(rows_of(model), backward=False)
-    found = sft.fit(
+    found = supervised.fit(
         learner, rows_of(model), 1e-3, 8.0, 1, score, points=4, clock=lambda: float(next(seconds))
     )
     assert (found.seconds, found.batches, found.episodes) == (8.0, 8, 8 * 20)
@@ -221,21 +225,43 @@ def test_sft_stops_at_its_time_and_keeps_the_best_point(model: Any) -> None:
     assert learner.loss(rows_of(model), backward=False) < before
 
 
+def test_changed_rows_are_trained_on_and_their_change_is_timed(model: Any) -> None:
+    """Here a change takes a second of CPU, and a whole batch no other time."""
+    now, learner = [0.0], supervised.Learner(model, 0, "cpu", "float32")
+    trained: list[Row] = []
+
+    def change(row: Row, stream: random.Random) -> Row:
+        now[0] += 1.0
+        return replace(row, ids=[stream.randrange(5, 40), *row.ids[1:]])
+
+    def loss(rows: list[Row], backward: bool) -> float:
+        trained.extend(rows)
+        return 0.0
+
+    learner.loss = loss  # type: ignore[method-assign]
+    rows = rows_of(model)
+    options: dict[str, Any] = {"change": change, "points": 1, "clock": lambda: now[0]}
+    found = supervised.fit(learner, rows, 1e-3, 40.0, 1, lambda: (0.5, 0.0), **options)
+    assert (found.seconds, found.episodes) == (40.0, 40)
+    assert not any(row in rows for row in trained)
+    assert {tuple(row.ids[1:]) for row in trained} == {tuple(row.ids[1:]) for row in rows}
+
+
 def test_the_loss_is_the_mean_over_all_tokens_for_any_split(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = sft.Learner(model, 0, "cpu", "float32")
+    learner = supervised.Learner(model, 0, "cpu", "float32")
     with torch.no_grad():
         split = learner.loss(rows_of(model), backward=False)
-        monkeypatch.setattr(sft, "MICRO_BATCH", 1000)
+        monkeypatch.setattr(supervised, "MICRO_BATCH", 1000)
         whole = learner.loss(rows_of(model), backward=False)
     assert split == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_rate_warms_up_and_decays_to_zero() -> None:
-    assert sft.rate_factor(0.0) == 0.0
-    assert sft.rate_factor(sft.WARMUP_SHARE) == 1.0
-    assert sft.rate_factor(1.0) == 0.0
+    assert supervised.rate_factor(0.0) == 0.0
+    assert supervised.rate_factor(supervised.WARMUP_SHARE) == 1.0
+    assert supervised.rate_factor(1.0) == 0.0
 
 
 def summary_of(unseen: int, seen: int, mode: str = "greedy") -> dict[str, Any]:
@@ -281,7 +307,9 @@ def finished(seed: int = 1, after: int = 170, tmp_path: Path = Path("runs")) -> 
         },
     }
     settings = GRPOConfig.preset("offline", seed=seed)
-    return Finished(Run(tmp_path / f"run-seed{seed}"), settings, JobOptions(), summary, 481.3)
+    return Finished(
+        Run(tmp_path / f"run-seed{seed}"), settings, JobOptions(), summary, 481.3, 602.5
+    )
 
 
 def all_controls() -> Controls:
@@ -290,10 +318,10 @@ def all_controls() -> Controls:
         Line("before", both(52)),
         Line("pass_at_8", {"sampled": summary_of(120, 60)}, 80.0),
         Line("vote_of_8", {"sampled": summary_of(60, 30)}, 80.0),
-        Line("expert", both(90)),
-        Line("shuffled", both(54), 478.0),
-        Line("sft", both(100), 481.0),
-        Line("grpo", both(170), 481.3),
+        Line("imitation", both(90), 603.0),
+        Line("shuffled", both(54), 598.0),
+        Line("sft", both(100), 602.0),
+        Line("grpo", both(170), 602.5),
     ]
     how = {
         "demonstrations": 532,
@@ -303,7 +331,8 @@ def all_controls() -> Controls:
         "epochs": 20.0,
     }
     trials = [{"rate": 1e-4, "held_back_success": 0.4}, {"rate": 3e-4, "held_back_success": 0.5}]
-    return Controls(finished(), lines, {"sft": {**how, "trials": trials}})
+    more = {**how, "demonstrations": 53_000, "databases": 672, "epochs": 0.45, "trials": []}
+    return Controls(finished(), lines, {"sft": {**how, "trials": trials}, "imitation": more})
 
 
 def test_the_page_has_one_row_per_policy_with_intervals_and_behaviour() -> None:
@@ -313,7 +342,7 @@ def test_the_page_has_one_row_per_policy_with_intervals_and_behaviour() -> None:
     assert len(table) == 2 + 8
     assert {line.count("|") for line in table} == {12}
     assert "| 85.0 [79.4, 89.3] | 75.0 [68.6, 80.5] |" in table[-1]
-    assert "| 90 / 90 | 50 / 50 | 100 / 100 | 3.2 / 3.2 | 0.12 / 0.12 | 481 |" in table[-1]
+    assert "| 90 / 90 | 50 / 50 | 100 / 100 | 3.2 / 3.2 | 0.12 / 0.12 | 602 |" in table[-1]
     assert "| - | 0.5 [0.1, 2.8] | - | 0.0 [0.0, 3.7] |" in table[2]
 
 
@@ -324,7 +353,9 @@ def test_the_sentences_match_the_numbers() -> None:
         "sampled +59.0 points, 95 % intervals do not overlap." in text
     )
     assert re.search(r"Shuffled rewards .*: greedy \+1\.0 points, 95 % intervals overlap", text)
-    assert "gold SQL" in text
+    assert "532 training questions, which GRPO never sees: 20.0 epochs, AdamW at 0.0003 (" in text
+    assert "GRPO against more imitation: greedy +40.0 points" in text
+    assert "53,000 demonstrations over 672 new generated databases: 0.5 epochs, AdamW" in text
     few = Controls(finished(), [Line("before", both(52)), Line("grpo", both(170))], {})
     assert len(reading(few)) == 2
 
@@ -417,6 +448,24 @@ def test_training_seconds_leave_evaluations_out(tmp_path: Path) -> None:
     assert training_seconds(run) == 3.5
 
 
+def test_cpu_seconds_are_those_of_the_last_step(tmp_path: Path) -> None:
+    """They are summed since the start of the run, over its sessions and processes."""
+    run = Run(tmp_path)
+    assert math.isnan(training_cpu_seconds(run))
+    append_lines(run.metrics, [{"step": 1, "cpu_s": 2.5}, {"step": 2, "cpu_s": 4.0}])
+    append_lines(run.metrics, [{"step": 2, "train_runtime": 9}])
+    assert training_cpu_seconds(run) == 4.0
+
+
+def test_controls_need_the_cpu_time_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = replace(finished(tmp_path=tmp_path), training_cpu_s=math.nan)
+    monkeypatch.setattr("benchmarks.learning.controls.load_finished", lambda path: unknown)
+    with pytest.raises(RunError, match="CPU time: train it again"):
+        run_controls(tmp_path, console=Console())
+
+
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run at"):
         load_finished(tmp_path)
@@ -436,6 +485,7 @@ def test_controls_play_the_questions_that_the_run_played(tmp_path: Path) -> None
 
 
 def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:
-    assert "sft-rates" in CliRunner().invoke(app, ["controls", "--sft-rates", "fast"]).output
-    found = CliRunner().invoke(app, ["controls", "--run", "no/such/run", "--out", str(tmp_path)])
-    assert (found.exit_code, "make train" in found.output) == (1, True)
+    assert "--rates" in CliRunner().invoke(app, ["controls", "--rates", "fast"]).output
+    for command in ("controls", "forms"):
+        found = CliRunner().invoke(app, [command, "--run", "no/such/run", "--out", str(tmp_path)])
+        assert (found.exit_code, "make train" in found.output) == (1, True)

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
+from benchmarks.learning import forms
 from benchmarks.learning.controls import CONTROLS, run_controls
 from benchmarks.learning.publish import write_published
 from benchmarks.learning.report import as_json, page
@@ -17,6 +19,7 @@ from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.job import run_job
+from trainer.run.folder import read_json
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
@@ -25,9 +28,8 @@ def test_controls_and_the_shipped_model_of_a_small_run(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     """Run a training job, all its controls and `publish` on a real server, with a random model."""
-    for name in ("base", "expert"):
-        model.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
     settings = config.override(
         data_dir=make_data(tmp_path / "data"),
         model_name=str(tmp_path / "base"),
@@ -43,38 +45,59 @@ def test_controls_and_the_shipped_model_of_a_small_run(
         console=console,
     )
     latest = tmp_path / "runs" / "latest"
-    check_controls(latest, tmp_path / "expert", console)
+    check_controls(latest, console)
+    check_forms(latest, console)
     check_published(latest, tmp_path / "shipped", console)
 
 
-def check_controls(latest: Path, expert: Path, console: Console) -> None:
-    found = run_controls(latest, expert, console=console, rates=(1e-3,))
+def check_controls(latest: Path, console: Console) -> None:
+    # as two commands of different controls would, each with its own server
+    for names in (["imitation", "sft"], ["best_of_8", "shuffled"]):
+        run_controls(latest, names, console=console, rates=(1e-3,))
+    folder = latest / "controls"
+    kept_files = {path.stem: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert set(kept_files) == set(CONTROLS)
+    found = run_controls(latest, console=console, rates=(1e-3,))
     assert [line.key for line in found.lines] == [
         "random",
         "before",
         "pass_at_8",
         "vote_of_8",
-        "expert",
+        "imitation",
         "shuffled",
         "sft",
         "grpo",
     ]
     assert {line.modes["sampled"]["overall"]["n"] for line in found.lines} == {6}
-    # the expert here is the start itself: same questions, prompts and random streams give the same
-    # episodes
-    assert (
-        found.modes("expert")["sampled"]["outcomes"] == found.modes("before")["sampled"]["outcomes"]
-    )
-    kept_files = {
-        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
-    }
-    assert set(kept_files) == set(CONTROLS)
-    again = run_controls(latest, expert, console=console, rates=(1e-3,))
+    seconds = {line.key: line.seconds for line in found.lines}
+    budget = read_json(latest / "summary.json")["cost"]["cpu_s"]
+    assert seconds["grpo"] == pytest.approx(budget, abs=1e-3)
+    assert min(seconds["imitation"] or 0, seconds["sft"] or 0) >= budget
+    assert found.notes["imitation"]["databases"] == 3  # of 80 questions, for 12 x 2 x 8
+    assert found.notes["imitation"]["epochs"] > 0
+    again = run_controls(latest, console=console, rates=(1e-3,))
     assert as_json(again, "c") == json.loads(json.dumps(as_json(found, "c")))
-    assert {
-        path.stem: path.stat().st_mtime_ns for path in (latest / "controls").glob("*.json")
-    } == kept_files
+    assert kept_files == {path.stem: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert not list(folder.glob("*.log"))
     assert page(again, "c").count("\n|") == 10
+
+
+def check_forms(latest: Path, console: Console) -> None:
+    found = forms.run_forms(latest, console)
+    assert [(one.name, one.difficulty, one.n) for one in found.forms] == [
+        ("count_compare", "easy", 3),
+        ("count_compare", "medium", 3),
+    ]
+    assert [(one.name, one.n) for one in found.sets] == [
+        ("all forms", 6),
+        ("held-out pairs", 0),
+        ("hard", 6),
+    ]
+    assert {rate["n"] for modes in found.sets[2].rates.values() for rate in modes.values()} == {6}
+    files = {path: path.stat().st_mtime_ns for path in (latest / "forms").glob("*.json")}
+    assert {path.stem for path in files} == {"before", "after"}
+    assert forms.page(forms.run_forms(latest, console), "c") == forms.page(found, "c")
+    assert files == {path: path.stat().st_mtime_ns for path in files}
 
 
 def check_published(latest: Path, out: Path, console: Console) -> None:

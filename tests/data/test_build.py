@@ -13,7 +13,8 @@ import pytest
 from data import build
 from data.build import VERSION_OFFSET, compare, dump
 from data.domains.shipped import SHIPPED
-from shared.dataset import database_path, questions_path
+from data.domains.templates import FORMS
+from shared.dataset import database_path, load_splits, questions_path
 
 ROOT = Path(build.__file__).parent.parent
 
@@ -53,6 +54,15 @@ def test_the_committed_data_is_what_the_code_builds() -> None:
     for shipped in SHIPPED:
         assert shipped.domain.db_id in done.stdout
     assert "is what the code builds" in done.stdout
+
+
+def test_every_shipped_question_has_a_form() -> None:
+    questions = [one for split in load_splits(build.DATA_DIR).values() for one in split]
+    forms = build.shipped_forms()
+    assert set(forms) == {one.question_id for one in questions}
+    for one in questions:
+        form = forms[one.question_id]
+        assert one.difficulty == (form if form == "hard" else FORMS[form][0])
 
 
 def test_check_exits_non_zero_and_names_each_file_that_differs(copy: Path) -> None:

@@ -51,4 +51,5 @@ def _question(split: str, database: str, number: int) -> dict[str, Any]:
         "answer_type": "integer",
         "difficulty": ("easy", "medium", "hard")[number % 3],
         "tables_involved": [table],
+        "form": "count_compare",
     }

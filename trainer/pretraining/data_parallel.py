@@ -70,9 +70,8 @@ def _train(task: Task, report: Report) -> FitFigures:
     model, tokenizer, rows, config = task
     renamer = find_symbols(rows, tokenizer)
 
-    def rename_some(row: Row, stream: random.Random) -> Row:
-        renamed = stream.random() < config.renamed_share
-        return renamer.rename(row, config, stream) if renamed else row
+    def change(row: Row, stream: random.Random) -> Row:
+        return renamer.rename_some(row, config, stream)
 
     plan = plan_passes(rows, config)
-    return fit(model, plan, config, tokenizer.pad_token_id, report, change=rename_some)
+    return fit(model, plan, config, tokenizer.pad_token_id, report, change)

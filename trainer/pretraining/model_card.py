@@ -9,18 +9,19 @@ A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({voc
 ChatML), trained from scratch to explore SQL databases in SQLEnv. It knows SQLEnv's four actions and
 the questions that its templates ask, and nothing else. It was made by
 `python -m trainer pretrain --seed {seed}`, from a wired induction head
-(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases.
+(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In a part of
+them, drawn again for each pass, schema words and values are renamed to random tokens
+(`trainer/pretraining/symbol_renaming.py`).
 
-| stage | databases | episodes | right, % | renamed, % | passes | tokens | seconds | FLOPs | loss |
-|---|---|---|---|---|---|---|---|---|---|
+| stage | databases | episodes | right % | renamed % | names | passes | tokens | s | FLOPs | loss |
+|---|---|---|---|---|---|---|---|---|---|---|
 {stages}
 
-Some demonstrators are careless (`data/domains/demonstrations.py`), so not all demonstrations end
-with the right answer. In those renamed, drawn again for each pass, schema words and values are
-replaced by random names (`trainer/pretraining/symbol_renaming.py`): {names}.
-Tokens include prompts and observations. The loss covers only the demonstrators' tokens, in nats per
-token, at the end of the stage. Seconds are wall time on {processes}; FLOPs are 6 x parameters x
-tokens.
+`right` are the demonstrations that end with the right answer: some demonstrators are careless
+(`data/domains/demonstrations.py`). They see the gold queries, and never a held-out word. `names` is
+the length of a new name in tokens. `tokens` include prompts and observations. The loss covers only
+the demonstrators' tokens, in nats per token, at the end of the stage. `s` are seconds of wall time
+on {processes}; FLOPs are 6 x parameters x tokens.
 
 Held out from pretraining (`data/domains/held_out.py`): every shipped database; the schema words of
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the
@@ -41,17 +42,12 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     """Return the card for the record that `trainer.pretraining.pretrain.pretrain` returned."""
     stages, config, processes = record["stages"], record["config"], record["processes"]
-    settings = [(stage, {**config, **stage["renaming"]}) for stage in stages]
     lines = [
         f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} "
         f"| {100 * stage['right'] / stage['episodes']:.1f} | {100 * used['renamed_share']:.0f} "
-        f"| {stage['passes']:g} | {stage['tokens']:,} "
+        f"| 1 to {len(used['name_lengths'])} | {stage['passes']:g} | {stage['tokens']:,} "
         f"| {stage['seconds']:,.0f} | {stage['flops']:.2g} | {stage['loss']:.3f} |"
-        for stage, used in settings
-    ]
-    names = [
-        f"in `{stage['name']}` they have 1 to {len(used['name_lengths'])} tokens"
-        for stage, used in settings
+        for stage, used in ((stage, {**config, **stage["renaming"]}) for stage in stages)
     ]
     measured = [(stage["name"], stage["success"]) for stage in stages if "success" in stage]
     successes = "\n".join(
@@ -66,7 +62,6 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         seed=config["seed"],
         processes=f"{processes} CPU cores" if processes > 1 else "one CPU core",
         stages="\n".join(lines),
-        names=", ".join(names),
         success=SUCCESS.format(n=measured[0][1]["n"], lines=successes) if measured else "",
     )
 

@@ -2,8 +2,8 @@
 
 A scripted policy plays the demonstrations against an environment server through the trainer's own
 rollout loop, so the model is pretrained on the same kind of token rows that reinforcement learning
-samples later. The demonstrators are the same in all stages. In the first, names are short and
-a model learns to look, to query and to answer; in the others, names have up to five tokens and
+samples later. The demonstrators are the same in all stages. In the first, names are short, and a
+model learns to look, to query and to answer; in the others, names have up to five tokens and
 resemble each other, and it learns to copy them.
 """
 
@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -58,15 +57,13 @@ class Stage:
     passes: float = 1.0  # over its demonstrations
     renaming: Mapping[str, Any] = field(default_factory=dict)
 
-    def settings(self, config: PretrainConfig) -> PretrainConfig:
-        """Return `config` as this stage changes it."""
-        return replace(
-            config,
-            muon_lr=config.muon_lr * self.rate,
-            adamw_lr=config.adamw_lr * self.rate,
-            passes=config.passes * self.passes,
-            **self.renaming,
-        )
+
+class Demonstrations(NamedTuple):
+    """Played demonstrations: their token rows, how many are right, and how many were lost."""
+
+    rows: list[Row]
+    right: int
+    lost: int
 
 
 SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
@@ -93,9 +90,9 @@ def pretrain(
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
-    generated databases and the model after each stage; another call with the same settings goes on
-    from the last of them. `processes` share the training, one CPU core each; another number of them
-    sums gradients in another order, so the weights differ slightly.
+    generated databases and the model after each stage; another call with the same settings
+    continues from the last of them. `processes` share the training, one CPU core each; another
+    number of them sums gradients in another order, so the weights differ slightly.
     """
     config = config or PretrainConfig()
     record: Record = {
@@ -112,6 +109,7 @@ def pretrain(
             previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
             if (stored := _stored(folder, record, stage)) is not None:
                 report(f"{stage.name}: trained before, in {folder}")
+                record["stages"].append(stored)
             else:
                 data_dir = generate(root, stage, config.seed + number - 1, report)
                 if previous is None:
@@ -119,28 +117,47 @@ def pretrain(
                 else:
                     model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
                     tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-                with_prefix = _with_prefix(f"{stage.name}: ", report)
-                demonstrations = play_demonstrations(data_dir, tokenizer, log_path, with_prefix)
-                task = Task(model, tokenizer, demonstrations.rows, stage.settings(config))
-                stored = {
-                    **_as_json(asdict(stage)),
-                    "episodes": len(demonstrations.rows),
-                    "episodes_lost": demonstrations.lost,
-                    "right": demonstrations.right,
-                    **asdict(imitate(task, processes, with_prefix)),
-                }
-                setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
-                write_model(model, tokenizer, folder)
-            record["stages"].append(stored)
-            if measure is not None and "success" not in stored:
-                write_record(record, folder)  # so that an interruption loses no training
-                stored["success"] = measure(folder)
-            write_record(record, folder)
+                played = play_demonstrations(data_dir, tokenizer, log_path)
+                record["stages"].append(
+                    _train_stage(model, tokenizer, played, stage, config, processes, report)
+                )
+                save(model, tokenizer, folder, record)
+            if measure is not None and "success" not in record["stages"][-1]:
+                record["stages"][-1]["success"] = measure(folder)
+                _write_record(folder, record)
         if folder is None:
             raise ValueError("stages is empty: name at least one")
         shutil.copytree(folder, out, dirs_exist_ok=True)
-    write_record(record, Path(out))
+    (Path(out) / "README.md").write_text(model_card(record, Path(out).name))
     return record
+
+
+def _train_stage(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    played: Demonstrations,
+    stage: Stage,
+    config: PretrainConfig,
+    processes: int,
+    report: Report,
+) -> Record:
+    """Train the model on a stage's demonstrations, in place; return the stage's record."""
+    rows = played.rows
+    counts = {"episodes": len(rows), "episodes_lost": played.lost, "right": played.right}
+    report(
+        f"{stage.name}: {len(rows):,} episodes, {played.right:,} of them right, "
+        f"{sum(len(row.ids) for row in rows):,} tokens; {played.lost} lost"
+    )
+    stage_config = replace(
+        config,
+        muon_lr=config.muon_lr * stage.rate,
+        adamw_lr=config.adamw_lr * stage.rate,
+        passes=config.passes * stage.passes,
+        **stage.renaming,
+    )
+    task = Task(model, tokenizer, rows, stage_config)
+    figures = imitate(task, processes, lambda line: report(f"{stage.name}: {line}"))
+    return {**_as_json(asdict(stage)), **counts, **asdict(figures)}
 
 
 def new_model(
@@ -172,10 +189,18 @@ def _as_json(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def write_record(record: Record, folder: Path) -> None:
-    """Write the model's card and its `pretraining.json`."""
-    (folder / "README.md").write_text(model_card(record, folder.name))
-    (folder / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
+def save(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
+) -> None:
+    """Write the model as `write_model` does, with the record and the card."""
+    setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
+    write_model(model, tokenizer, out)
+    _write_record(out, record)
+
+
+def _write_record(out: Path, record: Record) -> None:
+    (out / "README.md").write_text(model_card(record, out.name))
+    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -187,10 +212,11 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
 
 
 def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
-    """Return the stage's data directory below `root`; generate it if it doesn't exist."""
+    """Return the stage's data directory below `root`; generate it unless that was done before."""
     size = f"{stage.databases}x{stage.questions}"
     out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
+        shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
         report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
@@ -227,22 +253,13 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
     return texts
 
 
-class Demonstrations(NamedTuple):
-    """Played demonstrations: their token rows, how many are right, and how many were lost."""
-
-    rows: list[Row]
-    right: int
-    lost: int
-
-
 def play_demonstrations(
-    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path, report: Report = print
+    data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
 ) -> Demonstrations:
     """Play every demonstration of a data directory against a server.
 
     Episodes lost to infrastructure are left out, and counted.
     """
-    start = time.perf_counter()
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
         episodes = play_scripted(load_scripts(data_dir), tokenizer, config)
@@ -258,13 +275,4 @@ def play_demonstrations(
         for episode in played
     ]
     right = sum(episode.outcome == Outcome.CORRECT for episode in played)
-    lost = len(episodes) - len(played)
-    report(
-        f"{len(rows):,} episodes, {right:,} of them right, {sum(len(row.ids) for row in rows):,} "
-        f"tokens played in {time.perf_counter() - start:.0f} s; {lost} lost"
-    )
-    return Demonstrations(rows, right, lost)
-
-
-def _with_prefix(prefix: str, report: Report) -> Report:
-    return lambda line: report(prefix + line)
+    return Demonstrations(rows, right, len(episodes) - len(played))

@@ -35,6 +35,10 @@ class Renamer:
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
 
+    def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
+        """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
+        return self.rename(row, config, stream) if stream.random() < config.renamed_share else row
+
     def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` with each symbol replaced by one or more random tokens of the same case.
 

@@ -15,15 +15,15 @@ from trainer.run.plots import rate_of
 
 TOTAL = "reward"  # the sum of the layers
 DIFFICULTIES = ("easy", "medium", "hard")
-CONTROLS = ("expert", "sft", "best_of_8", "shuffled")
+CONTROLS = ("imitation", "sft", "best_of_8", "shuffled")
 POLICIES = {
     "random": "random actions",
     "before": "before GRPO",
     "pass_at_8": "best of 8 before, picked by the gold (pass@8)",
     "vote_of_8": "best of 8 before, majority vote",
-    "expert": "expert-only base, no RL",
+    "imitation": "more imitation, equal CPU time",
     "shuffled": "GRPO, shuffled rewards",
-    "sft": "SFT on gold SQL, equal time",
+    "sft": "SFT on gold SQL, equal CPU time",
     "after": "after GRPO",
 }
 # Numbers of summary.json that have a place on the page; the others are listed with the counts.
@@ -151,7 +151,7 @@ def controls(run: LoadedRun) -> dict[str, Any]:
         phase: (run.summaries[phase], None) for phase in PHASES if phase in run.summaries
     }
     if "after" in policies:
-        policies["after"] = (policies["after"][0], run.summary.get("cost", {}).get("train_s"))
+        policies["after"] = (policies["after"][0], run.summary.get("cost", {}).get("cpu_s"))
     for control in run.controls.values():
         for key, modes in control["policies"].items():
             policies.setdefault(str(key), (modes, control.get("seconds") or None))

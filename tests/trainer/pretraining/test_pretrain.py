@@ -1,22 +1,25 @@
 """Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
+from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
 from trainer.pretraining.imitation import PretrainConfig
+from trainer.pretraining.model_card import model_card
 from trainer.pretraining.pretrain import (
+    LONG,
     Stage,
     generate,
     load_scripts,
     play_demonstrations,
     pretrain,
 )
-from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
 
@@ -26,37 +29,74 @@ SMALL = PretrainConfig(
 RATE = {"rate": 0.2, "n": 5, "ci95": [0.036, 0.624]}
 
 
-def test_small_pretraining_makes_a_model_that_loads(tmp_path):
-    out, lines = tmp_path / "model", []
-    stages = [
-        Stage("expert", databases=2, questions=6, noise=0.0),
-        Stage("mixed", databases=1, questions=4, noise=1.0, rate=0.3),
-    ]
-    success = {"n": 5, "greedy": RATE, "sampled": RATE, "pass_at_8": 0.5}
-    measured = []
+SUCCESS = {"n": 5, "greedy": RATE, "sampled": RATE, "pass_at_8": 0.5}
+STAGES = (
+    Stage("short names", databases=2, questions=6, noise=0.0),
+    Stage("long names", databases=1, questions=4, noise=1.0, rate=0.3, renaming=LONG.renaming),
+)
+
+
+def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
+    out, work, lines, measured = tmp_path / "model", tmp_path / "work", [], []
 
     def measure(folder):
         measured.append(folder.name)
-        return success
+        return SUCCESS
 
-    record = pretrain(
-        out, SMALL, stages, workspace=tmp_path / "work", report=lines.append, measure=measure
-    )
+    def make(out):
+        return pretrain(out, SMALL, STAGES, work, lines.append, measure=measure)
 
-    assert measured == ["model-expert", "model"]
+    record = make(out)
+    assert measured == ["1-short-names", "2-long-names"]
     assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
+    assert record["stages"][0]["right"] == 12
     assert json.loads((out / "pretraining.json").read_text()) == record
-    assert any(line.startswith("expert: 12 episodes") for line in lines)
-    assert "| expert | 2 | 12 | 1 | 0% careless |" in (out / "README.md").read_text()
-    assert (
-        "| mixed | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in (out / "README.md").read_text()
-    )
-    assert (
-        len(json.loads((tmp_path / "model-expert" / "pretraining.json").read_text())["stages"]) == 1
-    )
+    card = (out / "README.md").read_text()
+    assert card == model_card(record, "model")
+    assert "| short names | 2 | 12 | 100.0 | 60 | 1 to 3 | 1 |" in card
+    assert "| 90 | 1 to 5 | 1 |" in card
+    assert "| long names | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in card
+    assert any(line.startswith("short names: 12 episodes") for line in lines)
+    assert not (out / "1-short-names").exists()
+    first = json.loads((work / "1-short-names" / "pretraining.json").read_text())
+    assert first["stages"] == record["stages"][:1]
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
     assert model.config.architectures == ["Qwen3ForCausalLM"]
     assert model.config.eos_token_id == tokenizer.eos_token_id
+
+    # as after an interruption of the second stage, while its databases were generated
+    shutil.rmtree(work / "2-long-names")
+    (data_dir,) = work.glob("data-1x4-*")
+    (data_dir / "questions" / "demonstrations.json").unlink()
+    lines.clear()
+    measured.clear()
+    resumed = make(tmp_path / "again")
+    assert lines[0] == f"short names: trained before, in {work / '1-short-names'}"
+    assert measured == ["2-long-names"]
+    assert resumed["stages"][0] == record["stages"][0]
+    assert resumed["stages"][1]["loss"] == record["stages"][1]["loss"]
+    weights = "model.safetensors"
+    assert (tmp_path / "again" / weights).read_bytes() == (out / weights).read_bytes()
+
+
+def test_other_settings_train_again_and_a_missing_measurement_is_made(tmp_path):
+    stage, lines = Stage("one", databases=1, questions=3), []
+
+    def make(stage, measure=None):
+        lines.clear()
+        return pretrain(tmp_path / "m", SMALL, [stage], tmp_path, lines.append, measure=measure)
+
+    make(stage)
+    assert "success" in make(stage, lambda folder: SUCCESS)["stages"][0]
+    assert any("trained before" in line for line in lines)
+    make(replace(stage, renaming={"alike_share": 0.5}))
+    assert not any("trained before" in line for line in lines)
+
+
+def test_the_shipped_card_is_that_of_its_record():
+    folder = ROOT / "data" / "models" / "sqlenv-tiny"
+    record = json.loads((folder / "pretraining.json").read_text())
+    assert (folder / "README.md").read_text() == model_card(record)
 
 
 def test_missing_demonstrations_name_the_file_and_the_remedy(tmp_path):
@@ -74,15 +114,8 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     )
     played = replace(lost, question_id="b", outcome=Outcome.CORRECT, env_mask=[1])
 
-    def play(scripts, tokenizer, config, *, stats):
-        stats.episodes_lost += 1
-        return [lost, played]
-
-    folder = generate(
-        tmp_path, Stage("expert", databases=1, questions=2, noise=0.0), 1, lambda line: None
-    )
-    monkeypatch.setattr("trainer.pretraining.pretrain.play_scripted", play)
-    stats = RolloutStats()
-    rows = play_demonstrations(folder, None, tmp_path / "server.log", stats)
-    assert [row.learn for row in rows] == [[0, 1]]
-    assert stats.episodes_lost == 1
+    folder = generate(tmp_path, Stage("one", databases=1, questions=2), 1, lambda line: None)
+    monkeypatch.setattr("trainer.pretraining.pretrain.play_scripted", lambda *given: [lost, played])
+    found = play_demonstrations(folder, None, tmp_path / "server.log")
+    assert [row.learn for row in found.rows] == [[0, 1]]
+    assert (found.right, found.lost) == (1, 1)

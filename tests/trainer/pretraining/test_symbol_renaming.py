@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainer.pretraining.imitation import Row
+from trainer.pretraining.imitation import PretrainConfig, Row
 from trainer.pretraining.symbol_renaming import Renamer, find_symbols
 from trainer.pretraining.tokenizer import train_tokenizer
 
@@ -37,6 +37,8 @@ FIELDS = [
     "depth",
     "power",
 ]
+ONE_TOKEN = PretrainConfig(name_lengths=(1,))
+THREE_TOKENS = PretrainConfig(name_lengths=(0, 0, 1))
 FRAME = "<|im_start|>system\nUse the tools.<|im_end|>\n"
 
 
@@ -94,7 +96,7 @@ def test_names_are_symbols_and_the_language_is_not(renamer: Renamer) -> None:
 def test_a_symbol_becomes_the_same_everywhere_and_nothing_else_changes(
     rows: list[Row], renamer: Renamer
 ) -> None:
-    renamed = renamer.rename(rows[0], random.Random(3))
+    renamed = renamer.rename(rows[0], ONE_TOKEN, random.Random(3))
     text = TOKENIZER.decode(renamed.ids)
     noun = text.split("DESCRIBE: ")[1].split("<")[0]
     field = text.split("MAX(")[1].split(")")[0]
@@ -108,15 +110,14 @@ def test_a_word_in_both_cases_stays(rows: list[Row], renamer: Renamer) -> None:
     low, high = sorted((token("ticket"), token("castle")))
     cased = replace(renamer, twins=frozenset({(low, high)}))
     both = row_of([*episode("ticket", "price"), ("castle", False)])
-    assert cased.rename(both, random.Random(0)) == both
-    assert cased.rename(row_of(episode("ticket", "price")), random.Random(0)) != row_of(
-        episode("ticket", "price")
-    )
+    assert cased.rename(both, ONE_TOKEN, random.Random(0)) == both
+    lower_case = row_of(episode("ticket", "price"))
+    assert cased.rename(lower_case, ONE_TOKEN, random.Random(0)) != lower_case
 
 
 def test_what_is_learned_stays_marked(rows: list[Row], renamer: Renamer) -> None:
     for seed in range(20):
-        renamed = renamer.rename(rows[seed], random.Random(seed))
+        renamed = renamer.rename(rows[seed], ONE_TOKEN, random.Random(seed))
         assert len(renamed.ids) == len(renamed.learn)
         learned = TOKENIZER.decode(
             [t for t, on in zip(renamed.ids, renamed.learn, strict=True) if on]
@@ -128,7 +129,75 @@ def test_what_is_learned_stays_marked(rows: list[Row], renamer: Renamer) -> None
 
 def test_two_renamings_differ(rows: list[Row], renamer: Renamer) -> None:
     assert (
-        renamer.rename(rows[0], random.Random(1)).ids
-        != renamer.rename(rows[0], random.Random(2)).ids
+        renamer.rename(rows[0], ONE_TOKEN, random.Random(1)).ids
+        != renamer.rename(rows[0], ONE_TOKEN, random.Random(2)).ids
     )
-    assert renamer.rename(rows[0], random.Random(1)) == renamer.rename(rows[0], random.Random(1))
+    assert renamer.rename(rows[0], ONE_TOKEN, random.Random(1)) == renamer.rename(
+        rows[0], ONE_TOKEN, random.Random(1)
+    )
+
+
+def names_of(
+    row: Row, renamed: Row, renamer: Renamer, length: int = 3
+) -> dict[int, tuple[int, ...]]:
+    """Return each symbol's new name of `length` tokens; check that all else is unchanged."""
+    names: dict[int, tuple[int, ...]] = {}
+    at = 0
+    for index, (old, marked) in enumerate(zip(row.ids, row.learn, strict=True)):
+        symbol = index >= renamer.prefix_length and old in renamer.symbols
+        end = at + (length if symbol else 1)
+        new = tuple(renamed.ids[at:end])
+        assert new == (names.setdefault(old, new) if symbol else (old,))
+        assert set(renamed.learn[at:end]) == {marked}
+        at = end
+    assert at == len(renamed.ids) == len(renamed.learn)
+    return names
+
+
+def test_a_longer_name_is_the_same_everywhere_and_learned_as_the_symbol_was(
+    rows: list[Row], renamer: Renamer
+) -> None:
+    for seed, row in enumerate(rows):
+        assert (
+            len(names_of(row, renamer.rename(row, THREE_TOKENS, random.Random(seed)), renamer)) == 2
+        )
+
+
+def alike(rows: list[Row], renamer: Renamer, share: float) -> float:
+    """Return how often the two names of a row begin alike; check that hardly any are equal."""
+    # of many tokens, so that names seldom begin alike or are equal by chance
+    others = set(range(len(TOKENIZER))) - set(renamer.capital)
+    renamer = replace(renamer, lower=tuple(sorted(others)))
+    config, pairs = replace(THREE_TOKENS, alike_share=share), []
+    for seed in range(400):
+        row = rows[seed % len(rows)]
+        names = names_of(row, renamer.rename(row, config, random.Random(seed)), renamer)
+        pairs.append(tuple(names.values()))
+    assert sum(one == other for one, other in pairs) < 0.01 * len(pairs)
+    return sum(one[0] == other[0] for one, other in pairs) / len(pairs)
+
+
+def test_a_share_of_the_names_begin_with_the_tokens_of_another(
+    rows: list[Row], renamer: Renamer
+) -> None:
+    assert alike(rows, renamer, 0.0) < 0.02
+    assert 0.15 < alike(rows, renamer, 0.25) < 0.35
+    assert alike(rows, renamer, 1.0) == 1
+
+
+def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Renamer) -> None:
+    renamed = renamer.rename(rows[0], THREE_TOKENS, random.Random(1))
+    fits = replace(THREE_TOKENS, window_tokens=len(renamed.ids))
+    assert renamer.rename(rows[0], fits, random.Random(1)) == renamed
+    tight = replace(fits, window_tokens=len(renamed.ids) - 1)
+    assert renamer.rename(rows[0], tight, random.Random(1)) == rows[0]
+
+
+def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> None:
+    def renamed(share: float) -> int:
+        config, stream = replace(ONE_TOKEN, renamed_share=share), random.Random(5)
+        return sum(renamer.rename_some(row, config, stream) != row for row in rows)
+
+    assert renamed(0.0) == 0
+    assert 0.35 * len(rows) < renamed(0.5) < 0.65 * len(rows)
+    assert renamed(1.0) > 0.95 * len(rows)  # a name may become itself

@@ -287,13 +287,13 @@ def test_only_controls_of_this_run_are_shown(own: Path) -> None:
         "of": {"digests": summary["digests"]},
         "seconds": 12.0,
         "notes": {},
-        "policies": {"expert": modes},
+        "policies": {"imitation": modes},
     }
-    write_json(own / "controls" / "expert.json", kept)
+    write_json(own / "controls" / "imitation.json", kept)
     other = {**kept, "of": {"digests": {"data": "else"}}, "policies": {"shuffled": modes}}
     write_json(own / "controls" / "shuffled.json", other)
     page = Page(report(own))
-    assert "expert-only base, no RL" in page.text("controls")
+    assert "more imitation, equal CPU time" in page.text("controls")
     assert "Not measured for this run: sft, best_of_8, shuffled" in page.text("controls")
     assert "the control shuffled was measured with other weights or data" in page.text("gaps")
 

@@ -126,7 +126,8 @@ def test_the_share_of_groups_of_one_verdict(tmp_path: Path) -> None:
 def finished(tmp_path: Path) -> Finished:
     config = GRPOConfig.preset("offline", temperature=1.2, seed=1)
     digests = {name: name[0] * 64 for name in ("data", "server", "model", "trained_model")}
-    return Finished(Run(tmp_path / "run-seed1"), config, JobOptions(), {"digests": digests}, 481.3)
+    summary = {"digests": digests}
+    return Finished(Run(tmp_path / "run-seed1"), config, JobOptions(), summary, 481.3, 690.2)
 
 
 def store(finished: Finished, one: Ablation, seed: int, right: int, **changes: Any) -> None:

@@ -17,7 +17,7 @@ from trainer.pretraining.pretrain import LONG, generate, play_demonstrations
 from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.run.folder import Run
 
-SEED = 1000  # of the databases; pretraining of the shipped model takes 0 to 2
+SEED = 1000  # of the databases; pretraining of the shipped model takes 0 and 1
 # Demonstrations per episode of GRPO, so that none is used twice: an episode takes the CPU time of
 # learning from 5 of them.
 ROWS_PER_EPISODE = 12

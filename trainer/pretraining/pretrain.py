@@ -2,8 +2,8 @@
 
 A scripted policy plays the demonstrations against an environment server through the trainer's own
 rollout loop, so the model is pretrained on the same kind of token rows that reinforcement learning
-samples later. The demonstrators are the same in all stages. In the first, names are short, and a
-model learns to look, to query and to answer; in the others, names have up to five tokens and
+samples later. The demonstrators are the same in both stages. In the first, names are short, and a
+model learns to look, to query and to answer; in the second, names have up to five tokens and
 resemble each other, and it learns to copy them.
 """
 
@@ -75,13 +75,12 @@ LONG = Stage(
     rate=0.5,
     renaming={"renamed_share": 0.9, "name_lengths": (20, 30, 25, 15, 10), "alike_share": 0.25},
 )
-STAGES = (SHORT, LONG, replace(LONG, name="more long names"))  # of other databases each
 
 
 def pretrain(
     out: Path,
     config: PretrainConfig | None = None,
-    stages: Sequence[Stage] = STAGES,
+    stages: Sequence[Stage] = (SHORT, LONG),
     workspace: Path | None = None,
     report: Report = print,
     processes: int = 1,

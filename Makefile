@@ -46,7 +46,7 @@ train: $(STAMP)  ## train with GRPO and measure before and after; results in run
 
 # Repeat it to continue after an interruption. It fails if runs/seed* are of another model, server or
 # data: delete them to train again.
-figures: $(STAMP)  ## regenerate the learning figures: 3 seeds, controls, forms (about 3 hours on 2 cores)
+figures: $(STAMP)  ## regenerate the learning figures and the trained model that ships (about 4 hours on 2 cores)
 	for seed in 1 2 3; do \
 		$(BIN)/python -m trainer train --seed $$seed --out runs/seed$$seed --resume-or-new || exit; done
 	$(BIN)/python -m benchmarks.learning controls --run runs/seed1/latest

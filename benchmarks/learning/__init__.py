@@ -1,7 +1,8 @@
-"""Controls of one finished run, its success by form of question, and several seeds side by side: is
-the gain due to RL, what is learned, and is it stable?
+"""Measure a finished run: is its gain due to RL, what did it learn, and is it stable?
 
 python -m benchmarks.learning controls --run runs/latest
+python -m benchmarks.learning ablations --run runs/latest
 python -m benchmarks.learning forms --run runs/latest
 python -m benchmarks.learning seeds runs/A runs/B runs/C
+python -m benchmarks.learning publish --run runs/latest
 """

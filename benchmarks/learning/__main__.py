@@ -70,7 +70,7 @@ def controls(
         raise typer.BadParameter(
             f"{rates!r} is not a list of rates such as 1e-4,3e-4", param_hint="--rates"
         )
-    names = [name.strip() for name in only.split(",") if name.strip()]
+    names = _names(only)
     options = [f"--rates {rates}"] if rates != RATES else []
 
     with guarded():
@@ -91,9 +91,7 @@ def controls(
 
 @app.command()
 def ablations(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run of 'make train'.")] = Path(
-        "runs/latest"
-    ),
+    run: RunOption = LATEST,
     only: Annotated[
         str,
         typer.Option(
@@ -105,7 +103,7 @@ def ablations(
     cpu_s: Annotated[
         float, typer.Option(min=1, help="CPU-seconds of each training, without evaluations.")
     ] = 600,
-    out: OutOption = Path("docs/figures"),
+    out: OutOption = FIGURES,
 ) -> None:
     """Train again with one thing changed at a time, for equal CPU time, and compare.
 
@@ -120,7 +118,7 @@ def ablations(
         raise typer.BadParameter(
             f"{seeds!r} is not a list of seeds such as 1,2,3", param_hint="--seeds"
         )
-    names = [name.strip() for name in only.split(",") if name.strip()]
+    names = _names(only)
 
     with guarded():
         from benchmarks.learning.ablations import ablations_of, run_ablations
@@ -185,6 +183,10 @@ def publish(
         from benchmarks.learning.publish import write_published
 
         write_published(run, out, console)
+
+
+def _names(only: str) -> list[str]:
+    return [name.strip() for name in only.split(",") if name.strip()]
 
 
 def _typed(path: Path) -> str:

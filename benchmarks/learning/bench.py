@@ -108,7 +108,8 @@ def opened(finished: Finished, folder: Path, console: Console) -> Iterator[Bench
     Raises `RunError` if the run's data, its model or the server have changed since.
     """
     with Interrupts() as interrupts:
-        limit_threads()
+        # as each process of the run, because more threads take more CPU time for the same work
+        limit_threads(finished.summary.get("processes", 1))
         inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
         inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
         check_resumed_data(finished.run, inputs, finished.config)

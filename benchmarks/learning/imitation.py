@@ -18,8 +18,8 @@ from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.run.folder import Run
 
 SEED = 1000  # of the databases; pretraining of the shipped model takes 0 and 1
-# Demonstrations per episode of GRPO, so that none is used twice: an episode takes the CPU time of
-# learning from 5 of them.
+# Demonstrations per episode of GRPO. An episode takes the CPU time of learning from about 5, so 12
+# are enough to use none twice.
 ROWS_PER_EPISODE = 12
 HELD_BACK_ROWS = 64
 

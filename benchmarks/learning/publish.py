@@ -29,7 +29,8 @@ Success in % on the {n} easy and medium eval questions about unseen databases, w
 | **{name}** | {after} |
 
 For {pass_at_8:.1f} % of the questions, at least one of 8 samples of the trained model is right. It
-was measured as it ships, in bfloat16. Its architecture, tokenizer and limits are those of {base}.
+was measured as it ships, in bfloat16. Its architecture, tokenizer and limits are those of
+{base}.
 """
 
 

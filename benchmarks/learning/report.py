@@ -142,8 +142,8 @@ def page(controls: Controls, command: str) -> str:
         f"{unseen} questions on unseen databases and {seen} on seen ones, with the same prompts "
         "and the same sampling seed. Success in %, with 95 % Wilson intervals. Behaviour is greedy "
         "/ sampled on unseen databases; steps and repeats are means per episode. CPU s are "
-        "the CPU-seconds of the trainer's process: of training without evaluations, and of playing "
-        "for best of 8; the environment server's are not counted."
+        "the CPU-seconds of the trainer's processes: of training without evaluations, and of "
+        "playing for best of 8; the environment server's are not counted."
     )
     words = "\n".join(wrapped(f"- {sentence}") for sentence in reading(controls))
     versions, digests = finished.summary.get("versions", {}), finished.digests

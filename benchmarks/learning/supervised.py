@@ -155,7 +155,7 @@ def fit(
 
 
 def train(
-    bench: Bench, folder: Run, name: str, shown: Demonstrations, rates: Sequence[float]
+    bench: Bench, folder: Run, name: str, demonstrations: Demonstrations, rates: Sequence[float]
 ) -> Result:
     """Choose a rate in short trials, train for as long as the run, measure the best weights."""
     config, seconds = bench.connection.config, bench.finished.training_cpu_s
@@ -168,7 +168,7 @@ def train(
 
     def score() -> Score:
         with torch.no_grad():
-            loss = learner.loss(shown.held_back, backward=False)
+            loss = learner.loss(demonstrations.held_back, backward=False)
         result = evaluate(play, held_back, book, mode="greedy", batch=batch)
         return result.rate().rate or 0.0, -loss
 
@@ -177,13 +177,21 @@ def train(
         measured = itertools.count(1)
         with bar(bench.console, f"{title}, rate {rate:g}", points) as progress:
 
-            def shown_score() -> Score:
+            def score_and_report() -> Score:
                 at = score()
                 progress.to(next(measured), f"held back {percent(at[0])}")
                 return at
 
-            options: dict[str, Any] = {"change": shown.change, "points": points}
-            return fit(learner, shown.taught, rate, duration, config.seed, shown_score, **options)
+            options: dict[str, Any] = {"change": demonstrations.change, "points": points}
+            return fit(
+                learner,
+                demonstrations.taught,
+                rate,
+                duration,
+                config.seed,
+                score_and_report,
+                **options,
+            )
 
     trials = []
     if len(rates) > 1:
@@ -195,8 +203,8 @@ def train(
     model.save_pretrained(folder.model)
     tokenizer.save_pretrained(folder.model)
     notes = {
-        **shown.notes,
-        "demonstrations": len(shown.taught),
+        **demonstrations.notes,
+        "demonstrations": len(demonstrations.taught),
         "held_back": len(held_back),
         "optimizer": "AdamW",
         "rate": rate,
@@ -205,7 +213,7 @@ def train(
             for one in trials
         ],
         "batches": best.batches,
-        "epochs": best.episodes / len(shown.taught),
+        "epochs": best.episodes / len(demonstrations.taught),
         "points": best.points,
     }
     modes = measure_both(bench, folder, name, model, tokenizer)

@@ -9,7 +9,7 @@ A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({voc
 ChatML), trained from scratch to explore SQL databases in SQLEnv. It knows SQLEnv's four actions and
 the questions that its templates ask, and nothing else. It was made by
 `python -m trainer pretrain --seed {seed}`, from a wired induction head
-(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In a part of
+(`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In some of
 them, drawn again for each pass, schema words and values are renamed to random tokens
 (`trainer/pretraining/symbol_renaming.py`).
 
@@ -17,11 +17,11 @@ them, drawn again for each pass, schema words and values are renamed to random t
 |---|---|---|---|---|---|---|---|---|---|---|
 {stages}
 
-`right` are the demonstrations that end with the right answer: some demonstrators are careless
-(`data/domains/demonstrations.py`). They see the gold queries, and never a held-out word. `names` is
-the length of a new name in tokens. `tokens` include prompts and observations. The loss covers only
-the demonstrators' tokens, in nats per token, at the end of the stage. `s` are seconds of wall time
-on {processes}; FLOPs are 6 x parameters x tokens.
+`right %` is the share of demonstrations that end with the right answer; a few demonstrators are
+careless (`data/domains/demonstrations.py`). Demonstrators see the gold queries, and never a
+held-out word. `names` is the length of a new name in tokens. `tokens` include prompts and
+observations. The loss covers only the demonstrators' tokens, in nats per token, at the end of the
+stage. `s` are seconds of wall time on {processes}; FLOPs are 6 x parameters x tokens.
 
 Held out from pretraining (`data/domains/held_out.py`): every shipped database; the schema words of
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the

@@ -35,6 +35,7 @@ from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.run.folder import write_json, write_text
 from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer
 
@@ -110,6 +111,8 @@ def pretrain(
                 report(f"{stage.name}: trained before, in {folder}")
                 record["stages"].append(stored)
             else:
+                # the record vouches for the model beside it: written last, removed first
+                (folder / "pretraining.json").unlink(missing_ok=True)
                 data_dir = generate(root, stage, config.seed + number - 1, report)
                 if previous is None:
                     model, tokenizer = new_model(config, data_dir, log_path)
@@ -127,7 +130,7 @@ def pretrain(
         if folder is None:
             raise ValueError("stages is empty: name at least one")
         shutil.copytree(folder, out, dirs_exist_ok=True)
-    (Path(out) / "README.md").write_text(model_card(record, Path(out).name))
+    write_text(Path(out) / "README.md", model_card(record, Path(out).name))
     return record
 
 
@@ -174,13 +177,18 @@ def new_model(
 def _stored(folder: Path, record: Record, stage: Stage) -> Record | None:
     """Return the stage's record if `folder` has its model after the same stages and settings."""
     path = folder / "pretraining.json"
-    stored = json.loads(path.read_bytes()) if path.is_file() else {"stages": []}
-    settings = {name: value for name, value in stored.items() if name != "stages"}
-    *earlier, last = stored["stages"] or [{}]
-    same = settings == {name: value for name, value in record.items() if name != "stages"}
-    wanted = _as_json(asdict(stage))
-    same = same and earlier == record["stages"] and wanted.items() <= last.items()
+    if not path.is_file():
+        return None
+    stored = json.loads(path.read_bytes())
+    *earlier, last = stored["stages"]
+    before = {**stored, "stages": [_unmeasured(one) for one in earlier]}
+    wanted = {**record, "stages": [_unmeasured(one) for one in record["stages"]]}
+    same = before == wanted and _as_json(asdict(stage)).items() <= last.items()
     return last if same else None
+
+
+def _unmeasured(stage: Record) -> Record:
+    return {name: value for name, value in stage.items() if name != "success"}
 
 
 def _as_json(value: Any) -> Any:
@@ -198,8 +206,8 @@ def save(
 
 
 def _write_record(out: Path, record: Record) -> None:
-    (out / "README.md").write_text(model_card(record, out.name))
-    (out / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
+    write_text(out / "README.md", model_card(record, out.name))
+    write_json(out / "pretraining.json", record)
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:

@@ -25,7 +25,7 @@ class Spent:
     rollout_s: float = 0.0  # wall, of train_s: playing the episodes
     generate_s: float = 0.0  # wall, of rollout_s: sampling
     env_wait_s: float = 0.0  # wall, of rollout_s: waiting for the servers
-    cpu_s: float = 0.0  # CPU, all threads of the trainer's process
+    cpu_s: float = 0.0  # CPU, all threads of all the trainer's processes
     server_cpu_s: float = 0.0  # CPU, the processes of the server that the run started
 
     def add(self, **seconds: float) -> None:

@@ -37,10 +37,10 @@ def default_processes(
 ) -> int:
     """Return how many processes train where the user gives no number.
 
-    A resumed run takes the `kept` number that it had, but no more than this machine's GPUs. A new
-    one takes one process per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a
-    small model on a CPU with Linux, and OMP_NUM_THREADS does not divide the cores already. All
-    others take one, and so does the process of a launcher. The number is reduced until the
+    A resumed run takes the `kept` number that it had, on GPUs at most their number. A new run takes
+    one process per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small
+    model on a CPU under Linux, without `overlap_rollouts`, and OMP_NUM_THREADS is not set.
+    Otherwise, and in a process that a launcher started, the number is one. It is reduced until the
     processes can share a step.
     """
     if environment.keys() >= set(LAUNCHER):

@@ -43,6 +43,8 @@ ELSEWHERE = {
     "make train PROCESSES=2": "tests/trainer/runtime/test_ranks.py",
     "python -m benchmarks.learning seeds RUN RUN RUN": "tests/benchmarks/test_learning.py",
     "python -m benchmarks.learning controls": "tests/benchmarks/test_learning.py",
+    "python -m benchmarks.learning forms": "tests/benchmarks/test_learning_run.py",
+    "make figures": "tests/benchmarks/test_learning_run.py",
     "python -m data import spider DIR --out OUT": "tests/data/sources/test_spider.py",
     "python -m data fetch spider --out OUT": "tests/data/sources/test_fetch.py",
 }

@@ -29,7 +29,7 @@ from benchmarks.learning.bench import (
     read_kept,
 )
 from benchmarks.learning.seeds import SAME
-from benchmarks.learning.training import RewardFunction, train
+from benchmarks.learning.training import train
 from data.generate import generate
 from shared.run_stats import MODES, SEEN, mean
 from trainer.config import GRPOConfig
@@ -39,13 +39,6 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import MACHINE_SPECIFIC, load_inputs
 from trainer.evaluation.measure import connected
 from trainer.grpo.resume import held
-from trainer.rollout.rewards import (
-    REWARD_FUNCTIONS,
-    Reward,
-    reward_correctness,
-    reward_operational,
-    reward_progress,
-)
 from trainer.run.folder import Run, episode_lines, read_json
 
 FOLDER, STORED = "ablations", "training"  # of the run; of one training: its JSON and its files
@@ -62,7 +55,6 @@ class Ablation:
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # fields of `GRPOConfig`
     fresh: bool = False  # train on generated databases and questions
-    drop: bool = False  # groups of one verdict have the advantage 0
 
     @property
     def slug(self) -> str:
@@ -88,9 +80,9 @@ ABLATIONS = (
         fresh=True,
     ),
     Ablation(
-        "drop one-verdict groups",
-        "advantage 0 in groups that are all right or all wrong",
-        drop=True,
+        "skip one-verdict groups",
+        "nothing to learn from groups that are all right or all wrong",
+        {"skip_one_verdict_groups": True},
     ),
     Ablation(
         "group scaling",
@@ -129,9 +121,7 @@ class Ablations:
 def ablations_of(config: GRPOConfig) -> list[Ablation]:
     """Return the baseline and the ablations that change something in these settings."""
     return [
-        one
-        for one in ABLATIONS
-        if one is BASELINE or one.fresh or one.drop or changed(config, one) != config
+        one for one in ABLATIONS if one is BASELINE or one.fresh or changed(config, one) != config
     ]
 
 
@@ -184,7 +174,7 @@ def settings_of(finished: Finished, ablation: Ablation, seed: int, cpu_s: float)
         name: value for name, value in asdict(config).items() if name not in MACHINE_SPECIFIC
     }
     data = [FRESH_SEED + seed, FRESH_DATABASES, FRESH_QUESTIONS] if ablation.fresh else "the run's"
-    settings |= {"cpu_s": cpu_s, "drop_one_verdict": ablation.drop, "training_data": data}
+    settings |= {"cpu_s": cpu_s, "training_data": data}
     return {"digests": {name: finished.digests[name] for name in SAME}, "settings": settings}
 
 
@@ -239,8 +229,7 @@ def train_one(bench: Bench, ablation: Ablation, seed: int, cpu_s: float, folder:
     title = f"{ablation.name}, seed {seed}"
     with training_bench(bench, ablation, seed, folder) as training:
         config = training_config(training.connection.config, ablation, seed)
-        rewards = drop_one_verdict(config.num_generations) if ablation.drop else REWARD_FUNCTIONS
-        trained = train(training, folder, config, title, reward_funcs=rewards, cpu_s=cpu_s)
+        trained = train(training, folder, config, title, cpu_s=cpu_s)
     modes = measure_both(bench, folder, title, trained.model, trained.tokenizer)
     episodes = [
         episode
@@ -280,30 +269,6 @@ def training_bench(bench: Bench, ablation: Ablation, seed: int, folder: Run) -> 
         inputs = load_inputs(config, bench.finished.options, with_model=False)
         with connected(config, (), inputs, folder.server_log) as connection:
             yield replace(bench, connection=connection, inputs=inputs)
-
-
-def drop_one_verdict(size: int) -> list[RewardFunction]:
-    """Return the reward functions with which groups of one verdict have the advantage 0.
-
-    In a group whose finished episodes are all right or all wrong, each one's reward is its verdict
-    alone, so all are equal. A lost episode keeps None. `size` consecutive rows are a group.
-    """
-
-    def verdict_alone(function: RewardFunction) -> RewardFunction:
-        @functools.wraps(function)  # TRL logs by name
-        def reward(**fields: Any) -> list[Reward]:
-            values, verdicts = function(**fields), reward_correctness(**fields)
-            for start in range(0, len(values), size):
-                rows = range(start, start + size)
-                if len({verdicts[row] for row in rows} - {None}) == 1:
-                    for row in rows:
-                        values[row] = None if values[row] is None else 0.0
-            return values
-
-        return reward
-
-    further = (reward_progress, reward_operational)
-    return [reward_correctness, *map(verdict_alone, further)]
 
 
 def one_verdict(run: Run) -> float | None:

@@ -25,7 +25,6 @@ from benchmarks.learning.ablations import (
     Ablations,
     ablations_of,
     changed,
-    drop_one_verdict,
     one_verdict,
     run_ablations,
     settings_of,
@@ -38,12 +37,11 @@ from benchmarks.learning.training import CPUBudget
 from shared.run_stats import Rate
 from tests.trainer import conftest as training
 from tests.trainer.small_data import make_data
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import PretrainConfig
-from trainer.report.groups import advantages
 from trainer.run.folder import Run, append_lines, metrics_rows, read_json, write_json
 from trainer.runtime.interrupt import Interrupted
 
@@ -57,7 +55,7 @@ def test_every_ablation_changes_its_own_settings_and_no_others() -> None:
     for one in ABLATIONS:
         pairs = zip(asdict(config).items(), asdict(changed(config, one)).items(), strict=True)
         assert {name for (name, then), (_, now) in pairs if then != now} == set(one.settings)
-        assert one is BASELINE or one.fresh or one.drop or one.settings
+        assert one is BASELINE or one.fresh or one.settings
 
 
 def test_an_ablation_that_changes_nothing_is_left_out() -> None:
@@ -75,34 +73,6 @@ def test_groups_of_four_are_of_twice_as_many_questions() -> None:
 
 def test_fresh_questions_are_not_those_of_pretraining() -> None:
     assert PretrainConfig().seed + 10 < FRESH_SEED  # a stage's seed is this plus its number
-
-
-def test_groups_of_one_verdict_have_the_advantage_zero_and_others_keep_theirs() -> None:
-    fields: dict[str, list[float | None]] = {
-        "correctness": [1, 1, 1, 1, 0, 0, None, 0, 1, 0, 1, 0],
-        "progress": [n / 12 for n in range(12)],
-        "operational": [-n / 100 for n in range(12)],
-    }
-    fields["progress"][6] = fields["operational"][6] = None
-
-    def rewards(functions: Any) -> list[float | None]:
-        columns = [one(completions=[""] * 12, **fields) for one in functions]
-        return [
-            None
-            if None in row
-            else sum(weight * part for weight, part in zip(REWARD_WEIGHTS, row, strict=True))
-            for row in zip(*columns, strict=True)
-        ]
-
-    members = [range(0, 4), range(4, 8), range(8, 12)]
-    functions = drop_one_verdict(4)
-    dropped, plain = rewards(functions), rewards(ablations.REWARD_FUNCTIONS)
-    assert advantages(dropped, members, "batch")[:8] == [0.0] * 8
-    assert dropped[6] is None
-    assert dropped[8:] == plain[8:]
-    assert [one.__name__ for one in functions] == [
-        one.__name__ for one in ablations.REWARD_FUNCTIONS
-    ]
 
 
 def test_the_share_of_groups_of_one_verdict(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ benchmarks/update_cost.py measures.
 And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
 trl has it for its own vLLM integration only, and at the price of one more forward pass. With
 several updates the clipped ratio takes its place.
+
+Rows whose advantage is 0 have no gradient and pass no layer (`trainer.grpo.idle_rows`).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
 from trainer.grpo.checkpoint import WholeCheckpoints
+from trainer.grpo.idle_rows import both_verdicts, without_idle_rows
 from trainer.runtime.gradients import average_gradients
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.sharding import is_sharded, tie
@@ -136,6 +139,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     _masking = False
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _importance_cap = 0.0
+    _skip_one_verdict = False
+    _both_verdicts: Tensor  # of the present generation batch of all processes, [B]
     _loss_inputs: Any = None  # of the present loss
 
     def mask_logits(self) -> None:
@@ -159,8 +164,33 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         """
         self._importance_cap = cap
 
+    def skip_one_verdict_groups(self) -> None:
+        """Give the rows of groups that are all right or all wrong the advantage 0."""
+        self._skip_one_verdict = True
+
+    def _calculate_rewards(self, *arguments: Any) -> Tensor:
+        rewards: Tensor = super()._calculate_rewards(*arguments)
+        if self.model.training:
+            self._both_verdicts = both_verdicts(rewards[:, 0], self.num_generations)
+            metrics = self._metrics["train"]
+            metrics["one_verdict_groups"].append(1 - float(self._both_verdicts.float().mean()))
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        rows: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        # by trl's formula 0 or 1 with scale_rewards=batch; one_verdict_groups is logged instead
+        self._metrics["train"].pop("frac_reward_zero_std", None)
+        if self.model.training and self._skip_one_verdict:
+            advantages = rows["advantages"]
+            first = self.accelerator.process_index * len(advantages)
+            taught = self._both_verdicts[first : first + len(advantages)]
+            rows["advantages"] = advantages.where(taught, 0)
+        return rows
+
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         inputs = self._loss_inputs = dict(inputs)
+        metrics = self._metrics["train"]
+        logged = {name: list(values) for name, values in metrics.items()}
         if self._masking and not self.aux_loss_enabled:  # that loss is of all tokens
             counted = _counted(inputs)
             # 0 where nothing is scored, as in the log-probabilities that they are compared with
@@ -171,7 +201,11 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             self._scored = torch.cat([unscored, counted], dim=1).bool()
         try:
             # trl divides by the micro-batches of the whole generation batch
-            return super()._compute_loss(model, inputs) * self._updates
+            loss = super()._compute_loss(model, inputs) * self._updates
+            if not self.accelerator.reduce(_counted(inputs).sum()):  # nothing to report
+                metrics.clear()
+                metrics.update(logged)
+            return loss
         finally:
             self._scored = self._loss_inputs = None
 
@@ -283,6 +317,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             return super()._prepare_inputs(generation_batch)
         if self._step % chunks == 0 or self._buffered_inputs is None:
             rows = self._generate_and_score_completions(generation_batch)
+            if not (self.beta or self.aux_loss_enabled):  # these have gradients of their own
+                rows = without_idle_rows(rows)
             self._buffered_inputs = [
                 trim(one)
                 for part in split_updates(rows, self._updates)

@@ -117,6 +117,8 @@ def build_trainer(
     if config.masked_logits:
         trainer.mask_logits()
     trainer.update_in_parts(config.updates_per_batch)
+    if config.skip_one_verdict_groups:
+        trainer.skip_one_verdict_groups()
     if off_policy or sampler is not None:
         trainer.correct_sampling(config.importance_cap)
     trainer.remove_callback(PrinterCallback)

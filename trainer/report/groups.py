@@ -2,13 +2,14 @@
 
 Advantages are not recorded. They follow from the rewards by TRL's formula: `A = (r - group mean) /
 (s + 1e-4)`, where s is the standard deviation of the group or of the whole generation batch, as
-`scale_rewards` says. A lost episode counts in neither and has the advantage 0. `agrees` compares
-the rewards with those that TRL logged for the step.
+`scale_rewards` says. A lost episode counts in neither and has the advantage 0; so has, with
+`skip_one_verdict_groups`, every episode of a group without contrast. `agrees` compares the rewards
+with those that TRL logged for the step.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,8 +34,9 @@ class Group:
 
     @property
     def contrast(self) -> bool:
-        """Whether some rollouts are correct and some are not."""
-        return 0 < self.correct < len(self.rollouts)
+        """Whether some rollouts are correct and some finished ones are not."""
+        finished = sum(row.get("reward") is not None for row in self.rollouts)
+        return 0 < self.correct < finished
 
     @property
     def mean(self) -> float | None:
@@ -52,8 +54,13 @@ def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
     return [steps[place] for place in places[:count]]
 
 
-def groups(step: int, rows: Sequence[Row], size: int, scale_rewards: str) -> list[Group]:
-    """Cut a generation batch into groups: the rows of a question, in order, `size` in each."""
+def groups(
+    step: int, rows: Sequence[Row], size: int, scale_rewards: str, skip_one_verdict: bool = False
+) -> list[Group]:
+    """Cut a generation batch into groups: the rows of a question, in order, `size` in each.
+
+    `scale_rewards` and `skip_one_verdict` are the settings of training.
+    """
     by_question: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         by_question.setdefault(str(row.get("question_id")), []).append(index)
@@ -64,9 +71,15 @@ def groups(step: int, rows: Sequence[Row], size: int, scale_rewards: str) -> lis
     ]
     rewards = [row.get("reward") for row in rows]
     values = advantages(rewards, [places for _, places in members], scale_rewards)
-    return [
+    found = [
         Group(step, question, [rows[i] for i in places], [values[i] for i in places])
         for question, places in members
+    ]
+    return [
+        replace(one, advantages=[0.0] * len(one.rollouts))
+        if skip_one_verdict and not one.contrast
+        else one
+        for one in found
     ]
 
 

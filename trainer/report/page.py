@@ -76,12 +76,13 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
     logged = {int(row["step"]): row for row in run.metrics if "reward_std" in row}
     size = int(run.config.get("num_generations") or 0)
     scale = str(run.config.get("scale_rewards", ""))
+    skip = bool(run.config.get("skip_one_verdict_groups"))
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
     for step in sorted(wanted):
         rows = lines.get(step, [])
         checked = agrees(rows, logged.get(step))
-        for number, group in enumerate(groups(step, rows, size, scale), start=1):
+        for number, group in enumerate(groups(step, rows, size, scale, skip), start=1):
             markup = template.render(
                 group=group, checked=checked, rollouts=_rollouts(group), run=run, scale=scale
             )

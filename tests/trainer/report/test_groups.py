@@ -17,9 +17,12 @@ from trainer.report.groups import advantages, chosen_steps, groups
 from trainer.report.run_reader import training_lines
 
 
-@pytest.mark.parametrize("scale", ["batch", pytest.param("group", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("scale", "skip"),
+    [("batch", False), ("batch", True), pytest.param("group", False, marks=pytest.mark.slow)],
+)
 def test_advantages_are_those_that_trl_trained_with(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str, skip: bool
 ) -> None:
     """Of a job of three steps on a server that loses the episodes of a question: trl's own against
     the page's."""
@@ -32,21 +35,23 @@ def test_advantages_are_those_that_trl_trained_with(
         return result
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_generate_and_score_completions", listen)
-    config = small.override(scale_rewards=scale, max_lost_fraction=0.5)
+    config = small.override(
+        scale_rewards=scale, max_lost_fraction=0.5, skip_one_verdict_groups=skip
+    )
     job = begin(config, tmp_path, FakeClient(failing={"train-shop-0": 1}), eval_limit=2)
     job.run()
     run = job.folder
     lines = training_lines(run, {1, 2, 3})
     uneven = False
     for step, trained in enumerate(seen, start=1):
-        found = groups(step, lines[step], config.num_generations, scale)
+        found = groups(step, lines[step], config.num_generations, scale, skip)
         assert len(found) == len(lines[step]) // config.num_generations
         flat = [advantage for group in found for advantage in group.advantages]
         assert flat == pytest.approx(trained, abs=1e-3)
         uneven = uneven or any(abs(one) > 0.1 for one in trained)
     assert len(seen) == 3
     assert any(row["reward"] is None for rows in lines.values() for row in rows)
-    assert uneven  # else zeros would be compared with zeros
+    assert uneven is not skip  # else zeros would be compared with zeros; no episode is right
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])

@@ -88,6 +88,7 @@ from trainer.run.summary import (
 )
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
+from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
 from trainer.runtime.sharding import is_sharded, whole_weights
 
@@ -145,6 +146,8 @@ def run_job(
             f"{threads} threads"
             + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
+        if warning := shortage(inputs.model.config.to_dict(), config, ranks.local_count):
+            print_line(console, f"warning: {warning}")
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
                 ranks.first(

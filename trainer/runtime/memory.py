@@ -16,8 +16,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainer.config import GRPOConfig
-from trainer.presets import SAVED_AS
-from trainer.runtime.precision import cast_linear_layers
+from trainer.presets import SAVED_AS, parameter_count
+from trainer.runtime.out_of_memory import remedies
+from trainer.runtime.precision import cast_linear_layers, precision
 
 GIB = 2**30
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
@@ -27,6 +28,7 @@ TILE_TOKENS, TILE_ENTRIES = 4096, 32768
 # bytes per tile entry: eight temporary tensors of float32 and one of booleans; a GPU's kernel has
 # none
 TILE_BYTES = 33
+SMALL = 50_000_000  # parameters that train in any machine's memory
 DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
 
 
@@ -122,6 +124,32 @@ def machine_memory() -> int:
         return min(total, int(CGROUP_MEMORY_MAX.read_text()))
     except (OSError, ValueError):
         return total  # no limit
+
+
+def shortage(model_config: Mapping[str, Any], config: GRPOConfig, processes: int = 1) -> str | None:
+    """Return a warning if `processes`, this one and its like, can need more than a CPU's memory.
+
+    Linux kills a process that takes too much, without an error that could say so. None if they
+    fit, if the device is a GPU, or if the need can't be calculated.
+    """
+    device, plan = precision(config.device, config.dtype)
+    parameters = parameter_count(model_config)
+    if device != "cpu" or parameters is None or processes * parameters < SMALL:
+        return None
+    try:
+        memory = training_memory(model_config, config, plan.compute)
+    except Exception:  # as in doctor: other architectures lack this or that
+        return None
+    own = psutil.Process().memory_info().rss
+    free = min(machine_memory(), psutil.virtual_memory().available + processes * own)
+    if processes * memory.peak <= free:
+        return None
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    return (
+        f"training can take {memory.peak / GIB:.1f} GiB{each} where rows fill the context, and "
+        f"{free / GIB:.1f} GiB are free: the system may kill it. To reduce memory: "
+        f"{'; or '.join(remedies(config))}"
+    )
 
 
 def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:

@@ -5,6 +5,7 @@ import re
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from trainer.config import GRPOConfig
 from trainer.presets import MEMORY_GB, PRESETS, SAVED_AS, SIZES
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
-from trainer.runtime.memory import GIB, PROCESS, training_memory
+from trainer.runtime.memory import GIB, PROCESS, shortage, training_memory
 from trainer.runtime.precision import cast_linear_layers
 
 # transformers and peft use a name that transformers renamed
@@ -184,3 +185,21 @@ def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
     needs = row.split("|")[-1].strip()
     kind = "GPU" if gpu else "CPU"
     assert needs == f"{kind}, {MEMORY_GB[preset]} GB ({found.peak / GIB:.1f} GiB)"
+
+
+def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, config = CONFIGS["smollm2-135m"], GRPOConfig.preset("smollm2-135m", device="cpu")
+    memory = SimpleNamespace(total=64 * GIB, available=64 * GIB)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    assert shortage(model, config) is None
+    memory.available = 4 * GIB
+    warning = shortage(model, config)
+    assert warning is not None
+    assert "GiB are free: the system may kill it" in warning
+    assert "--set per_device_train_batch_size=1 " in warning
+    memory.available = 24 * GIB
+    assert shortage(model, config) is None
+    several = shortage(model, config, processes=4)
+    assert several is not None
+    assert "in each of 4 processes" in several
+    assert shortage(CONFIGS["offline"], config) is None

@@ -36,7 +36,8 @@ DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
 class Memory:
     """Bytes at the peak of a step, by what holds them.
 
-    `cache` is the rollouts' KV cache, full. `activations` are what a micro-batch of rows as long as
+    `cache` is the rollouts' KV cache, full; `casts` are the weights in the number format in which
+    rollouts compute, which autocast keeps. `activations` are what a micro-batch of rows as long as
     the context keeps for the backward pass; `workspace` is for the logits of a tile or the backward
     pass of a layer, whichever takes more.
     """
@@ -45,12 +46,13 @@ class Memory:
     gradients: int
     optimizer: int
     cache: int
+    casts: int
     activations: int
     workspace: int
 
     @property
     def rollout(self) -> int:
-        return PROCESS + self.weights + self.optimizer + self.cache
+        return PROCESS + self.weights + self.optimizer + self.cache + self.casts
 
     @property
     def update(self) -> int:
@@ -93,11 +95,12 @@ def training_memory(
         twice = _kept_bytes(model_config, 2, base, config.lora_rank, rows, window, compute)
     layer = twice - once
     activations, backward = once - layer, layer // 2  # gradients are freed one after another
+    # those of trained weights; LoRA's frozen ones are stored so
+    casts = (parameters - head) * size if lower and not adapters else 0
     if config.gradient_checkpointing:  # keeps each layer's input, and computes the layer again
         activations += layers * rows * window * shape.hidden_size * 4
         backward += layer
-        if lower and not adapters:  # autocast's copies of trained weights
-            activations += (parameters - head) * size
+        activations += casts
     else:
         activations += layers * layer
     trained = adapters or parameters
@@ -112,6 +115,7 @@ def training_memory(
         gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
+        casts=casts,
         activations=activations,
         workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
     )

@@ -88,7 +88,7 @@ class LocalGenerator:
         self._rows[row].context, self._rows[row].unfed = 0, []
         self._restarted.add(row)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # under inference_mode, autocast would cast every weight at every token
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
         if not appended:
             return {}

@@ -1,7 +1,8 @@
 """The episodes of one batch, played side by side against the environment servers.
 
-A model in this process, and a policy, play in rounds: a turn is sampled for every unfinished
-episode, and then all their steps are sent together. With a model server, each episode goes on as
+A policy plays in rounds: it writes a turn for every unfinished episode, and then all their steps
+are sent together. A model in this process samples the turns of all, and the steps of those that
+have ended are sent while the others are under way. With a model server, each episode goes on as
 soon as its own turn or step is answered. A turn's ids enter the transcript as they were sampled,
 before anything is parsed.
 """
@@ -123,10 +124,10 @@ class EpisodeBatch:
             result_of(self._play_apart(policy, act_one))
             return
 
-        def act(live: Sequence[Episode]) -> Sequence[Text]:
+        def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
             with self._timed("generate_s"):
                 texts = policy.act([episode.view for episode in live])
-            return [recorded(episode, text) for episode, text in zip(live, texts, strict=True)]
+            return [(one, recorded(one, text)) for one, text in zip(live, texts, strict=True)]
 
         self._play_together(act)
 
@@ -136,21 +137,25 @@ class EpisodeBatch:
             result_of(self.start_generator(generator, codec))
             return
 
-        def act(live: Sequence[Episode]) -> Sequence[Text]:
-            appended = {
-                episode.index: ids
-                for episode in live
-                if (ids := self._appended(generator, codec, episode)) is not None
-            }
-            if not appended:
-                return [None] * len(live)
+        under_way: dict[int, list[int]] = {}  # episode -> the ids appended for its turn
+
+        def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
+            full: list[tuple[Episode, Text]] = []
+            appended = {}
+            for episode in live:
+                if episode.index in under_way:
+                    continue
+                if (ids := self._appended(generator, codec, episode)) is None:
+                    full.append((episode, None))
+                else:
+                    appended[episode.index] = ids
+            under_way.update(appended)
             with self._timed("generate_s"):
                 samples = generator.sample(appended)
-            return [
-                self._sampled(codec, episode, ids, samples[episode.index])
-                if (ids := appended.get(episode.index)) is not None
-                else None
-                for episode in live
+            return full + [
+                (one, self._sampled(codec, one, under_way.pop(one.index), samples[one.index]))
+                for one in live
+                if one.index in samples
             ]
 
         generator.start([episode.stream for episode in self.episodes])
@@ -182,13 +187,15 @@ class EpisodeBatch:
         episode.view.sampled_tokens += len(sample.ids)
         return codec.turn(sample.ids)
 
-    def _play_together(self, act: Callable[[Sequence[Episode]], Sequence[Text]]) -> None:
-        """Play rounds until every episode has ended; `act` writes a turn's text for each."""
+    def _play_together(
+        self, act: Callable[[Sequence[Episode]], Sequence[tuple[Episode, Text]]]
+    ) -> None:
+        """Play rounds until every episode has ended; `act` writes turns' texts, of one episode or
+        more."""
         while live := [episode for episode in self.episodes if episode.outcome is None]:
-            texts = zip(live, act(live), strict=True)
             steps = [
                 (episode, parsed)
-                for episode, text in texts
+                for episode, text in act(live)
                 if (parsed := self._parsed(episode, text)) is not None
             ]
             if not steps:

@@ -2,8 +2,9 @@
 
     sample a turn -> parse -> step -> observation -> bridge -> repeat
 
-A model in this process takes the turns of all unfinished episodes together. A model server takes
-each one's as soon as its own step is answered.
+A model in this process takes the turns of all unfinished episodes together; those that have ended
+are stepped while the others are under way. A model server takes each one's as soon as its own step
+is answered.
 
 `play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
 TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 SCRIPTED_BATCH = 512  # demonstrations played at once
+# of the turns under way, when the steps of those that ended are sent: benchmarks/rounds.py
+ENDED_SHARE = 0.5
 LEAST_ATTEMPTS = 6  # even if server_wait_s is 0: about 5 s, for a connection that breaks
 
 
@@ -220,7 +223,12 @@ def sampling(
 
 
 def local_generator(
-    model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy: bool = False
+    model: Any,
+    codec: ChatCodec,
+    config: GRPOConfig,
+    *,
+    greedy: bool = False,
+    ended_share: float = ENDED_SHARE,
 ) -> "LocalGenerator":
     """Return a generator over a Hugging Face model in this process."""
     # imports torch and transformers, which policies don't need
@@ -237,6 +245,7 @@ def local_generator(
         greedy=greedy,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
         openings=codec.openings() if config.constrain_first_token else None,
+        ended_share=ended_share,
     )
 
 

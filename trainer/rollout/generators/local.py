@@ -1,10 +1,13 @@
 """Sampling from a Hugging Face causal LM, with one KV cache for all turns of a batch.
 
-A turn feeds every unfinished row the ids appended since its last sample and then decodes all rows
-together. Rows have slots in the cache; those still sampling are moved to the first slots, so that
-finished ones cost nothing, and a prompt that several rows share is computed once.
+A call feeds rows the ids appended since their last turn and then decodes all rows together. It
+returns when a share of their turns have ended, so that the next turns of these rows join the others
+before most of the batch is idle. Rows have slots in the cache; those still sampling are moved to
+the first slots, so that finished ones cost nothing, and a prompt that several rows share is
+computed once.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +61,7 @@ class LocalGenerator:
         greedy: bool = False,
         ends_action: Callable[[Sequence[int]], bool] | None = None,
         openings: Mapping[tuple[int, ...], Sequence[int]] | None = None,
+        ended_share: float = 1.0,
     ) -> None:
         self._model = model
         self._layers, window = _shape(model)
@@ -69,8 +73,10 @@ class LocalGenerator:
         self._ends_action = ends_action
         self._openings = openings or {}
         self._constrained = max(map(len, self._openings), default=-1) + 1  # steps of a turn
+        self._ended_share = ended_share
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
+        self._under_way: set[int] = set()  # rows whose turn has not ended
         self._order: list[int] = []  # slot -> row
         self._restarted: set[int] = set()  # rows whose cached ids are of an earlier context
         self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
@@ -80,6 +86,7 @@ class LocalGenerator:
         self._rows = [_Row(tuple(stream)) for stream in streams]
         self._order, self._cache = [], RaggedCache(self._layers, 0, 0)
         self._restarted.clear()
+        self._under_way.clear()
 
     def room(self, row: int) -> int:
         return self.limit - self._rows[row].context
@@ -90,23 +97,28 @@ class LocalGenerator:
 
     @torch.no_grad()  # under inference_mode, autocast would cast every weight at every token
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
-        if not appended:
+        if not appended and not self._under_way:
             return {}
         for index, ids in appended.items():
             if not 0 < len(ids) < (room := self.room(index)):
                 raise ValueError(f"row {index}: {len(ids)} ids do not fit: use 1 to {room - 1}")
+            if index in self._under_way:
+                raise ValueError(f"row {index}: its turn has not ended")
         chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
+        chunks |= {index: self._rows[index].sample.ids[-1:] for index in sorted(self._under_way)}
         logits = self._extend(chunks) if self._order else self._start(chunks)
         for index, ids in appended.items():
             row = self._rows[index]
             row.context += len(ids)
             row.sample = Sample([], [], StopReason.LENGTH)
-        self._decode(logits)
-        for index in appended:
+        self._under_way.update(appended)
+        ended = sorted(self._decode(logits))
+        self._under_way.difference_update(ended)
+        for index in ended:
             row = self._rows[index]
             row.unfed = row.sample.ids[-1:]
             row.turn += 1
-        return {index: self._rows[index].sample for index in appended}
+        return {index: self._rows[index].sample for index in ended}
 
     def _start(self, chunks: dict[int, list[int]]) -> Tensor:
         """Feed the first turn: compute each distinct prompt once and copy it to every row that has
@@ -192,18 +204,26 @@ class LocalGenerator:
         )
         return self._forward(ids.to(device), positions.to(device), length)
 
-    def _decode(self, logits: Tensor) -> None:
-        """Sample every slot's turn from the logits after its last fed id, [slots, V]."""
+    def _decode(self, logits: Tensor) -> list[int]:
+        """Sample every slot's turn from the logits after its last fed id, [slots, V], until enough
+        have ended. Return the rows of these."""
         uniforms = None if self._greedy else self._uniforms()
-        live = len(self._order)
-        for step in range(self._max_new):
-            ids, logprobs = self._draw(logits, None if uniforms is None else uniforms[:live, step])
-            if step < self._constrained:
-                again = None if uniforms is None else uniforms[:live, self._max_new + step]
+        live, ended = len(self._order), list[int]()
+        enough = math.ceil(self._ended_share * live)
+        while True:
+            taken = [len(self._rows[row].sample.ids) for row in self._order[:live]]
+            slots, column = torch.arange(live), torch.tensor(taken)
+            ids, logprobs = self._draw(
+                logits, None if uniforms is None else uniforms[slots, column]
+            )
+            if min(taken) < self._constrained:
+                column = self._max_new + column.clamp(max=self._constrained - 1)
+                again = None if uniforms is None else uniforms[slots, column]
                 self._replace_refused(ids, logprobs, logits, again)
             finished = self._record(ids.tolist(), logprobs.tolist(), live)
-            if len(finished) == live:
-                return
+            ended += [self._order[slot] for slot in finished]
+            if len(ended) >= enough:
+                return ended
             if finished:
                 live, keep = self._retire(finished, live, uniforms)
                 ids = ids[keep]

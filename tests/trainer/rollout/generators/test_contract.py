@@ -29,7 +29,10 @@ from trainer.rollout.served import served_model
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.models import load_tokenizer
 
-TINY = ("local", "chat", "vllm ids", "llama.cpp ids")
+SERVED = ("local", "chat", "vllm ids", "llama.cpp ids")
+# what plays, the family of its template, and whether it thinks
+TINY = (*((kind, "qwen2.5", False) for kind in SERVED), *((kind, "qwen3", True) for kind in SERVED))
+SLOW = tuple((kind, "qwen3", False) for kind in SERVED)
 RUNNING = ("running chat", "running ids")
 
 
@@ -105,22 +108,28 @@ def remote(
     return CompletionsGenerator(name, url, codec, **connection)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=[*TINY, *(pytest.param(name, marks=pytest.mark.slow) for name in RUNNING)])
+@pytest.fixture(
+    params=[
+        *(pytest.param(one, id=" ".join(map(str, one))) for one in TINY),
+        *(pytest.param(one, id=" ".join(map(str, one)), marks=pytest.mark.slow) for one in SLOW),
+        *(pytest.param((one, "", False), id=one, marks=pytest.mark.slow) for one in RUNNING),
+    ]
+)
 def game(request: pytest.FixtureRequest, config: GRPOConfig) -> Iterator[Game]:
-    kind: str = request.param
-    config = config.override(step_budget=4, max_new_tokens=10)
+    kind, family, thinking = request.param
+    config = config.override(step_budget=4, max_new_tokens=10, thinking=thinking)
     if kind in RUNNING:
         if "MODEL_SERVER" not in os.environ:
             pytest.skip("MODEL_SERVER names no running server")
         tokenizer = load_tokenizer(os.environ["MODEL_SERVER_TOKENIZER"])
         yield Game(tokenizer, config, running(tokenizer, kind == "running ids"))
         return
-    family = "qwen2.5"
     model, tokenizer = tiny_model(family), tiny_tokenizer(family)
     if kind == "local":
 
         def connect(config: GRPOConfig, greedy: bool) -> Any:
-            return local_generator(model, codec_of(tokenizer), config, greedy=greedy)
+            codec = codec_of(tokenizer, config.thinking)
+            return local_generator(model, codec, config, greedy=greedy)
 
         yield Game(tokenizer, config, connect, model)
         return
@@ -137,7 +146,7 @@ def conversation(game: Game, row: RolloutRow, turn: int) -> list[int]:
     ids: list[int] = game.tokenizer.apply_chat_template(
         row.transcript[: 2 + 2 * turn],
         add_generation_prompt=True,
-        enable_thinking=False,
+        enable_thinking=game.config.thinking,
         return_dict=False,
     )
     return ids
@@ -190,7 +199,8 @@ def test_the_first_turn_is_that_of_the_model_in_this_process(game: Game) -> None
     """All read the same prompt and decode it the same way, and whoever has ids has these."""
     if game.model is None:
         pytest.skip("the model runs elsewhere")
-    local = local_generator(game.model, codec_of(game.tokenizer), game.config, greedy=True)
+    codec = codec_of(game.tokenizer, game.config.thinking)
+    local = local_generator(game.model, codec, game.config, greedy=True)
     (expected,) = play_episodes(
         prompts_for(game.config, "a"),
         None,

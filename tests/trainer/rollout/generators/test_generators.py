@@ -1,6 +1,7 @@
 """The decode loop (log-probabilities, random streams, stops) and the policies that write text."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausa
 
 from tests.trainer.conftest import observation
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import EpisodeView, StopReason
+from trainer.rollout.generators.base import EpisodeView, Sample, StopReason
 from trainer.rollout.generators.local import LocalGenerator
 from trainer.rollout.generators.policies import (
     RandomPolicy,
@@ -230,6 +231,57 @@ def test_a_chunk_that_does_not_fit_is_refused(model: Qwen3ForCausalLM) -> None:
     generator.start([(1,)])
     with pytest.raises(ValueError, match="do not fit"):
         generator.sample({0: [60] * 8})
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.6])
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("openings", [None, {(): list(range(300)), (7,): [8, 9]}])
+def test_turns_that_end_early_are_those_of_a_whole_round(
+    model: Qwen3ForCausalLM, share: float, greedy: bool, openings: Any
+) -> None:
+    """Each row plays 1 to 5 turns; a row's next turn starts while others are under way."""
+    rows, options = 12, {"greedy": greedy, "openings": openings}
+
+    def played(ended_share: float) -> tuple[dict[int, list[Sample]], int]:
+        generator = LocalGenerator(
+            model,
+            STOPS,
+            max_new_tokens=9,
+            max_context_tokens=512,
+            ended_share=ended_share,
+            **options,  # type: ignore[arg-type]
+        )
+        generator.start([(1, row) for row in range(rows)])
+        found: dict[int, list[Sample]] = {row: [] for row in range(rows)}
+        appended, calls = prompts_of(rows), 0
+        while samples := generator.sample(appended):
+            calls, appended = calls + 1, {}
+            for row, sample in samples.items():
+                found[row].append(sample)
+                if len(found[row]) < 1 + row % 5:
+                    appended[row] = [60 + (row * 7 + n) % 300 for n in range(3 + 11 * (row % 3))]
+        return found, calls
+
+    (expected, rounds), (found, calls) = played(1.0), played(share)
+    assert calls >= rounds == 5
+    assert calls > rounds or share > 0.5
+    for row in range(rows):
+        assert [one.ids for one in found[row]] == [one.ids for one in expected[row]]
+        assert [one.stop for one in found[row]] == [one.stop for one in expected[row]]
+        assert [one.replaced for one in found[row]] == [one.replaced for one in expected[row]]
+        for one, other in zip(found[row], expected[row], strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_ids_for_a_turn_under_way_are_refused(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(
+        model, STOPS, max_new_tokens=9, max_context_tokens=64, ended_share=0.1
+    )
+    generator.start([(1, row) for row in range(8)])
+    ended = generator.sample({row: [60] for row in range(8)})
+    assert 0 < len(ended) < 8
+    with pytest.raises(ValueError, match="its turn has not ended"):
+        generator.sample({min(set(range(8)) - ended.keys()): [60]})
 
 
 def test_a_dropped_row_cannot_come_back(model: Qwen3ForCausalLM) -> None:

@@ -3,8 +3,8 @@
 The sources:
 
 - `oracle`: the gold queries of the training questions; `oracle:DIR` those of another data directory
-- `explorer`, `explorer:DIR`: the same by an expert who does not know which tables the gold query
-  reads, and who at times mistakes the name of a column
+- `explorer`, `explorer:DIR`: the same, with every table of a small database described, and at times
+  a mistaken name of a column
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
 """

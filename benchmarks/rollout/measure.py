@@ -49,7 +49,7 @@ class Recorder:
     start_s: float = field(default_factory=time.perf_counter)
     waits: list[Span] = field(default_factory=list)
     streams: list[tuple[int, ...]] = field(default_factory=list)
-    # one per turn: rows that started again, ids appended to each row, their samples
+    # one per call: rows that started again, ids appended to rows, the samples that ended
     turns: list[tuple[list[int], dict[int, list[int]], Any]] = field(default_factory=list)
 
     @contextmanager
@@ -66,6 +66,7 @@ class RecordedGenerator:
     def __init__(self, inner: Generator, recorder: Recorder) -> None:
         self._inner, self._recorder = inner, recorder
         self._restarted: list[int] = []
+        self._under_way: set[int] = set()  # rows whose turn has not ended
         self.room = inner.room
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
@@ -77,8 +78,10 @@ class RecordedGenerator:
         self._inner.restart(row)
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
-        with self._recorder.waiting(GENERATION, len(appended)):
+        self._under_way.update(appended)
+        with self._recorder.waiting(GENERATION, len(self._under_way)):
             samples = self._inner.sample(appended)
+        self._under_way.difference_update(samples)
         fed = {row: list(ids) for row, ids in appended.items()}
         self._recorder.turns.append((self._restarted, fed, samples))
         self._restarted = []

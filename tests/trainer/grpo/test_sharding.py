@@ -2,18 +2,18 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.trainer.chat_server import VLLM, served
-from tests.trainer.grpo.test_job import arguments, check_audit
+from tests.trainer.grpo.test_job import ROOT, arguments, check_audit
 from tests.trainer.grpo.test_job_ranks import TIMEOUT_S, check_same, start
 from tests.trainer.small_job import check_summary, latest
 from trainer.config import GRPOConfig
+from trainer.presets import OFFLINE_MODEL
 from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import model_digest
 
@@ -64,13 +64,18 @@ def test_sharded_processes_train_and_resume_to_the_weights_of_data_parallel_ones
 
 @pytest.mark.slow
 def test_a_model_server_gets_the_whole_weights_of_sharded_processes(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path, model: Any, tokenizer: Any
+    small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
     """After each update, it samples with the log-probabilities of the shards."""
+    base = ROOT / OFFLINE_MODEL  # its actions earn different rewards, a random model's do not
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(base)
     options = ["--set", "sharding=fsdp", "--set", "live_view=off", "--eval-every", "0"]
     options += ["--set", "per_device_train_batch_size=1", "--eval-limit", "4"]
+    options += ["--set", "system_prompt=short", "--set", "max_new_tokens=24"]
+    settings = small.override(model_name=base)
     with served(VLLM(model, tokenizer)) as fake:
-        job = [*arguments(small, tmp_path, data_dir, 2), "--generation-url", fake.url]
+        job = [*arguments(settings, tmp_path, data_dir, 2), "--generation-url", fake.url]
         check_ended(train(*job, *options))
     rows = [row for row in read_lines(latest(tmp_path).metrics) if "sampling/staleness" in row]
     assert [row["step"] for row in rows] == [1, 2]

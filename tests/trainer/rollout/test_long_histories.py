@@ -64,7 +64,7 @@ class Recorder:
             turn = Turn(list(self.contexts[row]), sample, row in self.cut)
             self.turns.setdefault(row, []).append(turn)
             self.contexts[row] += sample.ids
-        self.cut.clear()
+        self.cut.difference_update(samples)  # other turns are under way
         return samples
 
 

@@ -143,7 +143,8 @@ class GRPOConfig:
     # dapo: mean over tokens; grpo: mean over rollouts of each one's mean
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    # learn nothing from groups whose rollouts are all right or all wrong, which saves their update
+    # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
+    # update costs almost nothing
     skip_one_verdict_groups: _Flag = False
     gradient_checkpointing: _Flag = False  # updates take less memory and more time
     # updates compute logits only of the tokens that the loss counts, and once what all rows of a

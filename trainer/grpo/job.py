@@ -146,8 +146,10 @@ def run_job(
             f"{threads} threads"
             + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
-        if warning := shortage(inputs.model.config.to_dict(), config, ranks.local_count):
-            print_line(console, f"warning: {warning}")
+        if ranks.main:
+            described = inputs.model.config.to_dict()
+            if warning := shortage(described, config, ranks.local_count, ranks.count):
+                print_line(console, f"warning: {warning}")
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
                 ranks.first(

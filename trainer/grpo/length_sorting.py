@@ -17,7 +17,7 @@ And a correction for rows that another sampler drew, or older weights: truncated
 trl has it for its own vLLM integration only, and at the price of one more forward pass. With
 several updates the clipped ratio takes its place.
 
-Rows whose advantage is 0 have no gradient and pass no layer (`trainer.grpo.idle_rows`).
+Rows whose advantage is 0 have no gradient and are left out (`trainer.grpo.idle_rows`).
 """
 
 from collections.abc import Callable, Iterator

@@ -83,6 +83,11 @@ def score_tokens(
         return pad_sequence(listed, batch_first=True)
 
     ids, scored = rows(ids), rows(scored.bool())
+    needed = scored.any(1)  # rows without a scored id would share no prompt with the others
+    if not needed.any():
+        needed[0] = True  # so that a loss without a token has a gradient, too
+    longest = int(real[needed].sum(1).max())
+    ids, scored = ids[needed, :longest], scored[needed, :longest]
     labels = ids[scored][None]
     output = model(input_ids=ids, scored=scored, shift_labels=labels, fused_lm_head=True)
     return output.log_probs[0], output.entropy[0]

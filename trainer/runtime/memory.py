@@ -6,7 +6,7 @@ once to see what they keep for the backward pass.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,20 +130,26 @@ def machine_memory() -> int:
         return total  # no limit
 
 
-def shortage(model_config: Mapping[str, Any], config: GRPOConfig, processes: int = 1) -> str | None:
+def shortage(
+    model_config: Mapping[str, Any], config: GRPOConfig, processes: int = 1, sharing: int = 1
+) -> str | None:
     """Return a warning if `processes`, this one and its like, can need more than a CPU's memory.
 
-    Linux kills a process that takes too much, without an error that could say so. None if they
-    fit, if the device is a GPU, or if the need can't be calculated.
+    `sharing` processes, also of other machines, share the rollouts of a step. Linux kills a process
+    that takes too much, without an error that could say so. None if they fit, if the device is a
+    GPU, or if the need can't be calculated.
     """
     device, plan = precision(config.device, config.dtype)
     parameters = parameter_count(model_config)
-    if device != "cpu" or parameters is None or processes * parameters < SMALL:
+    if device != "cpu" or config.sharding != "none":
+        return None
+    if parameters is None or processes * parameters < SMALL:
         return None
     try:
         memory = training_memory(model_config, config, plan.compute)
     except Exception:  # as in doctor: other architectures lack this or that
         return None
+    memory = replace(memory, cache=memory.cache // sharing)
     own = psutil.Process().memory_info().rss
     free = min(machine_memory(), psutil.virtual_memory().available + processes * own)
     if processes * memory.peak <= free:
@@ -151,7 +157,7 @@ def shortage(model_config: Mapping[str, Any], config: GRPOConfig, processes: int
     each = f" in each of {processes} processes" if processes > 1 else ""
     return (
         f"training can take {memory.peak / GIB:.1f} GiB{each} where rows fill the context, and "
-        f"{free / GIB:.1f} GiB are free: the system may kill it. To reduce memory: "
+        f"{free / GIB:.1f} GiB are available: the system may kill it. To reduce memory: "
         f"{'; or '.join(remedies(config))}"
     )
 

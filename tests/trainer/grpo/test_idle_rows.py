@@ -84,6 +84,8 @@ def update(
         {"loss_type": "dapo"},
         {"loss_type": "dr_grpo"},
         {"loss_type": "grpo", "masked_logits": False},
+        # idle rows beside others in one micro-batch, which share the prompt
+        {"loss_type": "grpo", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
         {"loss_type": "grpo", "updates_per_batch": 2, "learning_rate": 1e-3},
     ],
     ids=str,
@@ -102,11 +104,9 @@ def test_an_update_is_the_same_without_idle_rows(
         step_budget=4,
         max_new_tokens=6,
         output_dir=tmp_path,
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=4,
         scale_rewards="batch",
         skip_one_verdict_groups=True,
-        **options,
+        **{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **options},
     )
     weights = {name: one.clone() for name, one in model.state_dict().items()}
     ours, row, cells = update(settings, model, tokenizer)

@@ -195,7 +195,7 @@ def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch: pytest.Monke
     memory.available = 4 * GIB
     warning = shortage(model, config)
     assert warning is not None
-    assert "GiB are free: the system may kill it" in warning
+    assert "GiB are available: the system may kill it" in warning
     assert "--set per_device_train_batch_size=1 " in warning
     memory.available = 24 * GIB
     assert shortage(model, config) is None

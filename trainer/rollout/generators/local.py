@@ -209,7 +209,7 @@ class LocalGenerator:
         have ended. Return the rows of these."""
         uniforms = None if self._greedy else self._uniforms()
         live, ended = len(self._order), list[int]()
-        enough = math.ceil(self._ended_share * live)
+        enough = max(1, math.ceil(self._ended_share * live))
         while True:
             taken = [len(self._rows[row].sample.ids) for row in self._order[:live]]
             slots, column = torch.arange(live), torch.tensor(taken)

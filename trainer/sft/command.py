@@ -36,9 +36,9 @@ def sft(
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
-            "(those of other data), explorer or explorer:DIR (the same, describing every table of "
-            "a small database), generated (fresh databases), or run:DIR (correct episodes of a run "
-            "or an evaluation); repeatable.",
+            "(those of other data), explorer or explorer:DIR (the same, but in a database of up to "
+            "five tables describing every table, not only the gold query's), generated (fresh "
+            "databases), or run:DIR (correct episodes of a run or an evaluation); repeatable.",
             show_default="oracle",
         ),
     ] = None,

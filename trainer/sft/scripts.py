@@ -3,8 +3,9 @@
 The sources:
 
 - `oracle`: the gold queries of the training questions; `oracle:DIR` those of another data directory
-- `explorer`, `explorer:DIR`: the same, with every table of a small database described, and at times
-  a mistaken name of a column
+- `explorer`, `explorer:DIR`: the same, but in a database of up to `EXPLORED_TABLES` tables every
+  table is described (in a larger one the gold query's, as above), and at times a first query
+  mistakes the name of a column; the gold query decides which tables are sampled
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
 """

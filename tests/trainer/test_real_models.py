@@ -65,6 +65,7 @@ def test_an_update_changes_what_is_trained(settings: GRPOConfig, tmp_path: Path)
         gradient_accumulation_steps=2,
         learning_rate=1e-3,
         warmup_steps=0,
+        temperature=2.0,  # equal rows would have gradients that cancel
         output_dir=tmp_path,
     )
     model, tokenizer = load_model_and_tokenizer(config)

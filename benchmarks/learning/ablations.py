@@ -7,7 +7,6 @@ checkpoint.
 
 import functools
 import shutil
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -39,7 +38,7 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import MACHINE_SPECIFIC, load_inputs
 from trainer.evaluation.measure import connected
 from trainer.grpo.resume import held
-from trainer.run.folder import Run, episode_lines, read_json
+from trainer.run.folder import Run, read_json, read_lines
 
 FOLDER, STORED = "ablations", "training"  # of the run; of one training: its JSON and its files
 STEPS = 1_000_000  # more than any CPU time allows
@@ -239,7 +238,11 @@ def train_one(bench: Bench, ablation: Ablation, seed: int, cpu_s: float, folder:
     ]
     notes = {
         "steps": trained.steps,
-        "one_verdict": one_verdict(folder),
+        "one_verdict": mean(
+            row["one_verdict_groups"]
+            for row in read_lines(folder.metrics)
+            if "one_verdict_groups" in row
+        ),
         "by_question": success_rates((one.question_id, one.outcome) for one in episodes),
     }
     return Result({ablation.slug: modes}, round(trained.spent.cpu_s, 3), notes)
@@ -269,12 +272,3 @@ def training_bench(bench: Bench, ablation: Ablation, seed: int, folder: Run) -> 
         inputs = load_inputs(config, bench.finished.options, with_model=False)
         with connected(config, (), inputs, folder.server_log) as connection:
             yield replace(bench, connection=connection, inputs=inputs)
-
-
-def one_verdict(run: Run) -> float | None:
-    """Return the share of training groups whose finished episodes are all right or all wrong."""
-    verdicts: dict[tuple[int, str], set[bool]] = defaultdict(set)
-    for line in episode_lines(run.episodes):
-        if line.phase == "train" and line.finished:
-            verdicts[line.step, line.question_id].add(line.correct)
-    return mean(len(found) == 1 for found in verdicts.values())

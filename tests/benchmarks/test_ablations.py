@@ -25,7 +25,6 @@ from benchmarks.learning.ablations import (
     Ablations,
     ablations_of,
     changed,
-    one_verdict,
     run_ablations,
     settings_of,
     stored,
@@ -42,7 +41,7 @@ from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import PretrainConfig
-from trainer.run.folder import Run, append_lines, metrics_rows, read_json, write_json
+from trainer.run.folder import Run, metrics_rows, read_json, write_json
 from trainer.runtime.interrupt import Interrupted
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
@@ -73,23 +72,6 @@ def test_groups_of_four_are_of_twice_as_many_questions() -> None:
 
 def test_fresh_questions_are_not_those_of_pretraining() -> None:
     assert PretrainConfig().seed + 10 < FRESH_SEED  # a stage's seed is this plus its number
-
-
-def test_the_share_of_groups_of_one_verdict(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    assert one_verdict(run) is None
-    played = {
-        ("train", 1, "a"): ["correct", "wrong"],
-        ("train", 1, "b"): ["correct", "correct", "infra_failed"],
-        ("train", 2, "a"): ["wrong", "budget"],
-        ("train", 2, "c"): ["infra_failed"],  # no group
-        ("after", 2, "d"): ["correct"],
-    }
-    for (phase, step, question), outcomes in played.items():
-        rows = [{"phase": phase, "step": step, "question_id": question, "outcome": outcome}
-                for outcome in outcomes]  # fmt: skip
-        append_lines(run.episodes, rows)
-    assert one_verdict(run) == pytest.approx(2 / 3)
 
 
 @pytest.fixture

@@ -179,7 +179,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         rows: dict[str, Any] = super()._generate_and_score_completions(inputs)
         # by trl's formula 0 or 1 with scale_rewards=batch; one_verdict_groups is logged instead
-        self._metrics["train"].pop("frac_reward_zero_std", None)
+        metrics = self._metrics["train"]
+        metrics.pop("frac_reward_zero_std", None)
+        if self.model.training and self.sampler_step is not None:
+            metrics["sampling/staleness"].append(float(self.state.global_step - self.sampler_step))
         if self.model.training and self._skip_one_verdict:
             advantages = rows["advantages"]
             first = self.accelerator.process_index * len(advantages)
@@ -287,8 +290,6 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         metrics, (*found, tokens) = self._metrics["train"], totals.tolist()
         for name, value in zip(values, found, strict=True):
             metrics[name].append(value / max(tokens, 1.0))
-        if self.sampler_step is not None:
-            metrics["sampling/staleness"].append(float(self.state.global_step - self.sampler_step))
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

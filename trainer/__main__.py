@@ -36,6 +36,7 @@ from trainer.evaluation.command import evaluate
 from trainer.play.command import play
 from trainer.presets import OFFLINE_MODEL, PRESETS
 from trainer.report.command import report
+from trainer.runtime.ranks import launched, run_and_exit
 from trainer.sft.command import sft
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}  # to another program
@@ -50,6 +51,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    if launched():
+        run_and_exit(app)
     app()
 
 

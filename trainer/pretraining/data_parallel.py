@@ -4,6 +4,7 @@ At a few million parameters a second thread makes a step no faster; a second pro
 its time.
 """
 
+import os
 import pickle
 import random
 import tempfile
@@ -64,6 +65,7 @@ def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -
     if rank == 0:
         torch.save((task.model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()
+    os._exit(0)  # as `run_and_exit` does, and why
 
 
 def _train(task: Task, report: Report) -> FitFigures:

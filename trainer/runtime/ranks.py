@@ -9,15 +9,17 @@ processes exchange their errors and all raise the same one, so that none waits f
 stopped. A process that is killed breaks the group's connections; the others then raise `RankLost`.
 """
 
+import atexit
 import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
@@ -170,6 +172,26 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process is one of several that a launcher started."""
     return all(name in environment for name in LAUNCHER) and int(environment["WORLD_SIZE"]) > 1
+
+
+def run_and_exit(work: Callable[[], Any]) -> NoReturn:
+    """Do `work` and end the process with its exit code, before the interpreter is torn down.
+
+    gloo's threads may still free Python objects then, even after `destroy_process_group`: that
+    aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
+    """
+    code: Any = 0
+    try:
+        work()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code or 0)
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:

@@ -4,6 +4,8 @@ import copy
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +39,8 @@ from trainer.runtime.ranks import (
     rank_lost,
 )
 
-FILES = Path(__file__).parents[3] / "trainer" / "runtime" / "accelerate"
+ROOT = Path(__file__).parents[3]
+FILES = ROOT / "trainer" / "runtime" / "accelerate"
 LAUNCHED = {
     "RANK": "1",
     "WORLD_SIZE": "2",
@@ -384,3 +387,30 @@ def test_the_launcher_files_start_several_processes(name: str) -> None:
 
 def test_every_launcher_file_is_tested() -> None:
     assert sorted(os.listdir(FILES)) == ["cpu.yaml", "gpus.yaml", "machines.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "said"),
+    [
+        ("lambda: None", 0, ""),
+        ("lambda: sys.exit(3)", 3, ""),
+        ("lambda: 1 / 0", 1, "ZeroDivisionError"),
+    ],
+)
+def test_a_process_ends_with_its_code_after_what_it_printed(work: str, code: int, said: str):
+    """Its threads and the interpreter's tear-down have no say; exit handlers have."""
+    script = f"""
+import atexit, os, sys, threading, time
+from trainer.runtime.ranks import run_and_exit
+class Abort:
+    def __del__(self): os.abort()
+kept = Abort()
+threading.Thread(target=time.sleep, args=(1000,)).start()
+atexit.register(print, "handled")
+print("printed")
+run_and_exit({work})
+"""
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (ended.returncode, ended.stdout) == (code, "printed\nhandled\n"), ended.stderr
+    assert said in ended.stderr

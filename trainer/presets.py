@@ -51,11 +51,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "epsilon_high": 0.28,
         "learning_rate": 3e-4,
         "temperature": 1.2,  # at 1, the episodes of a question hardly differ
-        "max_steps": 70,
+        "skip_one_verdict_groups": True,  # two thirds of the groups
+        "max_steps": 100,
         "save_steps": 20,
         "live_reward_every": 1,
-        "live_trace_every": 7,
-        "live_success_every": 14,
+        "live_trace_every": 10,
+        "live_success_every": 20,
     },
     "smollm2-135m": {
         **_GRPO,

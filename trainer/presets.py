@@ -50,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "loss_type": "grpo",
         "epsilon_high": 0.28,
         "learning_rate": 3e-4,
+        "lr_scheduler": "linear",  # at a constant rate, the last steps undo part of the gain
         "temperature": 1.2,  # at 1, the episodes of a question hardly differ
         "skip_one_verdict_groups": True,  # two thirds of the groups
         "max_steps": 100,

@@ -79,9 +79,9 @@ ABLATIONS = (
         fresh=True,
     ),
     Ablation(
-        "skip one-verdict groups",
-        "nothing to learn from groups that are all right or all wrong",
-        {"skip_one_verdict_groups": True},
+        "keep one-verdict groups",
+        "something to learn from groups that are all right or all wrong, too",
+        {"skip_one_verdict_groups": False},
     ),
     Ablation(
         "group scaling",

@@ -20,6 +20,7 @@ several updates the clipped ratio takes its place.
 Rows whose advantage is 0 have no gradient and are left out (`trainer.grpo.idle_rows`).
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,7 @@ from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.sharding import is_sharded, tie
 
 Tensor = torch.Tensor
+log = logging.getLogger(__name__)
 # Losses whose gradient over an accumulation window does not depend on how rows are grouped.
 SORTABLE_LOSSES = frozenset({"dapo", "grpo", "dr_grpo"})
 
@@ -140,6 +142,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _importance_cap = 0.0
     _skip_one_verdict = False
+    _warned = False
     _both_verdicts: Tensor  # of the present generation batch of all processes, [B]
     _loss_inputs: Any = None  # of the present loss
 
@@ -188,7 +191,20 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             first = self.accelerator.process_index * len(advantages)
             taught = self._both_verdicts[first : first + len(advantages)]
             rows["advantages"] = advantages.where(taught, 0)
+            self._warn_of_no_contrast()
         return rows
+
+    def _warn_of_no_contrast(self) -> None:
+        if self._both_verdicts.any() or self._warned or not self.accelerator.is_main_process:
+            return
+        self._warned = True
+        log.warning(
+            "step %d teaches nothing, because no question has both a right and a wrong episode. If "
+            "that goes on (one_verdict_groups in metrics.jsonl is 1), set "
+            "skip_one_verdict_groups=false, to learn from progress too, or warm-start the model "
+            "with 'python -m trainer sft'",
+            self.state.global_step + 1,
+        )
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         inputs = self._loss_inputs = dict(inputs)

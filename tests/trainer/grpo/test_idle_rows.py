@@ -126,14 +126,16 @@ def test_an_update_is_the_same_without_idle_rows(
 
 
 def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = config.override(max_steps=1, logging_steps=1, output_dir=tmp_path, step_budget=4)
     [taught], _, _ = update(settings, model, tokenizer, none_right)
     assert any(one.any() for one in taught.values())
+    assert "teaches nothing" not in caplog.text
     skipping = settings.override(skip_one_verdict_groups=True)
     [skipped], row, _ = update(skipping, model, tokenizer, none_right)
     assert skipped
     assert not any(one.any() for one in skipped.values())
     assert row["one_verdict_groups"] == 1
     assert "entropy" not in row, "of no token"
+    assert "step 1 teaches nothing" in caplog.text

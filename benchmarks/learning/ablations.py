@@ -41,7 +41,7 @@ from trainer.grpo.resume import held
 from trainer.run.folder import Run, read_json, read_lines
 
 FOLDER, STORED = "ablations", "training"  # of the run; of one training: its JSON and its files
-STEPS = 1_000_000  # more than any CPU time allows
+STEPS = 1_000_000  # more than any CPU time allows; a linear rate falls with that time instead
 FRESH_SEED = 1_000  # plus the training's seed; those of pretraining are below
 FRESH_DATABASES, FRESH_QUESTIONS = 240, 8  # 239 steps of 8 questions; the last one is not trained
 
@@ -70,6 +70,11 @@ ABLATIONS = (
     Ablation("temperature 1.4", "episodes sampled at temperature 1.4", {"temperature": 1.4}),
     Ablation("learning rate 1.5e-4", "a learning rate of 1.5e-4", {"learning_rate": 1.5e-4}),
     Ablation("learning rate 6e-4", "a learning rate of 6e-4", {"learning_rate": 6e-4}),
+    Ablation(
+        "constant learning rate",
+        "a learning rate that does not fall",
+        {"lr_scheduler": "constant_with_warmup"},
+    ),
     Ablation(
         "4 generations", "groups of 4 episodes, on more questions per step", {"num_generations": 4}
     ),
@@ -137,10 +142,10 @@ def run_ablations(
     or if the run, its data, its model or the server have changed since.
     """
     finished = load_finished(path)
-    if (schedule := finished.config.lr_scheduler) != "constant_with_warmup":
+    if finished.config.lr_scheduler == "cosine":
         raise RunError(
-            f"{finished.run.id} has lr_scheduler={schedule}, which follows the number of steps: "
-            "equal CPU time leaves that open. Name a run with constant_with_warmup"
+            f"{finished.run.id} has lr_scheduler=cosine, which follows the number of steps: equal "
+            "CPU time leaves that open. Name a run with linear or constant_with_warmup"
         )
     known = {one.slug: one for one in ablations_of(finished.config)}
     chosen = [name.replace(" ", "-") for name in only]

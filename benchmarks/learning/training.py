@@ -38,11 +38,19 @@ class CPUBudget(TrainerCallback):  # type: ignore[misc]
     """Ends training, with a checkpoint, at the step in which it has taken `cpu_s` CPU-seconds.
 
     They are those that `log` counts: of this process, in whole steps. It stands after `log` among
-    the callbacks.
+    the callbacks. With `falling`, the learning rate of a step is multiplied by the share of `cpu_s`
+    that is left when it begins.
     """
 
-    def __init__(self, log: MetricsCallback, cpu_s: float) -> None:
-        self._log, self._cpu_s = log, cpu_s
+    def __init__(self, log: MetricsCallback, cpu_s: float, falling: bool = False) -> None:
+        self._log, self._cpu_s, self._falling = log, cpu_s, falling
+
+    def on_step_begin(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        if self._falling:
+            for group in optimizer.param_groups:  # the scheduler sets the rate after each step
+                group["lr"] *= 1 - self._log.spent.cpu_s / self._cpu_s
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self._log.spent.cpu_s >= self._cpu_s:
@@ -62,7 +70,8 @@ def train(
     """Train `config.model_name` on the bench's training questions, in `folder`.
 
     Ends after `config.max_steps`, or earlier at the step in which the CPU-seconds of training reach
-    `cpu_s`. Resumes from the last checkpoint in `folder`.
+    `cpu_s`; a linear learning rate then falls with that time. Resumes from the last checkpoint in
+    `folder`.
     """
     model, tokenizer = load_model_and_tokenizer(config)
     checkpoint = folder.last_checkpoint()
@@ -90,7 +99,7 @@ def train(
             stats=stats,
             on_rows=log.rows,
             ranks=Ranks(bench.interrupts),
-            callbacks=[log, CPUBudget(log, cpu_s)],
+            callbacks=[log, CPUBudget(log, cpu_s, config.lr_scheduler == "linear")],
             reward_funcs=reward_funcs,
             output_dir=str(folder.checkpoints),
         )

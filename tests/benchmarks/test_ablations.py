@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -176,9 +177,25 @@ def test_settings_that_cannot_be_ablated_are_refused(
     monkeypatch.setattr(ablations, "load_finished", lambda path: finished)
     with pytest.raises(RunError, match=r"no ablation two-updates; .* baseline, one-update"):
         run_ablations(finished.run.path, ["two updates"], [1], 600, console=console)
-    finished.config.lr_scheduler = "linear"
-    with pytest.raises(RunError, match="constant_with_warmup"):
+    finished.config.lr_scheduler = "cosine"
+    with pytest.raises(RunError, match="linear or constant_with_warmup"):
         run_ablations(finished.run.path, [], [1], 600, console=console)
+
+
+@pytest.mark.parametrize(("falling", "rates"), [(True, [0.1, 0.075, 0.05]), (False, [0.1] * 3)])
+def test_a_learning_rate_falls_with_the_cpu_time(falling: bool, rates: list[float]) -> None:
+    log: Any = SimpleNamespace(spent=SimpleNamespace(cpu_s=0.0))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    budget = CPUBudget(log, 600, falling)
+    used = []
+    for _ in rates:
+        budget.on_step_begin(None, None, None, optimizer=optimizer)
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+        log.spent.cpu_s += 150
+    assert used == pytest.approx(rates)
 
 
 def test_bad_options_are_reported_in_one_line(tmp_path: Path) -> None:

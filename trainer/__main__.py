@@ -104,7 +104,6 @@ def pretrain(
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.runtime.cpu_budget import usable_cores
-        from trainer.runtime.ranks import launched
 
         if launched():
             raise ConfigError(
@@ -218,7 +217,6 @@ def train(
     with guarded():
         from trainer.errors import ConfigError
         from trainer.run.folder import open_run
-        from trainer.runtime.ranks import launched
 
         if launched() and processes not in (None, int(os.environ["WORLD_SIZE"])):
             raise ConfigError(

@@ -43,14 +43,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "one_action_per_turn": False,
         "max_new_tokens": 96,  # 64 are too few for 7 % of the gold queries
         "max_context_tokens": 1024,
-        # 8 questions x 8 generations in 16 micro-batches: docs/learning.md has what that saves
+        # 8 questions x 8 generations in 16 micro-batches: benchmarks/NOTES.md has what that saves
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 16,
         "updates_per_batch": 4,
         "loss_type": "grpo",
         "epsilon_high": 0.28,
         "learning_rate": 3e-4,
-        "lr_scheduler": "linear",  # at a constant rate, the last steps undo part of the gain
+        "lr_scheduler": "linear",  # at a constant rate, the same steps ended lower
         "temperature": 1.2,  # at 1, the episodes of a question hardly differ
         "skip_one_verdict_groups": True,  # two thirds of the groups
         "max_steps": 100,

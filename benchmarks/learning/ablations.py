@@ -85,7 +85,7 @@ ABLATIONS = (
     ),
     Ablation(
         "keep one-verdict groups",
-        "something to learn from groups that are all right or all wrong, too",
+        "the groups that are all right or all wrong, too",
         {"skip_one_verdict_groups": False},
     ),
     Ablation(

@@ -39,7 +39,7 @@ class CPUBudget(TrainerCallback):  # type: ignore[misc]
 
     They are those that `log` counts: of this process, in whole steps. It stands after `log` among
     the callbacks. With `falling`, the learning rate of a step is multiplied by the share of `cpu_s`
-    that is left when it begins.
+    that is left when it begins; metrics.jsonl shows the rate before that.
     """
 
     def __init__(self, log: MetricsCallback, cpu_s: float, falling: bool = False) -> None:

@@ -138,7 +138,7 @@ def run_job(
         print_line(console, f"run {folder.path}")
         if resume is not None:
             checkpoint = ranks.first(folder.last_checkpoint)
-            print_line(console, resumed_from(checkpoint, config.max_steps))
+            print_line(console, resumed_from(checkpoint, config))
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "

@@ -195,7 +195,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         return rows
 
     def _warn_of_no_contrast(self) -> None:
-        if self._both_verdicts.any() or self._warned or not self.accelerator.is_main_process:
+        # the KL term of beta teaches in any step
+        if self._both_verdicts.any() or self._warned or self.beta:
+            return
+        if not self.accelerator.is_main_process:
             return
         self._warned = True
         log.warning(

@@ -129,16 +129,24 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
     return path
 
 
-def resumed_from(checkpoint: Path | None, max_steps: int) -> str:
+def resumed_from(checkpoint: Path | None, config: GRPOConfig) -> str:
     """Return the line that says at which step a resumed run continues.
 
-    With a `max_steps` of -1 their number is the one in the checkpoint.
+    With a `max_steps` of -1 their number is the one in the checkpoint. The line warns of another
+    number if the learning rate depends on it.
     """
     if checkpoint is None:
         return "resumed from the start: it was stopped before its first checkpoint"
-    if max_steps < 0:
-        max_steps = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
-    return f"resumed from step {checkpoint_step(checkpoint)} of {max_steps}, {checkpoint.name}"
+    planned = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
+    steps = planned if config.max_steps < 0 else config.max_steps
+    line = f"resumed from step {checkpoint_step(checkpoint)} of {steps}, {checkpoint.name}"
+    if steps != planned and config.lr_scheduler != "constant_with_warmup":
+        line += (
+            f"; warning: the learning rate was planned for {planned} steps "
+            f"(lr_scheduler={config.lr_scheduler}), so the result differs from that of a run of "
+            f"{steps} steps"
+        )
+    return line
 
 
 def drop_after(folder: Run, done: int) -> None:

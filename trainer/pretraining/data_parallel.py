@@ -65,7 +65,7 @@ def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -
     if rank == 0:
         torch.save((task.model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()
-    os._exit(0)  # as `run_and_exit` does, and why
+    os._exit(0)  # for the reason given in `trainer.runtime.ranks.run_and_exit`
 
 
 def _train(task: Task, report: Report) -> FitFigures:

@@ -288,9 +288,16 @@ def test_server_restarts_are_those_of_all_sessions(small: GRPOConfig, tmp_path: 
 
 
 def test_a_resumed_run_says_from_which_step(tmp_path: Path) -> None:
-    assert "from the start" in resumed_from(None, 70)
+    config = GRPOConfig(max_steps=70, lr_scheduler="linear")
+    assert "from the start" in resumed_from(None, config)
     checkpoint = tmp_path / "checkpoint-20"
     checkpoint.mkdir()
-    assert resumed_from(checkpoint, 70) == "resumed from step 20 of 70, checkpoint-20"
-    (checkpoint / "trainer_state.json").write_text('{"max_steps": 38}')  # a warm start's own plan
-    assert resumed_from(checkpoint, -1) == "resumed from step 20 of 38, checkpoint-20"
+    state = checkpoint / "trainer_state.json"
+    state.write_text('{"max_steps": 70}')
+    assert resumed_from(checkpoint, config) == "resumed from step 20 of 70, checkpoint-20"
+    state.write_text('{"max_steps": 38}')
+    planned = resumed_from(checkpoint, config.override(max_steps=-1))  # as a warm start's
+    assert planned == "resumed from step 20 of 38, checkpoint-20"
+    assert "planned for 38 steps" in resumed_from(checkpoint, config)
+    constant = config.override(lr_scheduler="constant_with_warmup")
+    assert resumed_from(checkpoint, constant) == "resumed from step 20 of 70, checkpoint-20"

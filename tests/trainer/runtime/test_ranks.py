@@ -394,6 +394,7 @@ def test_every_launcher_file_is_tested() -> None:
     [
         ("lambda: None", 0, ""),
         ("lambda: sys.exit(3)", 3, ""),
+        ("lambda: sys.exit('a message')", 1, "a message"),
         ("lambda: 1 / 0", 1, "ZeroDivisionError"),
     ],
 )

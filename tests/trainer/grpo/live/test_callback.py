@@ -47,7 +47,7 @@ def measured(run: Run) -> list[dict[str, Any]]:
 
 def test_the_intervals_are_10_50_and_100_steps_unless_set() -> None:
     default, offline = GRPOConfig(), GRPOConfig.preset("offline")
-    for config, expected in ((default, (10, 50, 100)), (offline, (1, 7, 14))):
+    for config, expected in ((default, (10, 50, 100)), (offline, (1, 10, 20))):
         found = (config.live_reward_every, config.live_trace_every, config.live_success_every)
         assert found == expected
 

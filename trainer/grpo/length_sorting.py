@@ -177,6 +177,9 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             self._both_verdicts = both_verdicts(rewards[:, 0], self.num_generations)
             metrics = self._metrics["train"]
             metrics["one_verdict_groups"].append(1 - float(self._both_verdicts.float().mean()))
+            nothing = self._skip_one_verdict and not self.beta and not (rewards[:, 0] == 1).any()
+            if nothing and not self._warned and self.accelerator.is_main_process:
+                self._warn_of_no_success()
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -191,21 +194,14 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             first = self.accelerator.process_index * len(advantages)
             taught = self._both_verdicts[first : first + len(advantages)]
             rows["advantages"] = advantages.where(taught, 0)
-            self._warn_of_no_contrast()
         return rows
 
-    def _warn_of_no_contrast(self) -> None:
-        # the KL term of beta teaches in any step
-        if self._both_verdicts.any() or self._warned or self.beta:
-            return
-        if not self.accelerator.is_main_process:
-            return
+    def _warn_of_no_success(self) -> None:
         self._warned = True
         log.warning(
-            "step %d teaches nothing, because no question has both a right and a wrong episode. If "
-            "that goes on (one_verdict_groups in metrics.jsonl is 1), set "
-            "skip_one_verdict_groups=false, to learn from progress too, or warm-start the model "
-            "with 'python -m trainer sft'",
+            "step %d teaches nothing, because none of its episodes is right and groups with one "
+            "verdict are skipped. If that goes on, warm-start the model with 'python -m trainer "
+            "sft', or set skip_one_verdict_groups=false to learn from progress",
             self.state.global_step + 1,
         )
 

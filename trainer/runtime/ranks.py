@@ -180,23 +180,23 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
     gloo's threads may still free Python objects then, even after `destroy_process_group`: that
     aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
     """
-    code: Any = 1
+    code = 1
     try:
         try:
             work()
             code = 0
         except SystemExit as end:
-            code = end.code or 0
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+            else:
+                code = end.code or 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
-        if not isinstance(code, int):  # a message, as of `sys.exit`
-            print(code, file=sys.stderr)
-            code = 1
         atexit._run_exitfuncs()
         sys.stderr.flush()
         sys.stdout.flush()
     finally:  # also where the reader of a stream is gone
-        os._exit(code if isinstance(code, int) else 1)
+        os._exit(code)
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:

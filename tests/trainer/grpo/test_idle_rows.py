@@ -51,6 +51,10 @@ def none_right(completions: list[Any], **_: Any) -> list[float]:
     return [0.0] * len(completions)
 
 
+def all_right(completions: list[Any], **_: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
 def update(
     settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any = right_first
 ) -> tuple[list[Gradients], dict[str, Any], int]:
@@ -138,4 +142,19 @@ def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
     assert not any(one.any() for one in skipped.values())
     assert row["one_verdict_groups"] == 1
     assert "entropy" not in row, "of no token"
-    assert "step 1 teaches nothing" in caplog.text
+    assert "step 1 teaches nothing, because none of its episodes is right" in caplog.text
+
+
+def test_a_step_that_is_all_right_is_no_reason_to_warn(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config.override(
+        max_steps=1,
+        logging_steps=1,
+        output_dir=tmp_path,
+        step_budget=4,
+        skip_one_verdict_groups=True,
+    )
+    _, row, _ = update(settings, model, tokenizer, all_right)
+    assert row["one_verdict_groups"] == 1
+    assert "teaches nothing" not in caplog.text

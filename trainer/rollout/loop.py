@@ -209,14 +209,21 @@ def sampling(
 ) -> Iterator[None]:
     """Put the model in eval mode and a number format, that of `config` by default, for the block.
 
-    If memory runs out, the error says what it was `doing` and how to reduce it.
+    The block must not change its weights: a CPU computes with packed copies of them. If memory runs
+    out, the error says what it was `doing` and how to reduce it.
     """
-    from trainer.runtime.precision import autocast  # imports torch, which policies don't need
+    # import torch, which policies don't need
+    from trainer.runtime.packed_weights import packed_weights
+    from trainer.runtime.precision import autocast
 
     was_training = model.training
     model.eval()
     try:
-        with reporting_out_of_memory(config, doing), number_format or autocast(config):
+        with (
+            reporting_out_of_memory(config, doing),
+            number_format or autocast(config),
+            packed_weights(model),
+        ):
             yield
     finally:
         model.train(was_training)

@@ -8,13 +8,14 @@ The sources:
   mistakes the name of a column; the gold query decides which tables are sampled
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
+- `corrected:DIR`: its other episodes up to their first query with an error, and then the gold query
 """
 
 import random
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -22,14 +23,16 @@ from pathlib import Path
 
 from shared.dataset import Question, check_databases, database_path, load_questions, questions_path
 from shared.models import Outcome
-from shared.run_files import RunFiles
+from shared.run_files import EpisodeLine, RunFiles
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
 from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.run.folder import episode_lines
 
-ORACLE, EXPLORER, GENERATED, RUN = "oracle", "explorer", "generated", "run"
+ORACLE, EXPLORER, GENERATED = "oracle", "explorer", "generated"
+RUN, CORRECTED = "run", "corrected"
+RECORDED = (RUN, CORRECTED)  # sources that read the episodes of a folder
 GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
@@ -87,15 +90,15 @@ def parse_source(text: str) -> Source:
     """Return the source that `text` names. `ConfigError` for an unknown one or a missing folder."""
     kind, colon, name = text.partition(":")
     folder = Path(name) if name else None
-    if kind not in (ORACLE, EXPLORER, GENERATED, RUN) or bool(colon) != bool(name):
+    if kind not in (ORACLE, EXPLORER, GENERATED, *RECORDED) or bool(colon) != bool(name):
         raise ConfigError(
             f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {EXPLORER}, "
-            f"{EXPLORER}:DIR, {GENERATED} or {RUN}:DIR"
+            f"{EXPLORER}:DIR, {GENERATED}, {RUN}:DIR or {CORRECTED}:DIR"
         )
-    if kind == RUN and (folder is None or not RunFiles(folder).episodes.is_file()):
+    if kind in RECORDED and (folder is None or not RunFiles(folder).episodes.is_file()):
         raise ConfigError(
             f"{text} has no episodes.jsonl: name the folder of a run or of an evaluation, such as "
-            f"{RUN}:runs/latest"
+            f"{kind}:runs/latest"
         )
     if kind == GENERATED and folder is not None:
         raise ConfigError(f"{GENERATED} takes no folder, as its databases are made for the run")
@@ -136,7 +139,8 @@ def scripts_of(
             for index, one in enumerate(questions)
         ]
     assert source.folder is not None
-    return data_dir, recorded_scripts(source.text, source.folder, questions)
+    recorded = recorded_scripts if source.kind == RUN else corrected_scripts
+    return data_dir, recorded(source.text, source.folder, questions)
 
 
 def training_questions(data_dir: Path, config: GRPOConfig) -> list[Question]:
@@ -221,23 +225,63 @@ def recorded_scripts(source: str, folder: Path, questions: Iterable[Question]) -
     Their answers are written as the prompt asks for them. Episodes of other questions, such as
     those that a run measures on, are never taught.
     """
-    asked = {one.question_id: one for one in questions}
-    lines = [
-        line
-        for line in episode_lines(RunFiles(folder).episodes)
+    scripts = [
+        Script(source, *_place(one), (*map(one_line, line.actions[:-1]), answer_of(one)))
+        for one, line in _episodes(folder, questions)
         if line.outcome == Outcome.CORRECT and getattr(line, "actions", None)
     ]
-    found = [
-        Script(source, *_place(one), (*map(one_line, line.actions[:-1]), answer_of(one)))
-        for line in lines
-        if (one := asked.get(line.question_id)) is not None
-    ]
-    if not found:
+    return _found(scripts, source, "correct episode")
+
+
+def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
+    """Return the episodes of `questions` that a query with an error led astray, put right.
+
+    They are those in a folder's episodes.jsonl that are not correct, up to the first query that the
+    environment answered with an error. DESCRIBE of those tables of the gold query that were not
+    described, the gold query and the answer follow. So a model learns to correct its own mistakes
+    (DAgger: Ross et al. 2011, arXiv:1011.0686).
+    """
+    scripts = []
+    for one, line in _episodes(folder, questions):
+        mistake = None if line.outcome == Outcome.CORRECT else _first_refused_query(line)
+        if mistake is not None:
+            begun = [one_line(action) for action in line.actions[: mistake + 1]]
+            seen = {action.lower() for action in begun}
+            unseen = [f"DESCRIBE: {table}" for table in one.tables_involved]
+            described = [action for action in unseen if action.lower() not in seen]
+            rest = (*described, f"QUERY: {one_line(one.gold_sql)}", answer_of(one))
+            scripts.append(Script(source, *_place(one), (*begun, *rest)))
+    return _found(scripts, source, "episode with an error in a query that is not correct")
+
+
+def _episodes(
+    folder: Path, questions: Iterable[Question]
+) -> Iterator[tuple[Question, EpisodeLine]]:
+    """Yield the recorded episodes of `questions`, each with its question."""
+    asked = {one.question_id: one for one in questions}
+    for line in episode_lines(RunFiles(folder).episodes):
+        if line.question_id in asked:
+            yield asked[line.question_id], line
+
+
+def _first_refused_query(line: EpisodeLine) -> int | None:
+    """Return the index of an episode's first query with an error; None without one, and in runs of
+    older versions, which did not record it."""
+    actions, parts = getattr(line, "actions", None) or (), getattr(line, "parts", None) or ()
+    for index, (action, earned) in enumerate(zip(actions, parts, strict=False)):
+        if action.startswith("QUERY:") and not earned.keys() & {"exec_ok", "repeat"}:
+            return index
+    return None
+
+
+def _found(scripts: Iterable[Script], source: str, what: str) -> list[Script]:
+    """Return each script once. Raise `RunError` if there is none."""
+    if not (found := list(dict.fromkeys(scripts))):
         raise RunError(
-            f"{source}: none of its {len(lines)} correct episodes is of a training question of "
-            "these data and difficulties: name a training run, or evaluate with --split train"
+            f"{source}: no {what} of a training question of these data and difficulties: name a "
+            "training run, or evaluate with --split train"
         )
-    return list(dict.fromkeys(found))
+    return found
 
 
 def one_line(sql: str) -> str:

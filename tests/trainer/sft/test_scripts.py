@@ -22,6 +22,7 @@ from trainer.sft.scripts import (
     Script,
     balanced,
     compared_tables,
+    corrected_scripts,
     explorer_script,
     mistaken,
     one_line,
@@ -184,8 +185,38 @@ def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -
     scripts = recorded_scripts("run:x", tmp_path / "run", [question(gold_answer=["a", "b"])])
     answer = 'ANSWER: ["a", "b"]'  # as the prompt asks for it
     assert [script.actions for script in scripts] == [("QUERY: SELECT 1 FROM t", answer), (answer,)]
-    with pytest.raises(RunError, match="none of its 4 correct episodes is of a training question"):
+    with pytest.raises(RunError, match="no correct episode of a training question"):
         recorded_scripts("run:x", tmp_path / "run", [question(question_id="other")])
+
+
+def test_episodes_with_an_error_are_corrected_from_there(tmp_path: Path) -> None:
+    ran, refused = {"exec_ok": 0.02}, {"step_cost": -0.02}
+    wrong = [
+        ("DESCRIBE: Orders", ran),
+        ("QUERY: SELECT 1\nFROM t", ran),
+        ("QUERY: SELECT 1 FROM t", {"repeat": -0.03}),
+        ("QUERY: SELECT b", refused),
+        ("QUERY: SELECT c", refused),
+        ("ANSWER: 1", ran),
+    ]
+    actions, parts = map(list, zip(*wrong, strict=True))
+    episode = {"question_id": "train-shop-0", "outcome": "wrong", "actions": actions}
+    recorded(
+        tmp_path / "run",
+        {**episode, "parts": parts},
+        {**episode, "parts": parts},
+        {**episode, "parts": parts, "question_id": "eval-shop-0"},
+        {**episode, "parts": parts, "outcome": "correct"},
+        {**episode, "parts": [ran] * 6},
+        episode,  # of an older version
+    )
+    (script,) = corrected_scripts("corrected:x", tmp_path / "run", [question()])
+    gold = oracle_script(question())
+    begun = ("DESCRIBE: Orders", "QUERY: SELECT 1 FROM t", "QUERY: SELECT 1 FROM t")
+    assert script.actions == (*begun, "QUERY: SELECT b", "DESCRIBE: buyers", *gold[-2:])
+    assert script.errors is None
+    with pytest.raises(RunError, match="no episode with an error in a query"):
+        corrected_scripts("corrected:x", tmp_path / "run", [question(question_id="other")])
 
 
 @pytest.mark.parametrize(
@@ -198,6 +229,7 @@ def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -
         ("explorer:/missing", "has no training questions"),
         ("run", "has no episodes.jsonl"),
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
+        ("corrected:/missing", "such as corrected:runs/latest"),
     ],
 )
 def test_bad_sources_are_refused(text: str, message: str) -> None:

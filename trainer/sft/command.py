@@ -38,7 +38,8 @@ def sft(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
             "(those of other data), explorer or explorer:DIR (the same, but in a database of up to "
             "five tables describing every table, not only the gold query's), generated (fresh "
-            "databases), or run:DIR (correct episodes of a run or an evaluation); repeatable.",
+            "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR "
+            "(its failed queries, followed by the gold query); repeatable.",
             show_default="oracle",
         ),
     ] = None,

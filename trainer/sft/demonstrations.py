@@ -40,16 +40,17 @@ def longest_turn(learn: Sequence[int]) -> int:
     return max((len(list(run)) for one, run in groupby(learn) if one), default=0)
 
 
-def taught(row: RolloutRow) -> list[int]:
-    """Return 1 for every id of the demonstrator, [P + C], but 0 in actions that the environment
-    answered with an error: what is learned is to recover from it."""
+def taught(row: RolloutRow, context: int = 0) -> list[int]:
+    """Return 1 for every id of the demonstrator, [P + C], but 0 in the first `context` actions, and
+    in actions that the environment answered with an error: what is learned is to recover from it.
+    """
     observations = [turn.observation for turn in turns_of(row)]
     mask: list[int] = []
     turn = -1
     for own, run in groupby(row.learn_mask):
         turn += own
-        refused = own and observations[turn].startswith(ERROR)
-        mask += [0 if refused else own] * len(list(run))
+        left_out = own and (turn < context or observations[turn].startswith(ERROR))
+        mask += [0 if left_out else own] * len(list(run))
     return mask
 
 
@@ -107,7 +108,7 @@ def demonstrate(
                 dropped[problem] += 1
                 continue
             about = (script.source, script.question_id, script.database, list(script.actions))
-            kept.append(Demonstration(*about, row.ids, taught(row)))
+            kept.append(Demonstration(*about, row.ids, taught(row, script.context)))
     return kept, dropped
 
 

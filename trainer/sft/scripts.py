@@ -62,7 +62,8 @@ _COLUMNS = (
 class Script:
     """The actions of one episode, of which the last is the answer.
 
-    `errors` of them must be answered with an error; None: any number.
+    `errors` of them must be answered with an error; None: any number. The first `context` actions
+    only lead to the others, and are not taught.
     """
 
     source: str
@@ -70,6 +71,7 @@ class Script:
     database: str
     actions: tuple[str, ...]
     errors: int | None = None
+    context: int = 0
 
 
 @dataclass(frozen=True)
@@ -237,9 +239,9 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
     """Return the episodes of `questions` that a query with an error led astray, put right.
 
     They are those in a folder's episodes.jsonl that are not correct, up to the first query that the
-    environment answered with an error. DESCRIBE of those tables of the gold query that were not
-    described, the gold query and the answer follow. So a model learns to correct its own mistakes
-    (DAgger: Ross et al. 2011, arXiv:1011.0686).
+    environment answered with an error. What follows is taught: DESCRIBE of those tables of the gold
+    query that were not described, the gold query and the answer. So a model learns to correct its
+    own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
     scripts = []
     for one, line in _episodes(folder, questions):
@@ -250,7 +252,7 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
             unseen = [f"DESCRIBE: {table}" for table in one.tables_involved]
             described = [action for action in unseen if action.lower() not in seen]
             rest = (*described, f"QUERY: {one_line(one.gold_sql)}", answer_of(one))
-            scripts.append(Script(source, *_place(one), (*begun, *rest)))
+            scripts.append(Script(source, *_place(one), (*begun, *rest), context=len(begun)))
     return _found(scripts, source, "episode with an error in a query that is not correct")
 
 

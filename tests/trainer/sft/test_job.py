@@ -180,7 +180,7 @@ def test_generated_and_recorded_demonstrations(
 
 @pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_actions_that_failed_are_not_learnt(
+def test_actions_that_failed_and_those_that_only_lead_there_are_not_learnt(
     config: GRPOConfig, family: str, tokenizer_of: Any, client: EpisodeClient
 ) -> None:
     tokenizer = tokenizer_of(family)
@@ -191,12 +191,14 @@ def test_actions_that_failed_are_not_learnt(
         "QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0",
         "ANSWER: 40",
     )
-    script = Script("run:x", "train-shop-0", "shop", actions)
-    (row,), dropped = demonstrate([script], 0, tokenizer, config, 1024, client)
-    assert not dropped
-    taught = [token for token, learn in zip(row.ids, row.learn, strict=True) if learn]
-    assert tokenizer.decode(taught) == "".join(f"{action}<|im_end|>" for action in actions[2:])
-    assert len(row.ids) == len(row.learn)
+    for context, first in ((0, 2), (3, 3)):
+        script = Script("run:x", "train-shop-0", "shop", actions, context=context)
+        (row,), dropped = demonstrate([script], 0, tokenizer, config, 1024, client)
+        assert not dropped
+        learnt = [token for token, learn in zip(row.ids, row.learn, strict=True) if learn]
+        expected = "".join(f"{action}<|im_end|>" for action in actions[first:])
+        assert tokenizer.decode(learnt) == expected
+        assert len(row.ids) == len(row.learn)
 
 
 def test_the_turns_of_a_few_shot_prompt_are_not_taken_for_played_ones() -> None:

@@ -214,7 +214,7 @@ def test_episodes_with_an_error_are_corrected_from_there(tmp_path: Path) -> None
     gold = oracle_script(question())
     begun = ("DESCRIBE: Orders", "QUERY: SELECT 1 FROM t", "QUERY: SELECT 1 FROM t")
     assert script.actions == (*begun, "QUERY: SELECT b", "DESCRIBE: buyers", *gold[-2:])
-    assert script.errors is None
+    assert (script.errors, script.context) == (None, len(begun) + 1)
     with pytest.raises(RunError, match="no episode with an error in a query"):
         corrected_scripts("corrected:x", tmp_path / "run", [question(question_id="other")])
 

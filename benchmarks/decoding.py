@@ -1,6 +1,7 @@
 """Time tokens of a real model's size on a CPU, with packed weights and with weights as stored.
 
-    python -m benchmarks.decoding [--model DIR] [--rows 16] [--lora] [--rounds 3] [--json PATH]
+    python -m benchmarks.decoding [--model DIR] [--rows 16] [--tokens 48] [--dtype auto] [--lora]
+        [--rounds 3] [--json PATH]
 
 Both ways decode the same rows in alternating rounds; the first round is a warm-up. Times are
 CPU-seconds. Without --model it is a random one of Qwen2.5-Coder-0.5B's shape.
@@ -59,17 +60,16 @@ def measure(
 ) -> dict[str, list[float]]:
     """Return way -> CPU-milliseconds per token of all rows, of each round. Packing is part of it.
 
-    A round is one turn of `tokens` tokens, without its prompt and first token.
+    A round is a row's second turn, of `tokens` tokens; the prompt and the first are not timed.
     """
     taken: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(rounds + 1):
         for way in WAYS:
             generator = LocalGenerator(
-                model, frozenset(), max_new_tokens=tokens, max_context_tokens=PROMPT + 2 * tokens
+                model, frozenset(), max_new_tokens=tokens, max_context_tokens=PROMPT + 3 * tokens
             )
             generator.start([(number, row) for row in range(rows)])
             with autocast(config):
-                # a turn of its own, not timed, for the prompt
                 generator.sample({row: range(100, 100 + PROMPT) for row in range(rows)})
                 started = time.process_time()
                 with packed_weights(model) if way == "packed" else nullcontext():
@@ -85,12 +85,13 @@ def main(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows that decode together.")] = 16,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of a turn.")] = 48,
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     lora: Annotated[bool, typer.Option(help="With LoRA adapters, as in training.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds per way.")] = 3,
     json_path: JsonPath = None,
 ) -> None:
     """Time both ways and print a table."""
-    config = GRPOConfig.preset("qwen2.5-coder-0.5b", device="cpu")
+    config = GRPOConfig.preset("qwen2.5-coder-0.5b", device="cpu", dtype=dtype)
     taken = measure(load(model, config, lora), config, rows, tokens, rounds)
     ratio = median(taken[WAYS[0]]) / median(taken[WAYS[1]])
     lines = [
@@ -102,7 +103,8 @@ def main(
         f"Packed weights: {ratio:.2f} x as fast, {rows} rows on {torch.get_num_threads()} threads"
     )
     print_table(title, headings, lines)
-    write_json(json_path, {"rows": rows, "lora": lora, "cpu_ms_per_token": taken, "ratio": ratio})
+    about = {"rows": rows, "dtype": dtype, "lora": lora}
+    write_json(json_path, {**about, "cpu_ms_per_token": taken, "ratio": ratio})
 
 
 if __name__ == "__main__":

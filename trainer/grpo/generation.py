@@ -172,7 +172,7 @@ class GenerationServer:
         prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])
         self.generator.start([(probe,) for probe in range(PROBES)])
         temperature, pairs = self.config.temperature, list[torch.Tensor]()
-        with sampling(model, self.config, "comparing a server with the model"), torch.no_grad():
+        with sampling(model, self.config, "comparing a server with the model"):
             for sample in self.generator.sample(dict.fromkeys(range(PROBES), prompt)).values():
                 if isinstance(sample, SQLEnvError):
                     raise sample

@@ -209,8 +209,9 @@ def sampling(
 ) -> Iterator[None]:
     """Put the model in eval mode and a number format, that of `config` by default, for the block.
 
-    The block must not change its weights: a CPU computes with packed copies of them. If memory runs
-    out, the error says what it was `doing` and how to reduce it.
+    The block must not change its weights, as a CPU computes with packed copies of them, and no
+    gradients are computed in it. If memory runs out, the error says what it was `doing` and how to
+    reduce it.
     """
     # import torch, which policies don't need
     from trainer.runtime.packed_weights import packed_weights

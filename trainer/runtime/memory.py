@@ -36,23 +36,23 @@ DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
 class Memory:
     """Bytes at the peak of a step, by what holds them.
 
-    `cache` is the rollouts' KV cache, full; `casts` are the weights in the number format in which
-    rollouts compute, which autocast keeps. `activations` are what a micro-batch of rows as long as
-    the context keeps for the backward pass; `workspace` is for the logits of a tile or the backward
-    pass of a layer, whichever takes more.
+    `cache` is the rollouts' KV cache, full; `copies` are the weights with which rollouts compute:
+    autocast's casts, or on a CPU packed ones (`packed_weights`). `activations` are what a
+    micro-batch of rows as long as the context keeps for the backward pass; `workspace` is for the
+    logits of a tile or the backward pass of a layer, whichever takes more.
     """
 
     weights: int
     gradients: int
     optimizer: int
     cache: int
-    casts: int
+    copies: int
     activations: int
     workspace: int
 
     @property
     def rollout(self) -> int:
-        return PROCESS + self.weights + self.optimizer + self.cache + self.casts
+        return PROCESS + self.weights + self.optimizer + self.cache + self.copies
 
     @property
     def update(self) -> int:
@@ -115,7 +115,7 @@ def training_memory(
         gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
-        casts=casts,
+        copies=casts if gpu else (parameters - head) * size + head * 4,
         activations=activations,
         workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
     )

@@ -1,8 +1,8 @@
 """Weights packed for the products of a decoding step on a CPU.
 
-A decoding step multiplies a row per episode, some tens, by every weight matrix of a model. torch
-hands oneDNN the matrices as they are stored, and oneDNN rearranges each of them for its kernels,
-again for every token. Here that is done once, for as long as the weights do not change.
+A decoding step multiplies a row per episode, some tens, by every weight matrix of a model. For the
+kernels of a CPU a matrix is rearranged first, by default again for every token. Here that is done
+once, for as long as the weights do not change.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,27 +21,35 @@ LEAST_WEIGHTS = 2**18  # a smaller matrix stays in the processor's cache
 def packed_weights(model: Any) -> Iterator[None]:
     """Compute the large linear layers of `model` from packed copies of their weights for the block.
 
-    The copies are in autocast's number format where it is on; that of the LM head is float32, as
-    logits are (`trainer.runtime.precision`). The block must not change weights, and gets no
-    gradients. A model on a GPU, or without oneDNN, computes as before.
+    The copies take the memory of these weights once more, in autocast's number format where it is
+    on; those of an LM head with logits in float32 are float32 (`compute_logits_in_float32`). The
+    block must not change weights, and no gradients are computed in it. A model on a GPU, or without
+    oneDNN, and layers of other kinds compute as before.
     """
     head = model.get_output_embeddings()
     with ExitStack() as stack, torch.no_grad():
         for layer in model.modules():
-            if isinstance(layer, nn.Linear) and layer.weight.numel() >= LEAST_WEIGHTS:
-                dtype = torch.float32 if layer is head else _compute_dtype(layer.weight)
-                if _can_pack(layer.weight, dtype):
+            if type(layer) is nn.Linear and _can_pack(layer.weight):
+                float32_logits = layer is head and "forward" in vars(layer)
+                dtype = torch.float32 if float32_logits else _compute_dtype(layer.weight)
+                # a forward function of its own may compute something else
+                if _has_kernel(dtype) and (float32_logits or "forward" not in vars(layer)):
                     stack.enter_context(_forward_replaced(layer, _packed(layer, dtype)))
         yield
 
 
+def _can_pack(weight: Tensor) -> bool:
+    """Return whether a weight is large, on a CPU, and not of a subclass such as a sharded one."""
+    on_cpu = type(weight) is nn.Parameter and weight.device.type == "cpu"
+    return on_cpu and weight.is_floating_point() and weight.numel() >= LEAST_WEIGHTS
+
+
 def _compute_dtype(weight: Tensor) -> torch.dtype:
-    place = weight.device.type
-    return torch.get_autocast_dtype(place) if torch.is_autocast_enabled(place) else weight.dtype
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
 
 
-def _can_pack(weight: Tensor, dtype: torch.dtype) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+def _has_kernel(dtype: torch.dtype) -> bool:
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -39,7 +39,7 @@ def sft(
             "(those of other data), explorer or explorer:DIR (the same, but in a database of up to "
             "five tables describing every table, not only the gold query's), generated (fresh "
             "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR "
-            "(its failed queries, followed by the gold query); repeatable.",
+            "(a run's incorrect episodes up to a failed query, then the gold query); repeatable.",
             show_default="oracle",
         ),
     ] = None,

@@ -62,7 +62,8 @@ def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int)
         return OTHER_ERRORS
     if len(row.ids) > window:
         return LONG_ROW
-    return LONG_TURN if longest_turn(row.learn_mask) > config.max_new_tokens else None
+    longest = longest_turn(taught(row, script.context))
+    return LONG_TURN if longest > config.max_new_tokens else None
 
 
 def demonstrate(

@@ -8,7 +8,7 @@ The sources:
   mistakes the name of a column; the gold query decides which tables are sampled
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
-- `corrected:DIR`: its other episodes up to their first query with an error, and then the gold query
+- `corrected:DIR`: its incorrect episodes up to their first failed query, and then the gold query
 """
 
 import random
@@ -37,6 +37,7 @@ GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
 GENERATED_NOISE = 0.3
+QUERY = "QUERY:"
 EXPLORED_TABLES = 5  # of a larger database an explorer describes the gold query's tables alone
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
@@ -63,7 +64,7 @@ class Script:
     """The actions of one episode, of which the last is the answer.
 
     `errors` of them must be answered with an error; None: any number. The first `context` actions
-    only lead to the others, and are not taught.
+    are replayed, but not taught.
     """
 
     source: str
@@ -236,24 +237,29 @@ def recorded_scripts(source: str, folder: Path, questions: Iterable[Question]) -
 
 
 def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
-    """Return the episodes of `questions` that a query with an error led astray, put right.
+    """Return the incorrect episodes of `questions` with a failed query, each put on the right way.
 
-    They are those in a folder's episodes.jsonl that are not correct, up to the first query that the
-    environment answered with an error. What follows is taught: DESCRIBE of those tables of the gold
-    query that were not described, the gold query and the answer. So a model learns to correct its
-    own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
+    An episode of a folder's episodes.jsonl is replayed up to its first query that the environment
+    answered with an error. Then DESCRIBE of those tables of the gold query that were not described,
+    the gold query and the answer are taught. So a model learns to correct its own mistakes (DAgger:
+    Ross et al. 2011, arXiv:1011.0686). Episodes that ran the gold query before are left out.
     """
     scripts = []
-    for one, line in _episodes(folder, questions):
-        mistake = None if line.outcome == Outcome.CORRECT else _first_refused_query(line)
-        if mistake is not None:
-            begun = [one_line(action) for action in line.actions[: mistake + 1]]
-            seen = {action.lower() for action in begun}
-            unseen = [f"DESCRIBE: {table}" for table in one.tables_involved]
-            described = [action for action in unseen if action.lower() not in seen]
-            rest = (*described, f"QUERY: {one_line(one.gold_sql)}", answer_of(one))
-            scripts.append(Script(source, *_place(one), (*begun, *rest), context=len(begun)))
-    return _found(scripts, source, "episode with an error in a query that is not correct")
+    for question, line in _episodes(folder, questions):
+        failed = _failed_actions(line)
+        first = next((index for index in failed if line.actions[index].startswith(QUERY)), None)
+        if first is None or line.outcome not in (Outcome.WRONG, Outcome.BUDGET):
+            continue
+        replayed = tuple(one_line(action) for action in line.actions[: first + 1])
+        known = {action.lower() for action in replayed}
+        describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
+        missing = [action for action in describes if action.lower() not in known]
+        gold = f"{QUERY} {one_line(question.gold_sql)}"
+        if gold.lower() not in known:
+            actions = (*replayed, *missing, gold, answer_of(question))
+            errors = sum(index <= first for index in failed)
+            scripts.append(Script(source, *_place(question), actions, errors, first + 1))
+    return _found(scripts, source, "incorrect episode with a failed query")
 
 
 def _episodes(
@@ -266,22 +272,19 @@ def _episodes(
             yield asked[line.question_id], line
 
 
-def _first_refused_query(line: EpisodeLine) -> int | None:
-    """Return the index of an episode's first query with an error; None without one, and in runs of
-    older versions, which did not record it."""
-    actions, parts = getattr(line, "actions", None) or (), getattr(line, "parts", None) or ()
-    for index, (action, earned) in enumerate(zip(actions, parts, strict=False)):
-        if action.startswith("QUERY:") and not earned.keys() & {"exec_ok", "repeat"}:
-            return index
-    return None
+def _failed_actions(line: EpisodeLine) -> list[int]:
+    """Return the indices of the actions that the environment answered with an error; none for runs
+    of older versions, which did not record it."""
+    parts = getattr(line, "parts", None) or ()
+    return [index for index, earned in enumerate(parts) if "exec_ok" not in earned]
 
 
 def _found(scripts: Iterable[Script], source: str, what: str) -> list[Script]:
     """Return each script once. Raise `RunError` if there is none."""
     if not (found := list(dict.fromkeys(scripts))):
         raise RunError(
-            f"{source}: no {what} of a training question of these data and difficulties: name a "
-            "training run, or evaluate with --split train"
+            f"{source} has no {what} of a training question of these data and difficulties: name a "
+            "training run of this version, or evaluate with --split train"
         )
     return found
 

@@ -11,7 +11,7 @@ from trainer.config import GRPOConfig
 from trainer.rollout.loop import sampling
 from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.packed_weights import LEAST_WEIGHTS, packed_weights
-from trainer.runtime.precision import compute_logits_in_float32
+from trainer.runtime.precision import compute_logits_in_float32, shrink_frozen_weights
 
 WIDTH = 512
 BFLOAT16 = GRPOConfig(dtype="bfloat16", device="cpu", lora_rank=4)
@@ -32,7 +32,10 @@ def model() -> Any:
         tie_word_embeddings=True,
     )
     assert WIDTH * WIDTH >= LEAST_WEIGHTS
-    return Qwen2ForCausalLM(config).eval()
+    model = Qwen2ForCausalLM(config).eval()
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.q_proj.bias)
+    return model
 
 
 def logits(model: Any) -> Tensor:
@@ -40,36 +43,54 @@ def logits(model: Any) -> Tensor:
         return model(torch.arange(60).reshape(3, 20)).logits
 
 
-def lower() -> AbstractContextManager[Any]:
+def bfloat16() -> AbstractContextManager[Any]:
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN does not compute in bfloat16 on this CPU")
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("number_format", [nullcontext, lower], ids=["float32", "bfloat16"])
+def is_packed(layer: Any) -> bool:
+    return "forward" in vars(layer)
+
+
+@pytest.mark.parametrize("number_format", [nullcontext, bfloat16], ids=["float32", "bfloat16"])
 def test_the_logits_are_the_same(model: Any, number_format: Any) -> None:
-    compute_logits_in_float32(model, BFLOAT16 if number_format is lower else GRPOConfig())
+    low = number_format is bfloat16
+    compute_logits_in_float32(model, BFLOAT16 if low else GRPOConfig())
     with number_format():
         expected = logits(model)
         with packed_weights(model):
+            assert is_packed(model.model.layers[0].self_attn.q_proj)
             found = logits(model)
     assert found.dtype is torch.float32
-    torch.testing.assert_close(
-        found, expected, rtol=0, atol=2e-3 if number_format is lower else 1e-5
-    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3 if low else 1e-5)
 
 
-def test_adapters_stay_in_effect(model: Any) -> None:
+def test_a_head_whose_logits_are_bfloat16_keeps_them(model: Any) -> None:
+    with bfloat16(), packed_weights(model):
+        assert is_packed(model.lm_head)
+        assert logits(model).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("number_format", [nullcontext, bfloat16], ids=["float32", "bfloat16"])
+def test_adapters_stay_in_effect(model: Any, number_format: Any) -> None:
     from peft import get_peft_model
 
+    low = number_format is bfloat16
     plain = logits(model)
+    if low:
+        compute_logits_in_float32(model, BFLOAT16)
+        shrink_frozen_weights(model, BFLOAT16)
     adapted = get_peft_model(model, lora_config(BFLOAT16)).eval()
     for name, weight in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
-    expected = logits(adapted)
-    with packed_weights(adapted):
-        found = logits(adapted)
+    with number_format():
+        expected = logits(adapted)
+        with packed_weights(adapted):
+            found = logits(adapted)
     assert (expected - plain).abs().max() > 0.1
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-2 if low else 1e-4)
 
 
 def test_sampling_uses_copies_and_leaves_the_layers_as_they_were(model: Any) -> None:
@@ -81,24 +102,42 @@ def test_sampling_uses_copies_and_leaves_the_layers_as_they_were(model: Any) -> 
         with torch.no_grad():
             layer.weight.zero_()
         torch.testing.assert_close(logits(model), expected, rtol=0, atol=1e-5)
-        assert "forward" not in vars(small)
+        assert not is_packed(small)
     assert (logits(model) - expected).abs().max() > 0.01
-    assert "forward" not in vars(layer)
+    assert not is_packed(layer)
     assert head.forward is own
 
 
 def test_an_error_leaves_the_layers_as_they_were(model: Any) -> None:
     def fail() -> None:
         with packed_weights(model):
-            assert "forward" in vars(model.model.layers[1].mlp.down_proj)
+            assert is_packed(model.model.layers[1].mlp.down_proj)
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert not any("forward" in vars(one) for one in model.modules())
+    assert not any(map(is_packed, model.modules()))
 
 
 def test_without_one_dnn_nothing_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with packed_weights(model):
-        assert not any("forward" in vars(one) for one in model.modules())
+        assert not any(map(is_packed, model.modules()))
+
+
+def test_layers_of_other_kinds_are_left_alone(model: Any) -> None:
+    class Scaled(torch.nn.Linear):
+        """A layer whose weights are not all that it computes with."""
+
+    first, second = model.model.layers
+    first.mlp.up_proj.__class__ = Scaled
+    hooked = second.mlp.up_proj
+    hooked.forward = own = hooked.forward
+    first.mlp.down_proj.to("meta")
+    whole_numbers = torch.zeros(WIDTH, WIDTH, dtype=torch.int8)
+    second.mlp.down_proj.weight = torch.nn.Parameter(whole_numbers, requires_grad=False)
+    with packed_weights(model):
+        assert is_packed(first.mlp.gate_proj)
+        others = (first.mlp.up_proj, first.mlp.down_proj, second.mlp.down_proj)
+        assert not any(map(is_packed, others))
+        assert hooked.forward is own

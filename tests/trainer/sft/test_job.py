@@ -24,8 +24,8 @@ from trainer.rollout.loop import EpisodeClient
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.demonstrations import demonstrate, taught
-from trainer.sft.job import SftJob, SftOptions
+from trainer.sft.demonstrations import demonstrate, read_demonstrations, taught
+from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
@@ -178,9 +178,31 @@ def test_generated_and_recorded_demonstrations(
     assert counts == {f"run:{recorded}": 1}
 
 
+def test_a_failed_query_of_a_recorded_episode_is_corrected(
+    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = tmp_path / "recorded"
+    recorded.mkdir()
+    failed = "QUERY: SELECT COUNT(cost) FROM orders WHERE price > 0.0"
+    line = {
+        "question_id": "train-shop-0",
+        "outcome": "wrong",
+        "actions": [failed, failed, "ANSWER: 1"],
+        "parts": [{"step_cost": -0.02}, {"repeat": -0.03}, {"exec_ok": 0.02}],
+    }
+    (recorded / "episodes.jsonl").write_text(json.dumps(line) + "\n")
+    source = f"corrected:{recorded}"
+    options = SftOptions(out=tmp_path / "runs", sources=(source,), measured=False)
+    run_here(config.override(max_steps=1), options, client, monkeypatch, kind=SftJob)
+    (row,) = read_demonstrations(latest(tmp_path).path / DEMONSTRATIONS)
+    gold = "QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0"
+    assert row.actions == [failed, "DESCRIBE: orders", gold, "ANSWER: 40"]
+    assert (row.source, sum(row.learn) > 0) == (source, True)
+
+
 @pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_actions_that_failed_and_those_that_only_lead_there_are_not_learnt(
+def test_failed_actions_and_the_context_are_not_learnt(
     config: GRPOConfig, family: str, tokenizer_of: Any, client: EpisodeClient
 ) -> None:
     tokenizer = tokenizer_of(family)

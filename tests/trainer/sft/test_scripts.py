@@ -185,37 +185,41 @@ def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -
     scripts = recorded_scripts("run:x", tmp_path / "run", [question(gold_answer=["a", "b"])])
     answer = 'ANSWER: ["a", "b"]'  # as the prompt asks for it
     assert [script.actions for script in scripts] == [("QUERY: SELECT 1 FROM t", answer), (answer,)]
-    with pytest.raises(RunError, match="no correct episode of a training question"):
+    with pytest.raises(RunError, match="has no correct episode of a training question"):
         recorded_scripts("run:x", tmp_path / "run", [question(question_id="other")])
 
 
-def test_episodes_with_an_error_are_corrected_from_there(tmp_path: Path) -> None:
-    ran, refused = {"exec_ok": 0.02}, {"step_cost": -0.02}
-    wrong = [
+def test_episodes_are_corrected_after_their_first_failed_query(tmp_path: Path) -> None:
+    ran, failed = {"exec_ok": 0.02, "step_cost": -0.02}, {"step_cost": -0.02}
+    steps = [
         ("DESCRIBE: Orders", ran),
+        ("DESCRIBE: order", failed),
         ("QUERY: SELECT 1\nFROM t", ran),
-        ("QUERY: SELECT 1 FROM t", {"repeat": -0.03}),
-        ("QUERY: SELECT b", refused),
-        ("QUERY: SELECT c", refused),
+        ("QUERY: SELECT 1 FROM t", {**ran, "repeat": -0.03}),
+        ("QUERY: SELECT b", failed),
+        ("QUERY: SELECT c", failed),
         ("ANSWER: 1", ran),
     ]
-    actions, parts = map(list, zip(*wrong, strict=True))
-    episode = {"question_id": "train-shop-0", "outcome": "wrong", "actions": actions}
+    actions, parts = map(list, zip(*steps, strict=True))
+    gold = oracle_script(question())
+    episode = {"question_id": "train-shop-0", "outcome": "wrong"}
+    wrong = {**episode, "actions": actions, "parts": parts}
     recorded(
         tmp_path / "run",
-        {**episode, "parts": parts},
-        {**episode, "parts": parts},
-        {**episode, "parts": parts, "question_id": "eval-shop-0"},
-        {**episode, "parts": parts, "outcome": "correct"},
-        {**episode, "parts": [ran] * 6},
-        episode,  # of an older version
+        wrong,
+        wrong,
+        {**wrong, "question_id": "eval-shop-0"},
+        {**wrong, "outcome": "correct"},
+        {**wrong, "outcome": "sql_killed"},
+        {**wrong, "parts": [ran, failed, *[ran] * 5]},
+        {**wrong, "actions": [gold[-2], *actions[1:]]},
+        {**episode, "actions": actions},  # of an older version
     )
     (script,) = corrected_scripts("corrected:x", tmp_path / "run", [question()])
-    gold = oracle_script(question())
-    begun = ("DESCRIBE: Orders", "QUERY: SELECT 1 FROM t", "QUERY: SELECT 1 FROM t")
+    begun = ("DESCRIBE: Orders", "DESCRIBE: order", *["QUERY: SELECT 1 FROM t"] * 2)
     assert script.actions == (*begun, "QUERY: SELECT b", "DESCRIBE: buyers", *gold[-2:])
-    assert (script.errors, script.context) == (None, len(begun) + 1)
-    with pytest.raises(RunError, match="no episode with an error in a query"):
+    assert (script.errors, script.context) == (2, 5)
+    with pytest.raises(RunError, match="has no incorrect episode with a failed query"):
         corrected_scripts("corrected:x", tmp_path / "run", [question(question_id="other")])
 
 

@@ -115,7 +115,7 @@ def training_memory(
         gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
-        copies=casts if gpu else (parameters - head) * size + head * 4,
+        copies=casts if gpu or not lower else (parameters - head) * size + head * 4,
         activations=activations,
         workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
     )

@@ -21,19 +21,20 @@ LEAST_WEIGHTS = 2**18  # a smaller matrix stays in the processor's cache
 def packed_weights(model: Any) -> Iterator[None]:
     """Compute the large linear layers of `model` from packed copies of their weights for the block.
 
-    The copies take the memory of these weights once more, in autocast's number format where it is
-    on; those of an LM head with logits in float32 are float32 (`compute_logits_in_float32`). The
-    block must not change weights, and no gradients are computed in it. A model on a GPU, or without
-    oneDNN, and layers of other kinds compute as before.
+    These are the layers that compute in bfloat16, and an LM head whose logits are made float32
+    (`compute_logits_in_float32`); float32 layers gain too little. The copies take the memory of the
+    weights once more. The block must not change weights, and no gradients are computed in it. A
+    model on a GPU, or without oneDNN's bfloat16, and layers of other kinds compute as before.
     """
-    head = model.get_output_embeddings()
+    head, able = model.get_output_embeddings(), _has_kernels()
     with ExitStack() as stack, torch.no_grad():
         for layer in model.modules():
-            if type(layer) is nn.Linear and _can_pack(layer.weight):
+            if able and type(layer) is nn.Linear and _can_pack(layer.weight):
                 float32_logits = layer is head and "forward" in vars(layer)
                 dtype = torch.float32 if float32_logits else _compute_dtype(layer.weight)
                 # a forward function of its own may compute something else
-                if _has_kernel(dtype) and (float32_logits or "forward" not in vars(layer)):
+                plain = dtype is torch.bfloat16 and "forward" not in vars(layer)
+                if plain or float32_logits:
                     stack.enter_context(_forward_replaced(layer, _packed(layer, dtype)))
         yield
 
@@ -48,12 +49,9 @@ def _compute_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
 
 
-def _has_kernel(dtype: torch.dtype) -> bool:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if dtype is torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype is torch.float32
+def _has_kernels() -> bool:
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _packed(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

@@ -37,7 +37,6 @@ GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
 GENERATED_NOISE = 0.3
-QUERY = "QUERY:"
 EXPLORED_TABLES = 5  # of a larger database an explorer describes the gold query's tables alone
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
@@ -247,14 +246,14 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
     scripts = []
     for question, line in _episodes(folder, questions):
         failed = _failed_actions(line)
-        first = next((index for index in failed if line.actions[index].startswith(QUERY)), None)
+        first = next((index for index in failed if line.actions[index].startswith("QUERY:")), None)
         if first is None or line.outcome not in (Outcome.WRONG, Outcome.BUDGET):
             continue
         replayed = tuple(one_line(action) for action in line.actions[: first + 1])
         known = {action.lower() for action in replayed}
         describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
         missing = [action for action in describes if action.lower() not in known]
-        gold = f"{QUERY} {one_line(question.gold_sql)}"
+        gold = f"QUERY: {one_line(question.gold_sql)}"
         if gold.lower() not in known:
             actions = (*replayed, *missing, gold, answer_of(question))
             errors = sum(index <= first for index in failed)

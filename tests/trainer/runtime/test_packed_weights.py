@@ -9,11 +9,12 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import sampling
+from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.packed_weights import LEAST_WEIGHTS, packed_weights
 from trainer.runtime.precision import compute_logits_in_float32, shrink_frozen_weights
 
-WIDTH = 512
+WIDTH = 768
 BFLOAT16 = GRPOConfig(dtype="bfloat16", device="cpu", lora_rank=4)
 Tensor = torch.Tensor
 
@@ -23,7 +24,7 @@ def model() -> Any:
     """Return a random model whose MLP and LM head are large enough to be packed."""
     torch.manual_seed(1)
     config = Qwen2Config(
-        vocab_size=600,
+        vocab_size=700,
         hidden_size=WIDTH,
         intermediate_size=WIDTH,
         num_hidden_layers=2,
@@ -62,6 +63,16 @@ def test_the_logits_are_the_same(model: Any) -> None:
             found = logits(model)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+
+def test_the_offline_model_is_left_as_it_is() -> None:
+    offline = load_model_and_tokenizer(GRPOConfig.preset("offline", dtype="bfloat16"))[0]
+    before = [layer for layer in offline.modules() if is_packed(layer)]
+    own = [vars(layer)["forward"] for layer in before]
+    with bfloat16(), packed_weights(offline):
+        packed = [layer for layer in offline.modules() if is_packed(layer)]
+        assert packed == before
+        assert [vars(layer)["forward"] for layer in packed] == own
 
 
 def test_a_float32_model_is_left_as_it_is(model: Any) -> None:

@@ -100,11 +100,11 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: Key = None
-    """Trainer's bearer token for all paths but /operator and /metrics; unset: none needed."""
+    """Trainer's bearer token for all paths but /operator and /metrics."""
     agent_keys: Keys = None
     """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
     operator_key: Key = None
-    """Token for all paths. Unset: /metrics is open without keys, /operator then on loopback."""
+    """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     page: bool = True
     """Whether to serve the page at / for people (docs/page.md)."""
     runs_dir: Path = Path("runs")

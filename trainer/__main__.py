@@ -145,7 +145,7 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        Option(help="Folder for the run's folder; OUT/latest links to it.", show_default="runs"),
+        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -155,8 +155,8 @@ def train(
         bool,
         Option(
             "--resume-or-new",
-            help="Resume the run in OUT that has these settings; without one begin it. If it is "
-            "finished, train nothing. For jobs that are started again by themselves.",
+            help="Resume the run in OUT with these settings, or start a new one. If it is "
+            "finished, exit without training. For jobs that are restarted automatically.",
         ),
     ] = False,
     processes: Annotated[

@@ -120,7 +120,7 @@ class GRPOConfig:
     # a turn's first tokens can only spell DESCRIBE, SAMPLE, QUERY or ANSWER; those that replaced
     # another draw are not trained on; only for a model in this process
     constrain_first_token: _Flag = False
-    # let models think before an action whose chat template knows thinking, such as Qwen3's
+    # let the model think before an action, if its chat template supports it, as Qwen3's does
     thinking: _Flag = False
     temperature: _Positive = 1.0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too

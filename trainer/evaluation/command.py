@@ -80,7 +80,7 @@ def evaluate(
     ] = None,
     seed: Annotated[
         int | None,
-        Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the training job's"),
+        Option(min=0, max=MAX_SEED, help="Random seed.", show_default="1000003, as train measures"),
     ] = None,
     preset: PresetOption = None,
     standard: StandardOption = None,

@@ -45,7 +45,7 @@ def play(
     thinking: Annotated[
         bool | None,
         typer.Option(
-            help="Let a model think before each action whose chat template knows thinking.",
+            help="Let the model think before each action, if its chat template supports it.",
             show_default="as in the model's training, or not",
         ),
     ] = None,

@@ -161,7 +161,7 @@ def uniform_groups(run: LoadedRun) -> Chart:
             if groups
         ]
         lines.append(Series(label, smoothed(shares), colour, band=True))
-    title = "Groups without contrast"
+    title = "Groups with one verdict"
     note = f"Share of the step's questions. Line: {MEAN}; area: {BAND}."
     return Chart("uniform-groups", title, lines, bounds=(0.0, 1.0), form=percent, note=note)
 

@@ -3,7 +3,7 @@
 Advantages are not recorded. They follow from the rewards by TRL's formula: `A = (r - group mean) /
 (s + 1e-4)`, where s is the standard deviation of the group or of the whole generation batch, as
 `scale_rewards` says. A lost episode counts in neither and has the advantage 0; so has, with
-`skip_one_verdict_groups`, every episode of a group without contrast. `agrees` compares the rewards
+`skip_one_verdict_groups`, every episode of a group with one verdict. `agrees` compares the rewards
 with those that TRL logged for the step.
 """
 

@@ -7,7 +7,7 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from shared.seeds import MAX_SEED
+from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     PresetOption,
@@ -55,14 +55,14 @@ def sft(
     ] = None,
     preset: PresetOption = None,
     seed: Annotated[
-        int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default="the preset's")
+        int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default=str(DEFAULT_SEED))
     ] = None,
     data: Annotated[Path | None, DATA] = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     out: Annotated[
         Path | None,
-        Option(help="Folder for the run's folder; OUT/latest links to it.", show_default="runs"),
+        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
     ] = None,
     resume: Annotated[
         Path | None, Option(help="Resume an interrupted warm start, with its settings.")

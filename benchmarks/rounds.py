@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from benchmarks.measuring import JsonPath, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import write_json
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
@@ -83,7 +83,7 @@ def main(
     model: Annotated[
         str | None, typer.Option(help="Model directory.", show_default="the offline model")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Data directory.")] = Path("data"),
+    data: DataDir = DATA,
     questions: Annotated[int, typer.Option(help="Questions, with 8 episodes each.")] = 8,
     repeats: Annotated[int, typer.Option(help="Repeats, with a seed each.")] = 2,
     json_path: JsonPath = None,

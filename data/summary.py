@@ -10,7 +10,7 @@ from data.choose import EVAL, TRAIN
 from data.domains.shipped import SHIPPED, Shipped
 from shared.console import right_aligned
 from shared.dataset import database_path, load_splits
-from shared.models import AnswerType
+from shared.models import DIFFICULTIES, AnswerType
 
 ANSWER_TYPES: tuple[AnswerType, ...] = ("integer", "float", "string", "list", "table")
 
@@ -27,7 +27,7 @@ def show(console: Console, data_dir: Path) -> None:
         texts = [str(len(rows)), f"{sum(rows):,}", str(size_kb)]
         for split in (TRAIN, EVAL):
             own = [item.difficulty for item in questions[split] if item.database_name in names]
-            counts = "/".join(str(own.count(level)) for level in ("easy", "medium", "hard"))
+            counts = "/".join(str(own.count(level)) for level in DIFFICULTIES)
             texts.append(f"{len(own)} = {counts}" if own else "-")
         return texts
 

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import apsw
 
@@ -24,7 +24,7 @@ from shared.dataset import (
     load_splits,
 )
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
-from shared.models import Difficulty, ResetRequest
+from shared.models import DIFFICULTIES, Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
@@ -149,7 +149,7 @@ class QuestionBank:
             raise UnknownQuestion(
                 f"no question matches {', '.join(used) or 'a reset without question_id'}; "
                 f"splits: {', '.join(self.splits) or 'none'}; "
-                f"difficulties: {', '.join(get_args(Difficulty))}"
+                f"difficulties: {', '.join(DIFFICULTIES)}"
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return matches[int.from_bytes(drawn[:8], "big") % len(matches)][1]

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shared.actions import SQLAction
 
 Difficulty = Literal["easy", "medium", "hard"]
+DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 AnswerType = Literal["integer", "float", "string", "list", "table"]
 AnswerForm = Literal["text", "sql"]
 Rewards = Literal["step", "end"]
@@ -247,7 +248,7 @@ class _Request(_Model):
 
 
 _Difficulties = Annotated[  # no more than there are: 200,000 took 1.5 s
-    list[Difficulty], Field(min_length=1, max_length=len(get_args(Difficulty)), fail_fast=True)
+    list[Difficulty], Field(min_length=1, max_length=len(DIFFICULTIES), fail_fast=True)
 ]
 _Actions = Annotated[list[SQLAction | str], Field(max_length=MAX_STEP_BUDGET, fail_fast=True)]
 

@@ -143,8 +143,8 @@ class Rate:
         return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}
 
 
-def wilson_interval(successes: float, n: int, z: float = Z_95) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion, (low, high) in [0, 1]; (0, 1) if n is 0.
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """Return a proportion's 95 % Wilson score interval, (low, high) in [0, 1]; (0, 1) if n is 0.
 
     It stays inside [0, 1] and keeps its width at 0 % and 100 %, where the normal approximation has
     none. `successes` may be the sum of n values in [0, 1], such as per-question rates over several
@@ -156,9 +156,9 @@ def wilson_interval(successes: float, n: int, z: float = Z_95) -> tuple[float, f
         raise ValueError(f"{successes} successes of {n} tries")
     if n == 0:
         return 0.0, 1.0
-    rate, z2 = successes / n, z * z
+    rate, z2 = successes / n, Z_95 * Z_95
     centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
-    half = z / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
+    half = Z_95 / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
     # rounding would move the exact ends at 0 and 1
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)

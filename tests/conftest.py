@@ -130,6 +130,7 @@ def make_database(path: Path, script: str) -> Path:
     """Write a SQLite file with the tables and rows of `script`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA synchronous = OFF")
     connection.execute(script)
     connection.close()
     return path

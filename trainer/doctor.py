@@ -165,6 +165,7 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
         questions_path,
     )
     from shared.errors import DataError
+    from shared.models import DIFFICULTIES
 
     if not data_directory(data_dir).is_dir():
         problem = f"no directory at {data_dir}"
@@ -181,7 +182,7 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
             yield Diagnosis(name, Status.FAIL, str(error))  # it names the remedy
             continue
         levels = Counter(question.difficulty for question in questions)
-        counts = ", ".join(f"{levels[level]} {level}" for level in ("easy", "medium", "hard"))
+        counts = ", ".join(f"{levels[level]} {level}" for level in DIFFICULTIES)
         databases = len({question.database_name for question in questions})
         detail = f"{path}: {len(questions)} ({counts}) on {databases} databases"
         yield Diagnosis(name, Status.OK, detail)

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from benchmarks.learning.bench import Modes
 from benchmarks.learning.controls import Controls, Line
 from shared.run_stats import MODES
+from trainer.pretraining.model_card import rate_text
 from trainer.report.tables import POLICIES, change
 from trainer.run.charts import COLOURS
 from trainer.run.plots import COLOURS as MODE_COLOURS
@@ -32,8 +33,7 @@ def percent(rate: Mapping[str, Any] | None) -> str:
     """Format a rate as "45.0 [40.1, 50.0]"."""
     if not rate or rate["rate"] is None:
         return NO_NUMBER
-    low, high = rate["ci95"]
-    return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return rate_text(rate)
 
 
 def behaviour_cell(modes: Modes, key: str) -> str:
@@ -173,7 +173,7 @@ def as_json(controls: Controls, command: str) -> dict[str, Any]:
     }
 
 
-def bars(lines: Sequence[Line], title: str, part: str = "unseen") -> bytes:
+def bars(lines: Sequence[Line], title: str) -> bytes:
     """Return a PNG with a bar and its 95 % interval per policy and mode, the first at the top."""
     figure = Figure(figsize=(9, 0.62 * len(lines) + 1.4), dpi=120, layout="constrained")
     axes = figure.subplots()
@@ -181,7 +181,7 @@ def bars(lines: Sequence[Line], title: str, part: str = "unseen") -> bytes:
         style: dict[str, Any] = {"color": COLOURS[MODE_COLOURS[mode]], "alpha": 0.85}
         style |= {"capsize": 3, "label": mode}
         for place, line in enumerate(lines):
-            if rate := rate_of({"": line.modes}, "", mode, part):
+            if rate := rate_of({"": line.modes}, "", mode, "unseen"):
                 value, (low, high) = 100 * rate["rate"], (100 * end for end in rate["ci95"])
                 error = [[max(0.0, value - low)], [max(0.0, high - value)]]
                 axes.barh(place + offset, value, BAR, xerr=error, **style)
@@ -190,7 +190,7 @@ def bars(lines: Sequence[Line], title: str, part: str = "unseen") -> bytes:
     axes.set_yticks(range(len(lines)), [LABELS[line.key].strip("*") for line in lines])
     axes.invert_yaxis()
     axes.set(xlim=(0, 108), xticks=range(0, 101, 20), title=title)
-    axes.set_xlabel(f"success on {part} databases, %, with 95 % intervals")
+    axes.set_xlabel("success on unseen databases, %, with 95 % intervals")
     axes.grid(axis="x", alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower right", fontsize=8)

@@ -15,6 +15,7 @@ from data.golds.execute import Reason
 from shared.console import print_line, right_aligned
 from shared.dataset import Question
 from shared.errors import DataError
+from shared.models import DIFFICULTIES
 
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
@@ -203,7 +204,7 @@ class ImportReport:
         reasons = [reason for split in splits for reason in split.kept_on_request]
         for reason in dict.fromkeys(reasons):
             row(f"  on request: {reason}", [split.kept_on_request[reason] for split in splits])
-        for difficulty in ("easy", "medium", "hard"):
+        for difficulty in DIFFICULTIES:
             row(f"  {difficulty}", [split.difficulty[difficulty] for split in splits])
         for kind in ("integer", "float", "string", "list", "table"):
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])

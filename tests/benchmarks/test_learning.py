@@ -32,6 +32,7 @@ from benchmarks.learning.seeds import page as seeds_page
 from shared.dataset import Question
 from shared.run_stats import Rate
 from tests.trainer import conftest as training
+from tests.trainer.records import record
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
@@ -100,13 +101,13 @@ def episode(
         Turn("DESCRIBE: a", "a: 1 rows"),
         Turn("QUERY: SELECT 1" if answer is None else f"ANSWER: {answer}", ""),
     )
-    return EpisodeRecord(
-        question_id=question, database="farm", difficulty="easy", part=part, outcome=outcome,
-        steps=2,
-        correctness=float(right), progress=0.0, operational=0.0, reward=0.0, parse_failures=0,
-        env_errors=0, context_overflow=False, turns=turns,
+    return record(
+        question_id=question,
+        part=part,
+        outcome=outcome,
+        turns=turns,
         actions=[turn.action for turn in turns],
-    )  # fmt: skip
+    )
 
 
 def test_the_majority_decides_and_only_answers_vote() -> None:

@@ -16,31 +16,12 @@ from shared.run_stats import (
     training_row,
     wilson_interval,
 )
+from tests.trainer.records import record
 from trainer.run.records import EpisodeRecord
 
 
-def replace(record: EpisodeRecord, **fields: Any) -> EpisodeRecord:
-    return record.model_copy(update=fields)
-
-
-def episode(*actions: str, outcome: str = "correct", errors: int = 0) -> EpisodeRecord:
-    return EpisodeRecord(
-        question_id="q",
-        database="shop",
-        difficulty="easy",
-        part="seen",
-        outcome=outcome,
-        steps=len(actions),
-        correctness=float(outcome == "correct"),
-        progress=0.0,
-        operational=0.0,
-        reward=0.0,
-        parse_failures=0,
-        env_errors=errors,
-        context_overflow=False,
-        turns=(),
-        actions=actions,
-    )
+def episode(*actions: str, **changes: Any) -> EpisodeRecord:
+    return record(actions=actions, **changes)
 
 
 def test_repeats_are_counted_by_the_canonical_text() -> None:
@@ -73,9 +54,9 @@ def test_shares_and_means_are_over_finished_episodes() -> None:
         episode("DESCRIBE: orders", "ANSWER: 1"),
         episode("ANSWER: 2", outcome="wrong"),
         episode("ANSWER: 3", outcome="wrong"),
-        episode("QUERY: x", "QUERY: x", "QUERY: x", outcome="budget", errors=3),
+        episode("QUERY: x", "QUERY: x", "QUERY: x", outcome="budget", env_errors=3),
         episode("SAMPLE: orders", outcome="sql_killed"),
-        episode("DESCRIBE: orders", "DESCRIBE: orders", outcome="infra_failed", errors=9),
+        episode("DESCRIBE: orders", "DESCRIBE: orders", outcome="infra_failed", env_errors=9),
     ]
     assert behaviour(played) == {
         "n": 5,
@@ -91,7 +72,7 @@ def test_shares_and_means_are_over_finished_episodes() -> None:
 
 
 def test_truncated_is_a_share_of_the_episodes() -> None:
-    played = [replace(episode("ANSWER: 1"), context_truncations=count) for count in (0, 2, 1, 0)]
+    played = [episode("ANSWER: 1", context_truncations=count) for count in (0, 2, 1, 0)]
     assert behaviour(played)["truncated"] == 0.5
 
 
@@ -147,16 +128,18 @@ def test_rate_is_a_share_between_0_and_1() -> None:
 
 # seen, easy, correct; and so on: four episodes whose statistics have no exact binary fractions
 EPISODES = [
-    replace(episode("DESCRIBE: orders", "ANSWER: 1"), reward=1.07, parse_failures=1),
-    replace(
-        episode("QUERY: x", "QUERY: x", "ANSWER: 2", outcome="wrong", errors=2),
+    episode("DESCRIBE: orders", "ANSWER: 1", reward=1.07, parse_failures=1),
+    episode(
+        *("QUERY: x", "QUERY: x", "ANSWER: 2"),
+        outcome="wrong",
+        env_errors=2,
         reward=0.1,
         part="unseen",
         difficulty="medium",
         context_truncations=1,
     ),
-    replace(episode("SAMPLE: orders", outcome="budget"), reward=-0.2, difficulty="medium"),
-    replace(episode(outcome="infra_failed", errors=1), reward=None, context_overflow=True),
+    episode("SAMPLE: orders", outcome="budget", reward=-0.2, difficulty="medium"),
+    episode(outcome="infra_failed", env_errors=1, context_overflow=True),
 ]
 
 

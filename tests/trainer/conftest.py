@@ -17,6 +17,7 @@ from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
+from trainer.rollout.dataset import prompt_of
 
 pytest.register_assert_rewrite("tests.trainer.small_job")
 # parallel test processes share the cores
@@ -101,6 +102,18 @@ def config() -> GRPOConfig:
         per_device_train_batch_size=4,
         gradient_accumulation_steps=2,
     )
+
+
+def short_training(config: GRPOConfig, tmp_path: Path, **changes: Any) -> GRPOConfig:
+    """Return settings of a training of one short step that writes to `tmp_path`."""
+    short = {"max_steps": 1, "logging_steps": 1, "step_budget": 4, "max_new_tokens": 6}
+    return config.override(**{**short, "output_dir": tmp_path, **changes})
+
+
+def prompts(config: GRPOConfig, count: int = 4) -> list[dict[str, Any]]:
+    return [
+        {"prompt": prompt_of(f"q{number}", "How many orders?", config)} for number in range(count)
+    ]
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics

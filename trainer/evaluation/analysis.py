@@ -3,10 +3,10 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypedDict, TypeVar, get_args
+from typing import Any, Generic, TypedDict, TypeVar
 
 from shared.actions import ActionType
-from shared.models import Difficulty, Outcome
+from shared.models import DIFFICULTIES, Outcome
 from shared.run_files import EpisodeLine
 from shared.run_stats import SEEN, UNSEEN, RateSummary, behaviour, mean, wilson_interval
 from trainer.evaluation.paired import Paired, compare
@@ -85,7 +85,7 @@ def _by_group(episodes: Episodes, of: Callable[[Episodes], T]) -> ByGroup[T]:
         "unseen": of([one for one in episodes if one.part == UNSEEN]),
         "by_difficulty": {
             level: of([one for one in episodes if one.difficulty == level])
-            for level in get_args(Difficulty)
+            for level in DIFFICULTIES
             if level in present
         },
     }

@@ -1,6 +1,5 @@
 """The success of a base model before reinforcement learning, for its model card."""
 
-from collections import defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,6 +8,7 @@ from rich.console import Console
 
 from shared.run_stats import MODES, UNSEEN
 from trainer.config import GRPOConfig
+from trainer.evaluation.analysis import success_by_question
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.evaluation.measure import batch_of, connected, measure, model_play
 from trainer.run.statistics import pass_at_k
@@ -40,9 +40,7 @@ def base_success(config: GRPOConfig, console: Console) -> dict[str, Any]:
             batch = max(TRIES, batch // TRIES * TRIES)
             title = f"{name} (8 samples)"
             result = measure(console, title, "sampled", play, copies, book, batch=batch)
-    tries = defaultdict(list)
-    for episode in result.finished:
-        tries[episode.question_id].append(episode.correct)
+    tries = success_by_question((one.question_id, one.outcome) for one in result.episodes)
     complete = [correct for correct in tries.values() if len(correct) == TRIES]
     scores = [pass_at_k(TRIES, sum(correct), TRIES) for correct in complete]
     return {**success, "pass_at_8": sum(scores) / len(scores)}

@@ -274,11 +274,7 @@ def play_demonstrations(
     easy = {question.question_id for question in questions if question.difficulty == "easy"}
     played = [episode for episode in episodes if episode.outcome != Outcome.INFRA_FAILED]
     rows = [
-        Row(
-            ids=episode.prompt_ids + episode.completion_ids,
-            learn=[0] * len(episode.prompt_ids) + episode.env_mask,
-            easy=episode.question_id in easy,
-        )
+        Row(ids=episode.ids, learn=episode.learn_mask, easy=episode.question_id in easy)
         for episode in played
     ]
     right = sum(episode.outcome == Outcome.CORRECT for episode in played)

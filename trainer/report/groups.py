@@ -112,7 +112,7 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def agrees(rows: Sequence[Row], logged: Row | None, tolerance: float = 1e-4) -> bool | None:
+def agrees(rows: Sequence[Row], logged: Row | None) -> bool | None:
     """Return whether the rows have the logged step's mean reward and deviation.
 
     None if the log has none, or if its row is the mean of several steps.
@@ -123,4 +123,4 @@ def agrees(rows: Sequence[Row], logged: Row | None, tolerance: float = 1e-4) -> 
     if mean is None or deviation is None or not rewards or logged.get("episodes") != len(rows):
         return None
     differences = (sum(rewards) / len(rewards) - mean, _deviation(rewards) - deviation)
-    return all(abs(difference) < tolerance for difference in differences)
+    return all(abs(difference) < 1e-4 for difference in differences)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from shared.errors import SQLEnvError
+from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
@@ -14,7 +15,6 @@ from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of
 
 TOTAL = "reward"  # the sum of the layers
-DIFFICULTIES = ("easy", "medium", "hard")
 CONTROLS = ("imitation", "sft", "best_of_8", "shuffled")
 POLICIES = {
     "random": "random actions",

@@ -156,8 +156,6 @@ def play_scripted(
     tokenizer: Any,
     config: GRPOConfig,
     client: EpisodeClient | None = None,
-    *,
-    stats: RolloutStats | None = None,
 ) -> list[RolloutRow]:
     """Play `scripts` (question id -> action texts) and return their rows in order.
 
@@ -168,9 +166,7 @@ def play_scripted(
     with open_client(config) if client is None else nullcontext(client) as client:
         for first in range(0, len(prompts), SCRIPTED_BATCH):
             part = prompts[first : first + SCRIPTED_BATCH]
-            rows += play_episodes(
-                part, None, tokenizer, config, client=client, policy=policy, stats=stats
-            )
+            rows += play_episodes(part, None, tokenizer, config, client=client, policy=policy)
     return rows
 
 

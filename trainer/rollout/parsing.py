@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 EMPTY = "(empty)"  # the query of an empty text: a syntax error
 TOOL_CALL = "<tool_call>"  # begins one in the texts of many models
+WARN_EVERY_S = 60.0  # about texts that are no action
 MAX_OBJECTS = 100  # of JSON that a text is searched for
 
 _TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
@@ -65,10 +66,10 @@ class ParsedAction:
 
 
 class FallbackWarnings:
-    """Logs the first fall-back as a warning, then at most one line per `every_s` with the count."""
+    """Logs the first fall-back as a warning, then at most one line per minute with the count."""
 
-    def __init__(self, every_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._every_s, self._clock = every_s, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._next_s, self._unreported = -math.inf, 0
 
     def add(self, text: str) -> None:
@@ -81,7 +82,7 @@ class FallbackWarnings:
             "QUERY; the latest: %r",
             *(self._unreported, text[:200]),
         )
-        self._next_s, self._unreported = now + self._every_s, 0
+        self._next_s, self._unreported = now + WARN_EVERY_S, 0
 
 
 fallback_warnings = FallbackWarnings()

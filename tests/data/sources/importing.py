@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
 from typer.testing import CliRunner
 
 from data.commands import app
+from tests import conftest
 
 SHOP = """
 CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
@@ -32,12 +32,7 @@ def run_import(*args: object) -> tuple[int, str]:
 
 
 def make_database(path: Path, script: str = SHOP) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = apsw.Connection(str(path))
-    made.execute("PRAGMA synchronous = OFF")
-    made.execute(script)
-    made.close()
-    return path
+    return conftest.make_database(path, script)
 
 
 def write_questions(path: Path, rows: Any = QUESTIONS, **more: str) -> Path:

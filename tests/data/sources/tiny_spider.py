@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apsw
+from tests import conftest
 
 TRAIN = [
     {
@@ -42,13 +42,7 @@ DEV = [
 
 
 def make_database(root: Path, name: str, script: str) -> Path:
-    path = root / "database" / name / f"{name}.sqlite"
-    path.parent.mkdir(parents=True)
-    made = apsw.Connection(str(path))
-    made.execute("PRAGMA synchronous = OFF")
-    made.execute(script)
-    made.close()
-    return path
+    return conftest.make_database(root / "database" / name / f"{name}.sqlite", script)
 
 
 def write_json(path: Path, value: Any) -> None:

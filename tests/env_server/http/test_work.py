@@ -2,19 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
-from env_server.app import create_app
 from env_server.http import work
-from env_server.settings import Settings
 from shared.errors import QueueFull, ReplyTooLarge, from_wire, is_retryable
-from tests.env_server.sql.test_time_limits import Gate, limit, until_idle
+from tests.env_server.http.conftest import Gate, limit, until_idle
 
 pytestmark = pytest.mark.anyio
 QUERY = "QUERY: SELECT 1"
@@ -22,31 +18,19 @@ MAX_REPLY_BYTES = 8_000
 
 
 @pytest.fixture
-async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    return Gate(monkeypatch)
+def settings() -> dict[str, Any]:
+    return {
+        "orphan_s": 0.3,
+        "max_client_items": 4,
+        "max_episode_items": 3,
+        "max_reply_bytes": MAX_REPLY_BYTES,
+    }
 
 
 @pytest.fixture
-async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
-    settings = Settings(
-        data_dir=tiny_data,
-        sql_workers=1,
-        orphan_s=0.3,
-        max_client_items=4,
-        max_episode_items=3,
-        max_reply_bytes=MAX_REPLY_BYTES,
-    )
-    app = create_app(settings)
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-@pytest.fixture
-async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://env") as client:
-        await client.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
-        yield client
+async def http(http: httpx.AsyncClient) -> httpx.AsyncClient:
+    await http.post("/reset_batch", json={"resets": [{"episode_id": name} for name in "ab"]})
+    return http
 
 
 class Leaver:

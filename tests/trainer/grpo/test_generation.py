@@ -14,8 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.trainer.chat_server import AT_ONCE, VLLM, refusal, served
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig

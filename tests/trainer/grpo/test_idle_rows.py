@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_length_sorting import GradientCapture
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import short_training
+from tests.trainer.grpo.updates import Step, measured_step
 from trainer.config import GRPOConfig
 from trainer.grpo import length_sorting
 from trainer.grpo.idle_rows import both_verdicts, without_idle_rows
-from trainer.grpo.train import build_trainer, run_training_with_metrics
 
 LOST = math.nan
-Gradients = dict[str, torch.Tensor]
 
 
 def test_a_group_has_both_verdicts_whatever_was_lost() -> None:
@@ -55,30 +52,8 @@ def all_right(completions: list[Any], **_: Any) -> list[float]:
     return [1.0] * len(completions)
 
 
-def update(
-    settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any = right_first
-) -> tuple[list[Gradients], dict[str, Any], int]:
-    """Return the gradients of each update, the logged row, and the ids that passed the layers."""
-    captured, cells = GradientCapture(), 0
-    trainer = build_trainer(
-        model,
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=FakeClient(after={"q0": 1, "q1": 3}),
-        callbacks=[captured],
-        reward_funcs=(correct, lengths, lengths),
-        max_grad_norm=1e9,
-    )
-
-    def count(_: Any, inputs: Any) -> None:
-        nonlocal cells
-        if torch.is_grad_enabled():
-            cells += inputs[0].shape[:2].numel()
-
-    trainer.model.model.layers[0].register_forward_pre_hook(count)
-    _, rows = run_training_with_metrics(trainer)
-    return captured.all, next(row for row in rows if "grad_norm" in row), cells
+def update(settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any = right_first) -> Step:
+    return measured_step(model, tokenizer, settings, reward_funcs=(correct, lengths, lengths))
 
 
 @pytest.mark.parametrize(
@@ -102,28 +77,26 @@ def test_an_update_is_the_same_without_idle_rows(
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, Any],
 ) -> None:
-    settings = config.override(
-        max_steps=1,
-        logging_steps=1,
-        step_budget=4,
-        max_new_tokens=6,
-        output_dir=tmp_path,
+    settings = short_training(
+        config,
+        tmp_path,
         scale_rewards="batch",
         skip_one_verdict_groups=True,
         **{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **options},
     )
     weights = {name: one.clone() for name, one in model.state_dict().items()}
-    ours, row, cells = update(settings, model, tokenizer)
+    ours = update(settings, model, tokenizer)
     model.load_state_dict(weights)
     with monkeypatch.context() as patched:
         patched.setattr(length_sorting, "without_idle_rows", lambda batch: batch)
-        all_rows, _, all_cells = update(settings, model, tokenizer)
-    assert len(ours) == len(all_rows) == settings.updates_per_batch
-    for found, expected in zip(ours, all_rows, strict=True):
+        all_rows = update(settings, model, tokenizer)
+    assert len(ours.updates) == len(all_rows.updates) == settings.updates_per_batch
+    for found, expected in zip(ours.updates, all_rows.updates, strict=True):
         assert any(gradient.any() for gradient in expected.values())
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-3)
-    assert cells < 0.7 * all_cells
+    assert ours.cells < 0.7 * all_rows.cells
+    row = ours.row
     assert row["one_verdict_groups"] == 0.5
     assert row["entropy"] > 0.5, "a mean over the rows that count"
     assert not any(isinstance(value, float) and math.isnan(value) for value in row.values())
@@ -132,12 +105,13 @@ def test_an_update_is_the_same_without_idle_rows(
 def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = config.override(max_steps=1, logging_steps=1, output_dir=tmp_path, step_budget=4)
-    [taught], _, _ = update(settings, model, tokenizer, none_right)
+    settings = short_training(config, tmp_path, max_new_tokens=12)
+    [taught] = update(settings, model, tokenizer, none_right).updates
     assert any(one.any() for one in taught.values())
     assert "teaches nothing" not in caplog.text
     skipping = settings.override(skip_one_verdict_groups=True)
-    [skipped], row, _ = update(skipping, model, tokenizer, none_right)
+    step = update(skipping, model, tokenizer, none_right)
+    [skipped], row = step.updates, step.row
     assert skipped
     assert not any(one.any() for one in skipped.values())
     assert row["one_verdict_groups"] == 1
@@ -148,13 +122,7 @@ def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
 def test_a_step_that_is_all_right_is_no_reason_to_warn(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = config.override(
-        max_steps=1,
-        logging_steps=1,
-        output_dir=tmp_path,
-        step_budget=4,
-        skip_one_verdict_groups=True,
-    )
-    _, row, _ = update(settings, model, tokenizer, all_right)
+    settings = short_training(config, tmp_path, max_new_tokens=12, skip_one_verdict_groups=True)
+    row = update(settings, model, tokenizer, all_right).row
     assert row["one_verdict_groups"] == 1
     assert "teaches nothing" not in caplog.text

@@ -12,13 +12,10 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_length_sorting import GradientCapture
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import short_training
+from tests.trainer.grpo.updates import Gradients, measured_step
 from trainer.config import GRPOConfig
-from trainer.grpo.train import build_trainer, run_training_with_metrics
 
-Gradients = dict[str, torch.Tensor]
 CAP = 2.0
 
 
@@ -31,49 +28,39 @@ def update(
 ) -> tuple[dict[str, Any], Gradients]:
     """Do an update of rows whose sampler had log-probabilities lower by `difference()`; without
     one, uncorrected. Return its log and its gradients."""
-    captured = GradientCapture()
-    base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
-    trainer = build_trainer(
-        base,
+
+    def prepare(trainer: Any) -> None:
+        if trls:
+            trainer.use_vllm, trainer._last_loaded_step = True, -1
+            trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+        trainer.sampler_step = -1
+        if difference is not None:
+            rollout = trainer.rollout_func
+
+            def played(*arguments: Any) -> Any:
+                columns = rollout(*arguments)
+                for logprobs in columns["logprobs"]:
+                    logprobs[:] = [value - difference() for value in logprobs]
+                return columns
+
+            trainer.rollout_func = played
+
+    found = measured_step(
+        Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32),
         tokenizer,
         settings,
-        prompts(settings),
-        client=FakeClient(after={"q0": 1, "q1": 3}),  # uneven lengths
-        callbacks=[captured],
-        max_grad_norm=1e9,
+        prepare,
         off_policy=difference is not None and not trls,
         vllm_importance_sampling_mode="token_truncate",
         vllm_importance_sampling_clip_max=CAP,
     )
-    if trls:
-        trainer.use_vllm, trainer._last_loaded_step = True, -1
-        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    trainer.sampler_step = -1
-    if difference is not None:
-        rollout = trainer.rollout_func
-
-        def played(*arguments: Any) -> Any:
-            columns = rollout(*arguments)
-            for logprobs in columns["logprobs"]:
-                logprobs[:] = [value - difference() for value in logprobs]
-            return columns
-
-        trainer.rollout_func = played
-    _, rows = run_training_with_metrics(trainer)
-    return next(row for row in rows if "grad_norm" in row), captured.gradients
+    return found.row, found.gradients
 
 
 @pytest.fixture
 def settings(config: GRPOConfig, model: Any, tmp_path: Path) -> GRPOConfig:
     model.save_pretrained(tmp_path / "base")
-    return config.override(
-        max_steps=1,
-        logging_steps=1,
-        step_budget=4,
-        max_new_tokens=6,
-        output_dir=tmp_path,
-        masked_logits=True,
-    )
+    return short_training(config, tmp_path, masked_logits=True)
 
 
 def same(ours: Gradients, theirs: Gradients, factor: float = 1.0) -> None:

@@ -1,16 +1,15 @@
 """Micro-batches by length: the same gradient as trl's own, with less padding."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3ForCausalLM, TrainerCallback
+from transformers import Qwen3ForCausalLM
 from trl import GRPOTrainer
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts, short_training
+from tests.trainer.grpo.updates import GradientCapture, Step, measured_step
 from trainer.config import GRPOConfig
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, sort_by_length, split_updates, trim
 from trainer.grpo.train import build_trainer, run_training_with_metrics
@@ -76,27 +75,21 @@ def test_the_update_is_trls(
     """One step of both trainers from the same weights and episodes: the same gradients, to
     rounding."""
     model.save_pretrained(tmp_path / "base")  # beta's reference model is loaded from there
-    settings = config.override(
-        max_steps=1,
-        logging_steps=1,
-        step_budget=4,
-        max_new_tokens=6,
-        output_dir=tmp_path,
+    settings = short_training(
+        config,
+        tmp_path,
         loss_type=loss_type,
         beta=beta,
         gradient_accumulation_steps=4,
         per_device_train_batch_size=2,
     )
-    client = FakeClient(after={"q0": 1, "q1": 3})  # uneven lengths
-    theirs, ours = (
-        step_of(kind, settings, tokenizer, client)
-        for kind in (GRPOTrainer, LengthSortedGRPOTrainer)
-    )
+    theirs, their_size = step_of(GRPOTrainer, settings, tokenizer)
+    ours, size = step_of(LengthSortedGRPOTrainer, settings, tokenizer)
     assert ours.row["reward"] == theirs.row["reward"]
     assert ours.row["grad_norm"] == pytest.approx(theirs.row["grad_norm"], rel=1e-4)
     for name, gradient in theirs.gradients.items():
         torch.testing.assert_close(ours.gradients[name], gradient, atol=1e-6, rtol=1e-3)
-    assert ours.cells < theirs.cells
+    assert size < their_size
 
 
 def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
@@ -104,11 +97,9 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
 ) -> None:
     """trl's own loss on each part of the rows, with the probabilities that sampled them as the old
     ones, after the updates before."""
-    settings = config.override(
-        max_steps=1,
-        step_budget=4,
-        max_new_tokens=6,
-        output_dir=tmp_path,
+    settings = short_training(
+        config,
+        tmp_path,
         loss_type="grpo",
         gradient_accumulation_steps=4,
         per_device_train_batch_size=2,
@@ -152,46 +143,19 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
     assert ratios[0] == 0 < ratios[1], "only the second update is of older rows"
 
 
-class GradientCapture(TrainerCallback):  # type: ignore[misc]
-    """Keeps the gradients of an update, as they are before the optimizer takes them."""
-
-    def __init__(self) -> None:
-        self.gradients: dict[str, torch.Tensor] = {}
-        self.all: list[dict[str, torch.Tensor]] = []  # of every update
-
-    def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-        self.gradients = {
-            name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad
-        }
-        self.all.append(self.gradients)
-
-
-@dataclass
-class Step:
-    row: dict[str, Any]
-    gradients: dict[str, torch.Tensor]
-    cells: int  # completion ids that went through the model, padding with them
-
-
-def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any, client: FakeClient) -> Step:
-    captured, sizes = GradientCapture(), list[int]()
+def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any) -> tuple[Step, int]:
+    """Return a step of a trainer, and how many completion ids it computed, padding with them."""
+    sizes: list[int] = []
     base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
-    trainer = build_trainer(
-        base,
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=client,
-        callbacks=[captured],
-        max_grad_norm=1e9,
-    )
-    trainer.__class__ = kind
-    compute = trainer._compute_loss
 
-    def measured(own: Any, inputs: Any) -> Any:
-        sizes.append(inputs["completion_ids"].numel())
-        return compute(own, inputs)
+    def prepare(trainer: Any) -> None:
+        trainer.__class__ = kind
+        compute = trainer._compute_loss
 
-    trainer._compute_loss = measured
-    _, rows = run_training_with_metrics(trainer)
-    return Step(next(row for row in rows if "grad_norm" in row), captured.gradients, sum(sizes))
+        def measured(own: Any, inputs: Any) -> Any:
+            sizes.append(inputs["completion_ids"].numel())
+            return compute(own, inputs)
+
+        trainer._compute_loss = measured
+
+    return measured_step(base, tokenizer, settings, prepare), sum(sizes)

@@ -1,6 +1,5 @@
 """Updates with masked logits: trl's loss and gradients, for every family of models and LoRA."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_length_sorting import GradientCapture
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts, short_training
+from tests.trainer.grpo.updates import Step, measured_step
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.runtime.precision import compute_logits_in_float32
@@ -18,38 +16,10 @@ from trainer.runtime.precision import compute_logits_in_float32
 FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
-@dataclass
-class Update:
-    """One optimizer step."""
-
-    row: dict[str, Any] = field(default_factory=dict)
-    gradients: dict[str, torch.Tensor] = field(default_factory=dict)
-    cells: int = 0  # ids that passed the first layer, padding with them
-
-
-def update(base: Path, tokenizer: Any, settings: GRPOConfig, client: FakeClient) -> Update:
-    found, captured = Update(), GradientCapture()
-
-    def count(_: Any, inputs: Any) -> None:
-        if torch.is_grad_enabled():
-            found.cells += inputs[0].shape[:2].numel()
-
+def update(base: Path, tokenizer: Any, settings: GRPOConfig) -> Step:
     torch.manual_seed(1)  # of LoRA's adapters
-    trainer = build_trainer(
-        AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32),
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=client,
-        callbacks=[captured],
-        max_grad_norm=1e9,
-    )
-    layers = [one for one in trainer.model.modules() if type(one).__name__.endswith("DecoderLayer")]
-    layers[0].register_forward_pre_hook(count)
-    _, rows = run_training_with_metrics(trainer)
-    found.row = next(row for row in rows if "grad_norm" in row)
-    found.gradients = captured.gradients
-    return found
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    return measured_step(model, tokenizer, settings)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -82,17 +52,9 @@ def test_loss_and_gradients_are_trls(
         initializer_range=0.1,
     )
     AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "base")
-    settings = config.override(
-        max_steps=1,
-        logging_steps=1,
-        step_budget=4,
-        max_new_tokens=6,
-        output_dir=tmp_path,
-        **options,
-    )
-    client = FakeClient(after={"q0": 1, "q1": 3})  # uneven lengths
+    settings = short_training(config, tmp_path, **options)
     theirs, ours = (
-        update(tmp_path / "base", tokenizer, settings.override(masked_logits=masked), client)
+        update(tmp_path / "base", tokenizer, settings.override(masked_logits=masked))
         for masked in (False, True)
     )
     for name in ("reward", "loss", "entropy", "grad_norm", "clip_ratio/region_mean"):
@@ -109,7 +71,7 @@ def test_loss_and_gradients_are_trls(
 def test_recorded_log_probabilities_are_those_of_the_update(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, dtype: Any, bound: float
 ) -> None:
-    settings = config.override(dtype=dtype, max_steps=1, step_budget=4, output_dir=tmp_path)
+    settings = short_training(config, tmp_path, dtype=dtype, max_new_tokens=12)
     compute_logits_in_float32(model, settings)
     trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
     compute, score = trainer._compute_loss, trainer._get_per_token_logps_and_entropies

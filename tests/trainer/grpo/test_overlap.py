@@ -14,8 +14,7 @@ import torch
 from transformers import TrainerCallback
 
 from tests.trainer.chat_server import VLLM, Fault, served
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts, short_training
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RolloutError
 from trainer.grpo.generation import generation_server
@@ -63,14 +62,14 @@ def server(model: Any, tokenizer: Any) -> Iterator[Server]:
 
 @pytest.fixture
 def settings(config: GRPOConfig, server: Server, tmp_path: Path) -> GRPOConfig:
-    return config.override(
+    return short_training(
+        config,
+        tmp_path,
         max_steps=STEPS,
-        logging_steps=1,
         save_steps=1,
         step_budget=2,
         max_new_tokens=4,
         learning_rate=1e-2,
-        output_dir=tmp_path,
         generation_url=server.url,
         overlap_rollouts=True,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient, InterruptedClient
+from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
 from trainer.grpo.checkpoint import Guard
@@ -21,21 +21,10 @@ from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks
 
 
-def prompts(config: GRPOConfig, count: int = 4) -> list[dict[str, Any]]:
-    return [
-        {"prompt": prompt_of(f"q{number}", "How many orders?", config)} for number in range(count)
-    ]
-
-
 @pytest.fixture
 def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
-    return config.override(
-        max_steps=2,
-        logging_steps=1,
-        step_budget=2,
-        max_new_tokens=4,
-        output_dir=tmp_path,
-        learning_rate=1e-3,
+    return short_training(
+        config, tmp_path, max_steps=2, step_budget=2, max_new_tokens=4, learning_rate=1e-3
     )
 
 

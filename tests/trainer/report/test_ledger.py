@@ -8,6 +8,7 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.models import RewardLedger
+from tests.trainer.records import record
 from tests.trainer.small_data import make_data
 from trainer.report.ledger import mean_ledger
 from trainer.run.records import EpisodeRecord
@@ -29,21 +30,12 @@ def played(tmp_path: Path) -> tuple[list[EpisodeRecord], list[RewardLedger]]:
             replies = [client.step(reset.episode_id, action) for action in script]
             ledger = replies[-1].info.ledger
             records.append(
-                EpisodeRecord(
-                    question_id="q",
-                    database="shop",
-                    difficulty="easy",
-                    part="seen",
+                record(
                     outcome="wrong",
-                    steps=len(script),
                     correctness=ledger.correctness,
                     progress=ledger.potential,
                     operational=ledger.operational,
                     reward=ledger.total,
-                    parse_failures=0,
-                    env_errors=0,
-                    context_overflow=False,
-                    turns=(),
                     rewards=tuple(reply.reward for reply in replies),
                     parts=tuple(reply.info.ledger.step for reply in replies),
                 )
@@ -66,12 +58,7 @@ def test_the_means_are_of_what_the_server_paid(tmp_path: Path) -> None:
 
 
 def test_a_run_without_recorded_parts_has_its_layers() -> None:
-    record = EpisodeRecord(
-        question_id="q", database="shop", difficulty="easy", part="seen", outcome="correct",
-        steps=1, correctness=1.0, progress=0.5, operational=-0.02, reward=1.055,
-        parse_failures=0, env_errors=0, context_overflow=False, turns=(), rewards=(1.055,),
-    )  # fmt: skip
-    found = mean_ledger([record])
+    found = mean_ledger([record(progress=0.5, operational=-0.02, reward=1.055, rewards=(1.055,))])
     assert found is not None
     assert found.layers == pytest.approx(
         {"correctness": 1, "progress": 0.075, "operational": -0.02}

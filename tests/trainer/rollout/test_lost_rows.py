@@ -13,13 +13,12 @@ from trl import GRPOTrainer
 from shared.actions import SQLAction
 from shared.errors import Conflict, InternalError, ServerUnreachable, SQLEnvError
 from shared.models import StepResult
-from tests.trainer.conftest import FakeClient
+from tests.trainer.conftest import FakeClient, prompts, short_training
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.grpo.trl_config import trl_config
 from trainer.rollout.adapters import rollout_func
-from trainer.rollout.dataset import prompt_of
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 
 
@@ -39,13 +38,7 @@ class LosesSome(FakeClient):
 
 @pytest.fixture
 def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
-    return config.override(
-        max_steps=1, logging_steps=1, step_budget=3, max_new_tokens=6, output_dir=tmp_path
-    )
-
-
-def prompts(config: GRPOConfig) -> list[dict[str, Any]]:
-    return [{"prompt": prompt_of(f"q{number}", "How many orders?", config)} for number in range(2)]
+    return short_training(config, tmp_path, step_budget=3)
 
 
 def one_step(
@@ -79,7 +72,7 @@ def one_step(
         processing_class=tokenizer,
         reward_funcs=list(REWARD_FUNCTIONS),
         args=trl_config(config, disable_tqdm=True, scale_rewards="none"),
-        train_dataset=Dataset.from_list(prompts(config)),
+        train_dataset=Dataset.from_list(prompts(config, 2)),
         rollout_func=rollout,
     )
     trainer.train()
@@ -125,7 +118,7 @@ def test_no_error_of_a_server_ends_training(
             model,
             tokenizer,
             settings,
-            prompts(settings),
+            prompts(settings, 2),
             client=client,
             output_dir=settings.output_dir,
         )
@@ -139,7 +132,7 @@ def test_too_many_lost_stop_with_a_checkpoint(
     settings = settings.override(max_steps=2)
     client = LosesSome({11})  # the fourth of the second batch: more than 5 % of 8
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=client)
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings, 2), client=client)
     with pytest.raises(
         RolloutError, match=r"1 of 8 episodes were lost .* resume from the last checkpoint.*gone"
     ):

@@ -5,13 +5,13 @@ from typing import Any
 from rich.console import Console
 
 from shared.run_stats import behaviour
-from tests.shared.test_run_stats import episode
+from tests.trainer.records import record
 from trainer.run.console import behaviour_table
 
 
 def test_the_table_shows_before_and_after_side_by_side() -> None:
-    flailing = behaviour([episode("SAMPLE: orders", "SAMPLE: orders", outcome="budget", errors=1)])
-    able = behaviour([episode("DESCRIBE: orders", "QUERY: SELECT 1", "ANSWER: 1")])
+    flailing = behaviour([record(actions=["SAMPLE: orders"] * 2, outcome="budget", env_errors=1)])
+    able = behaviour([record(actions=["DESCRIBE: orders", "QUERY: SELECT 1", "ANSWER: 1"])])
     results: dict[str, Any] = {
         "before": {mode: {"behaviour": {"overall": flailing}} for mode in ("greedy", "sampled")},
         "after": {mode: {"behaviour": {"overall": able}} for mode in ("greedy", "sampled")},

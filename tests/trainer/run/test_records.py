@@ -4,23 +4,13 @@ import json
 from typing import Any
 
 from shared.run_files import check_seal, read_episode
+from tests.trainer.records import record
 from trainer.run.folder import to_json
 from trainer.run.records import EpisodeRecord, Turn
 
-RECORD = EpisodeRecord(
-    question_id="q",
-    database="shop",
-    difficulty="easy",
-    part="seen",
-    outcome="correct",
-    steps=2,
-    correctness=1.0,
-    progress=0.0,
+RECORD = record(
     operational=0.01,
     reward=1.01,
-    parse_failures=0,
-    env_errors=0,
-    context_overflow=False,
     turns=(Turn("describe orders", "id, price"), Turn("ANSWER: 1", "")),
     actions=("DESCRIBE: orders", "ANSWER: 1"),
     rewards=(0.01, 1.0),

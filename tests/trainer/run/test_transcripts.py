@@ -4,31 +4,16 @@ from html.parser import HTMLParser
 import pytest
 
 from shared.models import Outcome
+from tests.trainer.records import record
 from trainer.rollout.row import RolloutRow
 from trainer.run.records import EpisodeRecord, Turn, turns_of
 from trainer.run.transcripts import COUNT, pick, transcripts
 
 
 def episode(
-    question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = ()
+    question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = (Turn("ANSWER: 1", ""),)
 ) -> EpisodeRecord:
-    lost = outcome == "infra_failed"
-    return EpisodeRecord(
-        question_id=question_id,
-        database="shop",
-        difficulty="easy",
-        part="unseen",
-        outcome=outcome,
-        steps=len(turns),
-        correctness=None if lost else float(outcome == "correct"),
-        progress=None if lost else 0.0,
-        operational=None if lost else 0.0,
-        reward=None if lost else float(outcome == "correct"),
-        parse_failures=0,
-        env_errors=0,
-        context_overflow=False,
-        turns=turns or (Turn("ANSWER: 1", ""),),
-    )
+    return record(question_id=question_id, outcome=outcome, turns=turns)
 
 
 def played(**outcomes: str) -> dict[str, EpisodeRecord]:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import trainer.runtime.optional_packages
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts, short_training
 from tests.trainer.small_job import StoppingClient, begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
@@ -27,13 +26,8 @@ LORA = {"lora_rank": 4, "lora_alpha": 8.0}
 
 @pytest.fixture
 def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
-    return config.override(
-        max_steps=2,
-        logging_steps=1,
-        step_budget=2,
-        max_new_tokens=4,
-        output_dir=tmp_path,
-        learning_rate=1e-2,
+    return short_training(
+        config, tmp_path, max_steps=2, step_budget=2, max_new_tokens=4, learning_rate=1e-2
     )
 
 

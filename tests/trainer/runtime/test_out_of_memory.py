@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient, InterruptedClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from tests.trainer.small_job import begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
@@ -116,13 +115,8 @@ def test_an_evaluation_out_of_memory_is_reported(small: GRPOConfig, tmp_path: Pa
 
 @pytest.fixture
 def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
-    return config.override(
-        max_steps=3,
-        logging_steps=1,
-        step_budget=2,
-        max_new_tokens=4,
-        output_dir=tmp_path,
-        learning_rate=1e-3,
+    return short_training(
+        config, tmp_path, max_steps=3, step_budget=2, max_new_tokens=4, learning_rate=1e-3
     )
 
 

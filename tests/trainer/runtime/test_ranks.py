@@ -18,8 +18,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from torch.distributed import DistNetworkError
 
 from shared.errors import ServerUnreachable
-from tests.trainer.conftest import FakeClient
-from tests.trainer.grpo.test_train import prompts
+from tests.trainer.conftest import FakeClient, prompts
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RolloutError
 from trainer.evaluation.inputs import JobOptions, shared_settings

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RankLost
-from trainer.evaluation.evaluate import BATCH, EvalResult, Play, choose, evaluate
+from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import Inputs
 from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE, LiveDisplay, choose_display
 from trainer.grpo.live.snapshot import SPLITS, Evaluations, LiveSnapshot, Trace
@@ -55,10 +55,9 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         rows: Callable[[], Sequence[Row]] | None = None,
         display: LiveDisplay | None = None,
         ranks: Ranks | None = None,
-        batch: int = BATCH,
     ) -> None:
         self._config, self._book, self._play = config, inputs.book, play
-        self._rows, self._batch, self._ranks = rows, batch, ranks or Ranks()
+        self._rows, self._ranks = rows, ranks or Ranks()
         self._evaluations = baselines or {}
         self._record = (folder or Path(config.output_dir) / "live") / RECORD
         self._display = display or choose_display(config.live_view, bar, self._record.parent)
@@ -110,7 +109,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         # Lost episodes count in no rate; training itself stops if too many are lost.
         result = evaluate(
             self._play, prompts if SUCCESS in due else [traced], self._book,
-            mode="greedy", batch=self._batch, max_lost_fraction=1.0,
+            mode="greedy", max_lost_fraction=1.0,
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
         if SUCCESS in due:

@@ -10,6 +10,7 @@ from shared.models import SQLObservation
 from shared.sqltext import quote_identifier, quote_text
 from trainer.rollout.generators.base import EpisodeView
 
+ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
 _MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # lines of a rendered table that are no rows
 
 
@@ -44,9 +45,6 @@ class RandomPolicy:
     what chance alone achieves.
     """
 
-    def __init__(self, answer_probability: float = 0.15) -> None:
-        self._answer_probability = answer_probability
-
     def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._act(view) for view in views]
 
@@ -55,7 +53,7 @@ class RandomPolicy:
         tables, columns = read_schema(latest.schema_info)
         cells = [cell for seen in view.observations[1:] for cell in read_cells(seen)]
         last_chance = latest.budget_remaining <= 1
-        if cells and (last_chance or rng.random() < self._answer_probability):
+        if cells and (last_chance or rng.random() < ANSWER_PROBABILITY):
             return f"ANSWER: {_pick(rng, cells)}"
         if last_chance:
             return "ANSWER: 1"

@@ -1,6 +1,7 @@
 """Episodes, evaluations and measurements of a training that a live display shows."""
 
 from shared.run_stats import Rate
+from tests.trainer.records import record
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.records import EpisodeRecord, Turn
 
@@ -14,20 +15,14 @@ POINTS = [
 def episode(
     number: int, *, correct: bool = True, action: str = "QUERY: SELECT 1", shown: str = "1"
 ) -> EpisodeRecord:
-    return EpisodeRecord(
+    return record(
         question_id=f"q{number}",
         database="farm",
-        difficulty="easy",
         part="unseen",
         outcome="correct" if correct else "wrong",
-        steps=2,
-        correctness=float(correct),
         progress=0.5,
         operational=-0.02,
         reward=1.055 if correct else 0.055,
-        parse_failures=0,
-        env_errors=0,
-        context_overflow=False,
         turns=(Turn(action, shown), Turn("ANSWER: 1", "")),
     )
 

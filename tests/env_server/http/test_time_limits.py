@@ -2,73 +2,22 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
-from env_server.app import create_app
-from env_server.settings import Settings
-from env_server.sql import SqlJob, SqlResult
-from env_server.sql.pool import SqlPool
 from shared.dataset import Question
 from shared.errors import TimedOut, from_wire, is_retryable
+from tests.env_server.http.conftest import Gate, limit, until_idle
 
 pytestmark = pytest.mark.anyio
 
 
-class Gate:
-    """Blocks the SQL that agents write, and fails it with `fault`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.open = asyncio.Event()
-        self.jobs = 0
-        self.fault: Exception | None = None
-        run = SqlPool.run
-
-        async def gated(pool: SqlPool, job: SqlJob) -> SqlResult:
-            if job.kind == "query":
-                self.jobs += 1
-                await self.open.wait()
-                if self.fault is not None:
-                    raise self.fault
-            return await run(pool, job)
-
-        monkeypatch.setattr(SqlPool, "run", gated)
-
-
 @pytest.fixture
-async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    return Gate(monkeypatch)
-
-
-@pytest.fixture
-async def app(tiny_data: Path) -> AsyncIterator[FastAPI]:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1, body_timeout_s=0.2))
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-@pytest.fixture
-async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://env"
-    ) as client:
-        yield client
-
-
-def limit(app: FastAPI, request_timeout_s: float) -> None:
-    """Set it from now on; earlier requests have the default, however busy the machine is."""
-    service = app.state.service
-    service.settings = service.settings.model_copy(update={"request_timeout_s": request_timeout_s})
-
-
-async def until_idle(app: FastAPI) -> None:
-    while app.state.service._tasks:
-        await asyncio.sleep(0.01)
+def settings() -> dict[str, Any]:
+    return {"body_timeout_s": 0.2}
 
 
 def step(name: str, action: str = "QUERY: SELECT 1") -> dict[str, Any]:

@@ -1,0 +1,45 @@
+"""What tests of time limits and of work under way share."""
+
+import asyncio
+
+import pytest
+from fastapi import FastAPI
+
+from env_server.sql import SqlJob, SqlResult
+from env_server.sql.pool import SqlPool
+
+
+class Gate:
+    """Blocks the SQL that agents write, and fails it with `fault`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.jobs = 0
+        self.fault: Exception | None = None
+        run = SqlPool.run
+
+        async def gated(pool: SqlPool, job: SqlJob) -> SqlResult:
+            if job.kind == "query":
+                self.jobs += 1
+                await self.open.wait()
+                if self.fault is not None:
+                    raise self.fault
+            return await run(pool, job)
+
+        monkeypatch.setattr(SqlPool, "run", gated)
+
+
+@pytest.fixture
+async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+def limit(app: FastAPI, request_timeout_s: float) -> None:
+    """Set it from now on; earlier requests have the default, however busy the machine is."""
+    service = app.state.service
+    service.settings = service.settings.model_copy(update={"request_timeout_s": request_timeout_s})
+
+
+async def until_idle(app: FastAPI) -> None:
+    while app.state.service._tasks:
+        await asyncio.sleep(0.01)

@@ -161,8 +161,9 @@ def step_ticks(first: float, last: float) -> list[float]:
     """Return round steps for the x axis, and the last step in place of one that is too near."""
     span = last - max(first, 0)
     near = LABEL_WIDTH * (len(f"{last:,.0f}") + 1) * span
-    rounded = MaxNLocator(nbins=6, integer=True).tick_values(first, last)
-    return [*(float(step) for step in rounded if first <= step < last - near), last]
+    rounded = MaxNLocator(nbins=6, integer=True).tick_values(first, last)  # fractions below 1 step
+    whole = (float(step) for step in rounded if float(step).is_integer())
+    return [*(step for step in whole if first <= step < last - near), last]
 
 
 def _plot_series(axes: Axes, series: Series) -> None:

@@ -16,6 +16,7 @@ from trainer.run.charts import (
     number,
     plot,
     png,
+    step_ticks,
 )
 
 
@@ -64,3 +65,11 @@ def test_names_stand_beside_the_ends_in_their_order_without_overlaps(top: float)
     assert placed["chance"] == pytest.approx(0.02)
     assert max(heights) <= 1.0
     assert abs(placed["curve 0"] - top) < 4 * LABEL_HEIGHT
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "ticks"),
+    [(-0.055, 0, [0]), (-0.02, 1, [0, 1]), (-2, 100, [0, 20, 40, 60, 80, 100])],
+)
+def test_the_x_axis_has_whole_steps(first: float, last: float, ticks: list[float]) -> None:
+    assert step_ticks(first, last) == ticks

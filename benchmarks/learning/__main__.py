@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | ablations | forms | seeds | publish`."""
+"""`python -m benchmarks.learning controls | ablations | forms | seeds | curve | publish`."""
 
 import os
 import shlex
@@ -153,6 +153,31 @@ def seeds(
         command = " ".join([f"{COMMAND} seeds", *(_typed(one.run.path) for one in finished)])
         result = {"command": command, "runs": [as_json(one) for one in finished]}
         _write(out, "seeds", result, page(finished, command), seed_curves(finished))
+
+
+@app.command()
+def curve(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs, each from the last one's model.")
+    ],
+    out: Annotated[Path, typer.Option(help="PNG file.")],
+    before: Annotated[
+        list[Path], typer.Option(help="Evaluation of the first model; repeatable, one per mode.")
+    ],
+    after: Annotated[
+        list[Path], typer.Option(help="Evaluation of the last model; repeatable, one per mode.")
+    ],
+    model: Annotated[str, typer.Option(help="Name of the model in the title.")] = "the model",
+) -> None:
+    """Draw one learning curve of runs that followed one another, with evaluations made apart."""
+
+    with guarded():
+        from benchmarks.learning.bench import load_finished
+        from benchmarks.learning.curve import joined_curve
+        from trainer.run.folder import write_bytes
+
+        write_bytes(out, joined_curve([load_finished(run) for run in runs], before, after, model))
+        print_line(console, f"wrote {out}")
 
 
 @app.command()

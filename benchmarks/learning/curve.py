@@ -1,0 +1,53 @@
+"""One learning curve of runs that followed one another, with evaluations of their start and end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning.bench import Finished
+from trainer.errors import RunError
+from trainer.run.folder import metrics_rows, read_json
+from trainer.run.plots import headline, learning_curve
+
+
+def joined_curve(
+    runs: Sequence[Finished], before: Sequence[Path], after: Sequence[Path], model: str
+) -> bytes:
+    """Return a PNG of the training episodes of `runs`; each trained the last one's model.
+
+    `before` and `after` are folders of `python -m trainer evaluate`, one per mode. `RunError`: one
+    is unfinished.
+    """
+    rows = joined_rows(runs)
+    summaries = {"before": measurements(before), "after": measurements(after)}
+    title = headline(model, runs[0].config.seed, summaries)
+    return learning_curve(rows, title=title, steps=rows[-1]["step"], **summaries)
+
+
+def joined_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
+    """Return success and reward of every training step, numbered through all runs."""
+    rows, done = [], 0
+    for one in runs:
+        rows += [
+            {"step": done + row["step"], "success": row["success"], "reward": row["reward"]}
+            for row in metrics_rows(one.run.metrics)
+            if "success" in row
+        ]
+        done += one.steps
+    return rows
+
+
+def measurements(evaluations: Sequence[Path]) -> dict[str, Any]:
+    """Return the evaluations by mode, in the form of summary.json."""
+    found = {}
+    for folder in evaluations:
+        path = folder / "evaluation.json"
+        if not path.is_file():
+            raise RunError(f"{folder} holds no finished evaluation: repeat its command")
+        result = read_json(path)
+        overall = result["success"]["overall"]
+        found[result["mode"]] = {
+            "overall": overall["success"],
+            "mean_reward": overall["mean_reward"],
+        }
+    return found

@@ -158,7 +158,8 @@ def seeds(
 @app.command()
 def curve(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of finished runs, each from the last one's model.")
+        list[Path],
+        typer.Argument(help="Finished runs, each started from the previous one's model."),
     ],
     out: Annotated[Path, typer.Option(help="PNG file.")],
     before: Annotated[

@@ -13,10 +13,11 @@ from trainer.run.plots import headline, learning_curve
 def joined_curve(
     runs: Sequence[Finished], before: Sequence[Path], after: Sequence[Path], model: str
 ) -> bytes:
-    """Return a PNG of the training episodes of `runs`; each trained the last one's model.
+    """Return a PNG of the training episodes of `runs`, each started from the previous one's model.
 
-    `before` and `after` are folders of `python -m trainer evaluate`, one per mode. `RunError`: one
-    is unfinished.
+    `before` and `after` are folders of `python -m trainer evaluate`, one per mode. The title names
+    the seed of the first run. Raises `RunError` if an evaluation is unfinished or a mode comes
+    twice, or if no training step was logged.
     """
     rows = joined_rows(runs)
     summaries = {"before": measurements(before), "after": measurements(after)}
@@ -34,6 +35,8 @@ def joined_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
             if "success" in row
         ]
         done += one.steps
+    if not rows:
+        raise RunError("these runs have logged no training step")
     return rows
 
 
@@ -45,9 +48,8 @@ def measurements(evaluations: Sequence[Path]) -> dict[str, Any]:
         if not path.is_file():
             raise RunError(f"{folder} holds no finished evaluation: repeat its command")
         result = read_json(path)
-        overall = result["success"]["overall"]
-        found[result["mode"]] = {
-            "overall": overall["success"],
-            "mean_reward": overall["mean_reward"],
-        }
+        overall, mode = result["success"]["overall"], result["mode"]
+        if mode in found:
+            raise RunError(f"{folder} is a second {mode} evaluation: name one per mode")
+        found[mode] = {"overall": overall["success"], "mean_reward": overall["mean_reward"]}
     return found

@@ -89,8 +89,14 @@ def import_sqlite_command(
     """Import your own SQLite databases with questions about them."""
     _import_own(
         partial(import_sqlite, databases),
-        out or named_after(databases[0]),
-        *(questions, eval_questions, eval_share, seed, force, keep_ties, keep_empty),
+        Request(
+            out or named_after(databases[0]),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
     )
 
 
@@ -114,8 +120,14 @@ def import_csv_command(
     """Import a folder of CSV files as one database, with questions if you have some."""
     _import_own(
         partial(import_csv, directory, encoding=encoding),
-        out or named_after(directory),
-        *(questions, eval_questions, eval_share, seed, force, keep_ties, keep_empty),
+        Request(
+            out or named_after(directory),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
     )
 
 
@@ -138,8 +150,14 @@ def import_postgres_command(
         name = database_name(source)
     _import_own(
         partial(import_postgres, source),
-        out or Path(f"{name}-data"),
-        *(questions, eval_questions, eval_share, seed, force, keep_ties, keep_empty),
+        Request(
+            out or Path(f"{name}-data"),
+            questions,
+            eval_questions,
+            Splitting(eval_share, seed),
+            force,
+            _reasons(keep_ties, keep_empty),
+        ),
     )
 
 
@@ -223,23 +241,11 @@ def named_after(path: Path) -> Path:
     return Path(f"{path.resolve().stem}-data")
 
 
-def _import_own(
-    importer: Callable[[Request], ImportReport],
-    out: Path,
-    questions: Path | None,
-    eval_questions: Path | None,
-    eval_share: float,
-    seed: int,
-    force: bool,
-    keep_ties: bool,
-    keep_empty: bool,
-) -> None:
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
-    request = Request(out, questions, eval_questions, splitting, force, keep)
+def _import_own(importer: Callable[[Request], ImportReport], request: Request) -> None:
     with one_line_errors():
         report = importer(request)
     report.show_tables(table_console())
-    show_report(report, out, dropped=True)
+    show_report(report, request.out, dropped=True)
 
 
 def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> None:

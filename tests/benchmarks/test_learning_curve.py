@@ -47,3 +47,14 @@ def test_evaluations_are_taken_by_mode(tmp_path: Path) -> None:
 def test_an_unfinished_evaluation_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=f"{tmp_path} holds no finished evaluation: repeat"):
         measurements([tmp_path])
+
+
+def test_two_evaluations_of_a_mode_are_refused(tmp_path: Path) -> None:
+    folders = [evaluation(tmp_path / name, "greedy", 0.5) for name in ("a", "b")]
+    with pytest.raises(RunError, match="second greedy evaluation"):
+        measurements(folders)
+
+
+def test_runs_without_a_step_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="logged no training step"):
+        joined_rows([logged(tmp_path, [])])

@@ -105,7 +105,7 @@ def config() -> GRPOConfig:
 
 
 def short_training(config: GRPOConfig, tmp_path: Path, **changes: Any) -> GRPOConfig:
-    """Return settings of a training of one short step that writes to `tmp_path`."""
+    """Return settings of one short training step that writes to `tmp_path`."""
     short = {"max_steps": 1, "logging_steps": 1, "step_budget": 4, "max_new_tokens": 6}
     return config.override(**{**short, "output_dir": tmp_path, **changes})
 

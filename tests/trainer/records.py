@@ -16,7 +16,7 @@ def record(**changes: Any) -> EpisodeRecord:
         "difficulty": "easy",
         "part": "seen",
         "outcome": outcome,
-        "steps": len(changes.get("turns", ()) or changes.get("actions", ())),
+        "steps": max(len(changes.get(name, ())) for name in ("turns", "actions", "rewards")),
         "correctness": correctness,
         "progress": None if lost else 0.0,
         "operational": None if lost else 0.0,

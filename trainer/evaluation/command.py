@@ -7,8 +7,8 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from shared.models import Difficulty
-from shared.seeds import MAX_SEED
+from shared.models import DIFFICULTIES
+from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
     ApiOption,
     DataOption,
@@ -80,7 +80,9 @@ def evaluate(
     ] = None,
     seed: Annotated[
         int | None,
-        Option(min=0, max=MAX_SEED, help="Random seed.", show_default="1000003, as train measures"),
+        Option(
+            min=0, max=MAX_SEED, help="Random seed.", show_default=f"{EVAL_SEED}, as train measures"
+        ),
     ] = None,
     preset: PresetOption = None,
     standard: StandardOption = None,
@@ -116,10 +118,9 @@ def evaluate(
     if greedy and temperature:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     difficulties = [name.strip() for name in difficulty.split(",")]
-    if unknown := set(difficulties) - set(get_args(Difficulty)):
+    if unknown := set(difficulties) - set(DIFFICULTIES):
         raise typer.BadParameter(
-            f"{min(unknown)!r} is not one of {', '.join(get_args(Difficulty))}",
-            param_hint="--difficulty",
+            f"{min(unknown)!r} is not one of {', '.join(DIFFICULTIES)}", param_hint="--difficulty"
         )
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
         raise typer.BadParameter(
@@ -150,7 +151,7 @@ def evaluate(
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 
-        from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
+        from trainer.evaluation.measure import EVAL_TEMPERATURE
         from trainer.evaluation.run import run_evaluation
         from trainer.evaluation.settings import EvaluationSettings
 

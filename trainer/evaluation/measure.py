@@ -13,6 +13,7 @@ from rich.console import Console
 from shared.console import percent
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
+from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
@@ -29,8 +30,6 @@ from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
 
-# the evaluations' random streams: the same before and after, and not those of training
-EVAL_SEED = 1_000_003
 EVAL_TEMPERATURE = 1.0
 
 

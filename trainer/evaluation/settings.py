@@ -7,10 +7,11 @@ from typing import Any, get_args
 
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
+from shared.seeds import EVAL_SEED
 from trainer.config import ApiName, GRPOConfig, Part, PolicyName
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
-from trainer.evaluation.measure import EVAL_SEED, EVAL_TEMPERATURE
+from trainer.evaluation.measure import EVAL_TEMPERATURE
 from trainer.presets import MODEL_SETTINGS
 
 

@@ -1,4 +1,4 @@
-"""What tests of time limits and of work under way share."""
+"""Fixtures for tests of time limits and pending work."""
 
 import asyncio
 

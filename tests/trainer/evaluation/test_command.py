@@ -12,6 +12,7 @@ from rich.console import Console
 
 from shared.models import Outcome, ServerMetadata
 from shared.run_stats import wilson_interval
+from shared.seeds import EVAL_SEED
 from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served, tool_call
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
@@ -20,7 +21,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
-from trainer.evaluation.measure import EVAL_SEED, Connection, model_play, random_play
+from trainer.evaluation.measure import Connection, model_play, random_play
 from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings

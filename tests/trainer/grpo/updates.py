@@ -1,4 +1,4 @@
-"""GRPO updates, measured."""
+"""Run one GRPO step and measure its updates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

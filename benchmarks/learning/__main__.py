@@ -170,7 +170,7 @@ def curve(
     ],
     model: Annotated[str, typer.Option(help="Name of the model in the title.")] = "the model",
 ) -> None:
-    """Draw one learning curve of runs that followed one another, with evaluations made apart."""
+    """Draw one learning curve of consecutive runs, with evaluations of their start and end."""
 
     with guarded():
         from benchmarks.learning.bench import load_finished

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.learning.bench import Finished
 from trainer.errors import RunError
+from trainer.evaluation.records import EvaluationFolder
 from trainer.run.folder import metrics_rows, read_json
 from trainer.run.plots import headline, learning_curve
 
@@ -16,10 +17,11 @@ def joined_curve(
     """Return a PNG of the training episodes of `runs`, each started from the previous one's model.
 
     `before` and `after` are folders of `python -m trainer evaluate`, one per mode. The title names
-    the seed of the first run. Raises `RunError` if an evaluation is unfinished or a mode comes
-    twice, or if no training step was logged.
+    the seed of the first run. Raises `RunError` if an evaluation is unfinished or of other
+    questions than the rest, if a mode comes twice, or if no training step was logged.
     """
     rows = joined_rows(runs)
+    check_same_questions([*before, *after])
     summaries = {"before": measurements(before), "after": measurements(after)}
     title = headline(model, runs[0].config.seed, summaries)
     return learning_curve(rows, title=title, steps=rows[-1]["step"], **summaries)
@@ -44,12 +46,25 @@ def measurements(evaluations: Sequence[Path]) -> dict[str, Any]:
     """Return the evaluations by mode, in the form of summary.json."""
     found = {}
     for folder in evaluations:
-        path = folder / "evaluation.json"
-        if not path.is_file():
-            raise RunError(f"{folder} holds no finished evaluation: repeat its command")
-        result = read_json(path)
+        result = read_result(folder)
         overall, mode = result["success"]["overall"], result["mode"]
         if mode in found:
             raise RunError(f"{folder} is a second {mode} evaluation: name one per mode")
         found[mode] = {"overall": overall["success"], "mean_reward": overall["mean_reward"]}
     return found
+
+
+def check_same_questions(evaluations: Sequence[Path]) -> None:
+    """Raise `RunError` unless all evaluations are of the same data and number of questions."""
+    measured = {(r["digests"]["data"], r["questions"]) for r in map(read_result, evaluations)}
+    if len(measured) > 1:
+        names = ", ".join(map(str, evaluations))
+        raise RunError(f"these evaluations are of different questions: {names}")
+
+
+def read_result(folder: Path) -> Any:
+    """Return the evaluation.json of a folder of `python -m trainer evaluate`."""
+    path = EvaluationFolder(folder).result
+    if not path.is_file():
+        raise RunError(f"{folder} holds no finished evaluation: repeat its command")
+    return read_json(path)

@@ -19,10 +19,11 @@ def logged(folder: Path, successes: list[float]) -> Any:
     return run
 
 
-def evaluation(folder: Path, mode: str, rate: float) -> Path:
+def evaluation(folder: Path, mode: str, rate: float, questions: int = 350) -> Path:
     overall = {"success": {"rate": rate, "n": 350, "ci95": [rate, rate]}, "mean_reward": rate}
+    result = {"mode": mode, "success": {"overall": overall}, "questions": questions}
     folder.mkdir()
-    write_json(folder / "evaluation.json", {"mode": mode, "success": {"overall": overall}})
+    write_json(folder / "evaluation.json", {**result, "digests": {"data": "d"}})
     return folder
 
 
@@ -36,6 +37,13 @@ def test_steps_are_numbered_through_all_runs(tmp_path: Path) -> None:
     before = evaluation(tmp_path / "before", "greedy", 0.25)
     after = evaluation(tmp_path / "after", "greedy", 0.5)
     assert joined_curve(runs, [before], [after], "a model").startswith(b"\x89PNG")
+
+
+def test_evaluations_of_different_questions_are_refused(tmp_path: Path) -> None:
+    before = evaluation(tmp_path / "before", "greedy", 0.25)
+    after = evaluation(tmp_path / "after", "greedy", 0.5, questions=200)
+    with pytest.raises(RunError, match="of different questions: .*before, .*after"):
+        joined_curve([logged(tmp_path / "run", [0.1])], [before], [after], "a model")
 
 
 def test_evaluations_are_taken_by_mode(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Fixtures for tests of time limits and pending work."""
+"""What tests of the HTTP layer share."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -32,6 +33,12 @@ class Gate:
 @pytest.fixture
 async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
+
+
+def reset_scope(app: FastAPI) -> dict[str, Any]:
+    """Return the ASGI scope of a `POST /reset`, for tests that send its body themselves."""
+    request = {"type": "http", "method": "POST", "path": "/reset"}
+    return {**request, "headers": [], "query_string": b"", "app": app}
 
 
 def limit(app: FastAPI, request_timeout_s: float) -> None:

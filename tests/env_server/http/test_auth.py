@@ -23,6 +23,7 @@ from env_server.settings import Settings
 from shared.client import ClientLimits, in_process
 from shared.client.auth import bearer
 from shared.errors import Unauthorized
+from tests.env_server.http.conftest import reset_scope
 
 pytestmark = pytest.mark.anyio
 AGENT, OPERATOR = "agent-key-0123456789", "operator-key-0123456789"
@@ -149,15 +150,7 @@ async def test_a_body_is_not_read_before_the_key_is_right(tiny_data: Path) -> No
             if message["type"] == "http.response.start":
                 sent.append(message["status"])  # type: ignore[arg-type]
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/reset",
-            "headers": [],
-            "query_string": b"",
-            "app": app,
-        }
-        await app(scope, receive, send)
+        await app(reset_scope(app), receive, send)
     assert (sent, read) == ([401], [])
 
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from shared.dataset import Question
 from shared.errors import TimedOut, from_wire, is_retryable
-from tests.env_server.http.conftest import Gate, limit, until_idle
+from tests.env_server.http.conftest import Gate, limit, reset_scope, until_idle
 
 pytestmark = pytest.mark.anyio
 
@@ -67,15 +67,8 @@ async def test_a_body_that_is_slow_to_arrive_is_refused(app: FastAPI) -> None:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/reset",
-        "headers": [],
-        "query_string": b"",
-        "app": app,
-    }
-    await app(scope | {"scheme": "http", "server": ("e", 80), "root_path": ""}, receive, send)
+    scope = reset_scope(app) | {"scheme": "http", "server": ("e", 80), "root_path": ""}
+    await app(scope, receive, send)
     assert sent[0]["status"] == 408
     assert b'"code":"request_timeout"' in sent[1]["body"]
     assert (b"connection", b"close") in sent[0]["headers"], (

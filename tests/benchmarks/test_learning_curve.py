@@ -42,7 +42,7 @@ def test_steps_are_numbered_through_all_runs(tmp_path: Path) -> None:
 def test_evaluations_of_different_questions_are_refused(tmp_path: Path) -> None:
     before = evaluation(tmp_path / "before", "greedy", 0.25)
     after = evaluation(tmp_path / "after", "greedy", 0.5, questions=200)
-    with pytest.raises(RunError, match="of different questions: .*before, .*after"):
+    with pytest.raises(RunError, match=r"of different questions: .*before, .*after"):
         joined_curve([logged(tmp_path / "run", [0.1])], [before], [after], "a model")
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import apsw
 
 from env_server.drive import Jobs
+from env_server.results import REPEATABLE
 from env_server.rewards import GoldCells
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.verifier import Gold
@@ -227,7 +228,7 @@ class QuestionBank:
             recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
             if result.error is not None and not (recoverable and result.error_code != "db_error"):
                 raise self.unreadable(question, result)
-            if result.error_code == "sql_killed":
+            if result.error_code not in REPEATABLE:
                 return view(result)
             self._trusted[job] = view(result)
         return self._trusted[job]  # type: ignore[no-any-return]

@@ -88,7 +88,7 @@ def resolve_term(select: exp.Select, term: exp.Expression) -> exp.Expression:
     Raises `Unresolved` for an alias inside an expression: a column of that name takes precedence.
     """
     if isinstance(term, exp.Literal) and not term.is_string:
-        index = int(term.this) - 1
+        index = _whole_number(term) - 1
         starred = any(column.is_star for column in select.expressions)
         if starred or not 0 <= index < len(select.expressions):
             raise Unresolved(f"the number {term.this} for an output column")
@@ -129,7 +129,7 @@ def _output_index(query: exp.Query, term: exp.Expression) -> int | None:
     """Return the index of the output column that an ORDER BY term names or repeats, or None."""
     term = _without_collation(term)
     if isinstance(term, exp.Literal) and not term.is_string:
-        return int(term.this) - 1
+        return _whole_number(term) - 1
     name = term.name.lower() if isinstance(term, exp.Column) and not term.table else None
     for branch in _branches(query):
         columns = branch.selects

@@ -71,7 +71,7 @@ class EpisodeLine(PlayedEpisode):
 
     phase: str  # train, random, before, eval, after; or the split that `trainer evaluate` measured
     mode: str  # greedy or sampled
-    step: int  # the optimizer step that it trained, or after which it was measured
+    step: int  # the training step that it trained, or after which it was measured
     # As the model wrote them, None where equal to the canonical text; one more than `actions` if
     # the last step was lost.
     texts: list[str | None]

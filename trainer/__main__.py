@@ -211,7 +211,7 @@ def train(
     named["allow_dev_questions"] = allow_dev_questions or None
     overrides |= {name: value for name, value in named.items() if value is not None}
     if resume is not None:  # it refuses these options if they are given
-        refused = given & {"eval_limit", "eval_every", "eval_points", "out"}
+        refused = given & {"eval_limit", "eval_every", "eval_points", "out", "preset"}
         overrides |= {name: context.params[name] for name in refused}
 
     with guarded():

@@ -128,7 +128,7 @@ class GRPOConfig:
     dtype: DType = "auto"
     # auto: cuda if available, else cpu
     device: Annotated[str, _DEVICE] = "auto"
-    max_steps: Annotated[int, _NO_BOOL] = -1  # optimizer steps; -1: set by num_train_epochs
+    max_steps: Annotated[int, _NO_BOOL] = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
     weight_decay: _NotNegative = 0.0
@@ -161,7 +161,7 @@ class GRPOConfig:
     lora_alpha: _Positive = 32.0  # adapters are scaled by lora_alpha / lora_rank
     # fsdp: divide weights, gradients and the optimizer's state among several processes
     sharding: Sharding = "none"
-    save_steps: _Natural = 0  # optimizer steps between checkpoints; 0: only at the end
+    save_steps: _Natural = 0  # training steps between checkpoints; 0: only at the end
     # experiment trackers of transformers, such as tensorboard
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
     # train on questions of a published development split (shared.dataset)
@@ -232,7 +232,7 @@ class GRPOConfig:
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts of one optimizer step (one generation batch), over all processes."""
+        """Rollouts of one training step (one generation batch), over all processes."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     def accumulation_steps(self, processes: int) -> int:

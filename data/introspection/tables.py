@@ -271,7 +271,7 @@ def _undeclared(
     if len(parents) != 1:
         return []
     (parent,) = parents
-    key, column = quote_identifier(parent.keys[0]), quote_identifier(each.name)
+    key, column = _quoted(parent, parent.keys[0]), quote_identifier(each.name)
     keys = f"SELECT {key} FROM {quote_identifier(parent.name)}"
     child = quote_identifier(table.name)
     strays = f"SELECT 1 FROM {child} WHERE {column} NOT IN ({keys}) LIMIT 1"
@@ -283,7 +283,7 @@ def _undeclared(
 def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> bool:
     if table.keys == [column]:
         return True
-    name = quote_identifier(column)
+    name = _quoted(table, column)
     count = f"SELECT count(DISTINCT {name}) FROM {quote_identifier(table.name)}"
     return connection.execute(count).fetchall() == [(table.count,)]
 
@@ -291,7 +291,7 @@ def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> boo
 def _matches(link: _Link, connection: apsw.Connection) -> bool:
     """Return whether at least half of the references lead to a row."""
     one, other = quote_identifier(link.child.name), quote_identifier(link.parent.name)
-    column, key = quote_identifier(link.column), quote_identifier(link.key)
+    column, key = _quoted(link.child, link.column), _quoted(link.parent, link.key)
     known = (
         f"SELECT count(*), count({other}.{key}) FROM {one} "
         f"LEFT JOIN {other} ON {one}.{column} = {other}.{key} WHERE {one}.{column} IS NOT NULL"
@@ -299,3 +299,9 @@ def _matches(link: _Link, connection: apsw.Connection) -> bool:
     rows: list[Any] = connection.execute(known).fetchall()
     count, found = rows[0]
     return bool(0 < found >= count / 2)
+
+
+def _quoted(table: RawTable, lowered: str) -> str:
+    """Return the name of a column for SQL as the table spells it: SQLite folds only ASCII case."""
+    column = table.column(lowered)
+    return quote_identifier(column.name if column else lowered)

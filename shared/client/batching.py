@@ -104,16 +104,18 @@ def closed_error() -> ServerUnreachable:
 
 
 def _fail(futures: Sequence[asyncio.Future[object]], error: Exception) -> None:
-    """Give each waiter its own copy of the error.
+    for future in futures:
+        if not future.done():
+            future.set_exception(own_copy(error) if isinstance(error, SQLEnvError) else error)
+
+
+def own_copy(error: SQLEnvError) -> SQLEnvError:
+    """Return a waiter's own copy of an error that several wait for.
 
     One exception raised in several tasks would collect all their tracebacks, and what one waiter
     notes in its details (that its attempts are spent) does not hold for the others.
     """
-    for future in futures:
-        if not future.done():
-            own = error
-            if isinstance(error, SQLEnvError):
-                own = copy.copy(error)
-                own.details = dict(error.details)
-                own.__cause__ = error
-            future.set_exception(own)
+    own = copy.copy(error)
+    own.details = dict(error.details)
+    own.__cause__ = error
+    return own

@@ -17,7 +17,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from shared.client.batching import Batcher, closed_error
+from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.resolver import Address
 from shared.client.retry import Attempts, parse_retry_after
@@ -123,6 +123,7 @@ class Replica:
         self._shard_count, self._shards_stated = 1, ""
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
+        self._digest_error: SQLEnvError | None = None  # of the last attempt that failed
         self._digest_lock = asyncio.Lock()
         self._under_way: dict[asyncio.Timeout, float] = {}  # request -> when it began
         self._watchdog: asyncio.Task[None] | None = None
@@ -160,11 +161,19 @@ class Replica:
         """Return the digest of this server's data and rules.
 
         It is fetched at first contact and after a lost connection. A gateway's answer also states
-        the number of shards.
+        the number of shards. Calls that wait for one that fails fail with it; else each would wait
+        for the whole patience, one after another.
         """
+        failed = self._digest_error
         async with self._digest_lock:
             if self._digest is None:
-                digest = (await self.metadata()).digest
+                if self._digest_error is not None and self._digest_error is not failed:
+                    raise own_copy(self._digest_error)
+                try:
+                    digest = (await self.metadata()).digest
+                except SQLEnvError as error:
+                    self._digest_error = error
+                    raise
                 self._set_shards(self._shards_stated)
                 self._digest = digest
             return self._digest

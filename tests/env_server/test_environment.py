@@ -301,6 +301,24 @@ def test_a_killed_query_ends_the_episode(bank: QuestionBank, runner: SqlRunner) 
     assert result.observation.error
 
 
+def test_a_description_that_took_too_long_once_is_read_again(
+    bank: QuestionBank, runner: SqlRunner
+) -> None:
+    class SlowOnce:
+        slow = True
+
+        def run(self, job: SqlJob) -> SqlResult:
+            if self.slow and job.kind == JobKind.DESCRIBE:
+                self.slow = False
+                return SqlResult(error="it takes too much CPU time", error_code="sql_budget")
+            return runner.run(job)
+
+    env = SQLEnvironment(bank, SlowOnce())
+    env.reset(question_id="shop-1")
+    assert env.step("DESCRIBE: customers").observation.error
+    assert not env.step("DESCRIBE: customers").observation.error
+
+
 def test_a_lost_sql_worker_leaves_the_episode_unchanged(
     bank: QuestionBank, runner: SqlRunner
 ) -> None:

@@ -46,6 +46,8 @@ def test_a_distinct_select_with_hidden_keys_is_marked() -> None:
     "sql",
     [
         "SELECT a, b AS n FROM t ORDER BY n + 1",
+        "SELECT a FROM t ORDER BY 1.5",
+        "SELECT a FROM t UNION SELECT b FROM t ORDER BY 1e0",
         "SELECT a FROM t ORDER BY a LIMIT (SELECT 2)",
         "SELECT a FROM t UNION SELECT b FROM t ORDER BY a + 1",
     ],

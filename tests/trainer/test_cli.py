@@ -158,12 +158,22 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
         assert "'laptop' is not one of offline, smollm2-135m, " in shown
 
 
-@pytest.mark.parametrize("option", ["--eval-limit", "--eval-every", "--eval-points", "--out"])
-def test_a_resumed_run_refuses_options_that_it_would_ignore(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--eval-limit", "32"),  # its default
+        ("--eval-every", "32"),
+        ("--eval-points", "32"),
+        ("--out", "32"),
+        ("--preset", "offline"),
+    ],
+)
+def test_a_resumed_run_refuses_options_that_it_would_ignore(
+    tmp_path: Path, option: str, value: str
+) -> None:
     settings = {"preset": "offline", "config": {}, "options": {}}
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    # 32 is one's default
-    code, shown = run("train", "--resume", tmp_path, "--preset", "offline", option, "32")
+    code, shown = run("train", "--resume", tmp_path, option, value)
     assert code == 1
     assert f"{option.strip('-').replace('-', '_')} can't change" in shown
 

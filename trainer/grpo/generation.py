@@ -118,7 +118,7 @@ class GenerationServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _load(self, model: Any, step: int) -> None:
-        """Let the server load the weights of `model`, of optimizer step `step`."""
+        """Let the server load the weights of `model`, of training step `step`."""
         state = whole_state(model)
 
         def load() -> str:

@@ -105,7 +105,7 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
     """trl's sampler, with an order that depends on the epoch alone.
 
     trl's own starts with the first epoch's order again when training resumes in a later epoch.
-    `steps_done` returns the optimizer steps so far; each takes a chunk of the questions.
+    `steps_done` returns the training steps so far; each takes a chunk of the questions.
     """
 
     steps_done: Callable[[], int]
@@ -118,7 +118,7 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
         yield from super().__iter__()
 
     def rows_of(self, step: int) -> list[int]:
-        """Return the rows of the data that an optimizer step takes, in order."""
+        """Return the rows of the data that a training step takes, in order."""
         epoch, chunk = divmod(step, self.num_samples // self.batch_size)
         generator = torch.Generator().manual_seed(self.seed)
         for _ in range(epoch + 1):
@@ -137,7 +137,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
 
     _buffered_inputs: Any
     _updates = 1  # optimizer steps per generation batch
-    sampler_step: int | None = None  # optimizer steps of the weights that sampled the present rows
+    sampler_step: int | None = None  # training steps of the weights that sampled the present rows
     _masking = False
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _importance_cap = 0.0

@@ -34,7 +34,7 @@ class _Batch:
 
     questions: list[str]
     episodes: BackgroundEpisodes
-    sampler_step: int | None  # optimizer steps of the weights that sample it
+    sampler_step: int | None  # training steps of the weights that sample it
 
 
 class OverlappedRollouts:

@@ -159,7 +159,7 @@ def finished(checkpoint: Path | None, max_steps: int) -> bool:
 
 
 def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
-    """Train to the end from `checkpoint`, or from the start; return the optimizer steps done."""
+    """Train to the end from `checkpoint`, or from the start; return the training steps done."""
     if checkpoint is not None and finished(checkpoint, max_steps):
         trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
         return checkpoint_step(checkpoint)

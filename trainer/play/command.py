@@ -92,6 +92,8 @@ def play(
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if base_url is not None and model is None:
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
+    if base_url is None and api != "chat":
+        raise typer.BadParameter("needs --base-url", param_hint="--api")
     if tokenizer is not None and api != "completions":
         raise typer.BadParameter("is for --api completions", param_hint="--tokenizer")
     if not question and (server or keep):

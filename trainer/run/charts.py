@@ -67,7 +67,7 @@ def number(value: float) -> str:
     """Format with three significant digits: 1,234, 0.25, 3e-4."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "-"
-    if abs(value) >= 1000:
+    if abs(value) >= 999.5:
         return f"{value:,.0f}"
     if abs(value) < 1e-3:
         digits, _, exponent = f"{value:.2e}".partition("e")

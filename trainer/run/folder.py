@@ -184,7 +184,7 @@ class Run(RunFiles):
 
 
 def checkpoint_step(path: Path) -> int:
-    """Return the optimizer step of a checkpoint folder."""
+    """Return the training step of a checkpoint folder."""
     return int(path.name.removeprefix("checkpoint-"))
 
 

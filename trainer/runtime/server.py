@@ -85,4 +85,7 @@ class SupervisedServer(ServerProcess):
             self.restarts += 1
             log.warning("restart %d: %s", self.restarts, died)
             self.send_signal(signal.SIGKILL, workers=True)  # workers that the server may have left
-            self.start()
+            try:
+                self.start()
+            except OSError as error:  # memory or disk ran out; the next round tries again
+                log.warning("restart %d failed: %s", self.restarts, error)

@@ -102,6 +102,14 @@ def test_references_are_found(tmp_path: Path, column: str, value: str) -> None:
     assert {row[index] for row in schema.rows["city"]} == set(range(1, 21))  # keys, not their text
 
 
+def test_names_with_capitals_that_sqlite_does_not_fold_are_read(tmp_path: Path) -> None:
+    parent = filled("Ärzte", "ÄrztId INTEGER PRIMARY KEY, name TEXT", "i, 'Arzt ' || i")
+    visits = "id INTEGER PRIMARY KEY, ÄrztId INTEGER REFERENCES Ärzte(ÄrztId), note TEXT"
+    schema = read(tmp_path, parent + filled("visits", visits, "i, i, 'Note ' || i"))
+    (ref,) = schema.domain.table("visits").of_kind(Kind.REF)
+    assert ref.references == '"Ärzte"'
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [("country_id INTEGER", "i + 1"), ("land_id INTEGER", "i"), ("population INTEGER", "i")],

@@ -63,6 +63,14 @@ def test_a_run_passes_as_it_was_written(run: Path) -> None:
     assert any(text is not None for line in lines for text in line["texts"])
 
 
+def test_the_auditors_own_settings_do_not_matter(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLENV_STEP_BUDGET", "20")
+    monkeypatch.setenv("SQLENV_CAPACITY", "abc")
+    assert verify(run).notes == []
+
+
 def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run: Path) -> None:
     path = run / "episodes.jsonl"
     whole, rng = path.read_bytes(), random.Random(4)

@@ -1,5 +1,6 @@
 """Which server plays an episode."""
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -9,7 +10,7 @@ import pytest
 
 from shared.client import SQLEnvClient
 from shared.client.fleet import normalise_urls
-from shared.errors import DigestMismatch, SQLEnvError
+from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
 from tests.shared.client.fleet_driver import pick_url
 
@@ -51,6 +52,26 @@ def test_urls_lose_trailing_slashes_and_duplicates() -> None:
         "http://b/path",
     ]
     assert normalise_urls("https://a:1/") == ["https://a:1"]
+
+
+def test_calls_that_wait_for_an_unreachable_server_fail_together() -> None:
+    asked: list[str] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        raise httpx.ConnectError("refused")
+
+    async def main() -> None:
+        async with client_of(URLS[:1], httpx.MockTransport(refuse), max_attempts=3) as client:
+            for _ in range(2):
+                asked.clear()
+                resets = [client.reset(episode_id=name) for name in IDS[:8]]
+                errors = await asyncio.gather(*resets, return_exceptions=True)
+                assert {type(error) for error in errors} == {ServerUnreachable}
+                assert len(set(map(id, errors))) == 8
+                assert asked == ["/metadata"] * 3  # not 3 for each
+
+    drive(main())
 
 
 def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:

@@ -307,6 +307,7 @@ def test_it_has_help() -> None:
         (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
         (("--db", "x", "--keep", "z"), "needs --question"),
         (("--db", "x", "-q", "y", "--tokenizer", "z"), "is for --api completions"),
+        (("--db", "x", "-q", "y", "--api", "tools"), "needs --base-url"),
     ],
 )
 def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:

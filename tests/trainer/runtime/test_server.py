@@ -105,6 +105,24 @@ def test_a_server_that_dies_comes_back_at_the_same_url(
         assert "restart 1" in caplog.text
 
 
+def test_a_restart_that_fails_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = SupervisedServer.start, [OSError("cannot fork")]
+
+    def flaky(running: SupervisedServer) -> None:
+        if failures:
+            raise failures.pop()
+        start(running)
+
+    with server(tmp_path) as running:
+        monkeypatch.setattr(SupervisedServer, "start", flaky)
+        assert running.pid is not None
+        os.kill(running.pid, signal.SIGKILL)
+        eventually(lambda: running.restarts == 2 and answers(running.url))
+        assert "restart 1 failed: cannot fork" in caplog.text
+
+
 def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -> None:
     lost = RolloutError("8 of 8 episodes were lost", lost=8, episodes=8)
     with (

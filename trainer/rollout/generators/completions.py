@@ -58,7 +58,8 @@ class CompletionsGenerator(ModelServer):
 
     def _listed(self, model: Any) -> None:
         # vLLM's name for the window, and llama.cpp's for that of one of its slots
-        known = getattr(model, "max_model_len", None) or getattr(model, "meta", {}).get("n_ctx")
+        meta = getattr(model, "meta", None) or {}  # None while llama.cpp loads the model
+        known = getattr(model, "max_model_len", None) or meta.get("n_ctx")
         self.limit = min(self.limit, known or self.limit)
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:

@@ -11,7 +11,7 @@ from shared.sqltext import quote_identifier, quote_text
 from trainer.rollout.generators.base import EpisodeView
 
 ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
-_MARKERS = ("(no rows)", "(first 20 rows", "(cut:")  # lines of a rendered table that are no rows
+_MARKERS = ("(no rows)", "(first ", "(cut:")  # lines of a rendered table that are no rows
 
 
 class ScriptedPolicy:

@@ -115,6 +115,12 @@ def test_the_window_that_the_server_lists_is_kept(
         assert generator.room(0) == 64
 
 
+def test_a_server_that_still_loads_lists_no_window(server: IdsServer) -> None:
+    server.listed = {"meta": None}
+    with generator_of(server) as generator:
+        generator.check()
+
+
 def test_llama_cpps_form_of_a_reply(server: IdsServer) -> None:
     listed = [{"id": one, "token": "?", "logprob": -0.5} for one in TURN]
     server.choice = {"token_ids": None, "logprobs": {"content": listed}}

@@ -361,7 +361,7 @@ def test_random_policy_writes_valid_actions_of_every_kind() -> None:
     seen = view()
     seen.observations += [
         observation(
-            1, 5, result="name | total\nAnn | 3\n(first 20 rows; there are more)",
+            1, 5, result="name | total\nAnn | 3\n(first 7 rows; there are more)",
             schema_info="Tables: orders, customers\norders(order_id, total)",
             action_history=["SAMPLE: orders"],
         )

@@ -220,6 +220,7 @@ class QuestionBank:
     ) -> Jobs[T]:
         """Return `view` of the result of a job that no agent wrote, run once for all episodes.
 
+        A result that may differ the next time (the CPU time or a worker ran out) is not kept.
         Raises `DatabaseLoadError` if the data is broken. A table beyond the SQL limits can't be
         described or sampled; that result holds an error that an agent can act on.
         """

@@ -223,7 +223,7 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
     if written != REWARD_VERSION:
         difference = f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}"
         raise DataError(f"{difference}: verify it with the code that made it, or use rescore")
-    ours = Settings.model_construct(standard=run.settings.config.standard)  # not of SQLENV_*
+    ours = Settings.model_construct(standard=run.settings.config.standard)  # ignores SQLENV_*
     if run.settings.server_digest != describe(bank, ours).digest:
         difference = "the run's server had other rules, limits or SQLite than this code"
         report.notes.append(f"{difference}; the replay shows whether that matters")

@@ -208,7 +208,8 @@ class QuestionBank:
             cells = GoldCells(result.rows)
             if gold.ties is not None:
                 result = yield SqlJob(JobKind.GOLD, path, gold.ties.sql)
-                # where this fails it fails on every replica, and the gold's own order counts
+                # If it takes too much work, the gold's own order counts, from now on: to try again
+                # at every reset could take the whole CPU time. Another replica may manage it.
                 if result.error_code not in (None, "sql_budget", "sql_error"):
                     raise self.unreadable(question, result)
                 gold = self._golds[question.question_id] = gold.with_ties(result.rows)

@@ -13,6 +13,9 @@
 On the page's paths (`/`, `/signin`, `/page/...`) browsers send the key as the password of HTTP's
 Basic scheme, with any name; on other paths they may not, since a form of any page sends it along.
 
+A server that listens on loopback without any key takes no request to a public name: any page in a
+browser on this machine could send it, by a name that leads to 127.0.0.1 (DNS rebinding).
+
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.
 """
@@ -21,6 +24,7 @@ import hmac
 from base64 import b64decode
 from ipaddress import ip_address
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -78,6 +82,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_public_name(host: str) -> bool:
+    """Return whether a Host header has a name that DNS may lead anywhere."""
+    name = host.lower().partition(":")[0].rstrip(".")
+    is_address = name.replace(".", "").isdecimal()
+    return "." in name and not is_address and not name.endswith(".localhost")
+
+
 class Keys:
     """ASGI middleware that answers what needs another key before any of its body is read.
 
@@ -99,6 +110,7 @@ class Keys:
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
         self._closed, self._page = closed_to_operators(settings), settings.page
+        self._is_local = not self._callers and is_loopback(settings.host)
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
@@ -127,10 +139,14 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
-            headers = scope["headers"]
-            value = next((value for name, value in headers if name == b"authorization"), b"")
+            headers = Headers(scope=scope)
             try:
-                caller = self.check(scope["path"], value)
+                if self._is_local and is_public_name(host := headers.get("host", "")):
+                    raise Unauthorized(
+                        f"{host[:100]} is not this machine's name, and the server has no key: use "
+                        f"localhost or the IP address, or start it with {ENV_PREFIX}API_KEY"
+                    )
+                caller = self.check(scope["path"], headers.get("authorization", "").encode("latin-1"))
             except Unauthorized as error:
                 reply = error_reply(error, self.metrics)
                 if self._page and is_page(scope["path"]):

@@ -60,8 +60,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
     request.app.state.metrics.errors.labels(http_code(status)).inc()
-    path = f"{request.method} {request.url.path}"
-    message = f"{error.detail}: {path}; see /docs for the endpoints"
+    path = request.url.path
+    shown = path[:80] + ("..." if len(path) > 80 else "")
+    message = f"{error.detail}: {request.method} {shown}; see /docs for the endpoints"
     return json_reply(http_error_bytes(status, message), status, dict(error.headers or {}))
 
 

@@ -39,7 +39,8 @@ _CATALOGUE_NAME = re.compile(
     re.IGNORECASE,
 )
 _MAX_BYTES_AROUND = 60_000  # around a statement: EXPLAIN, or a cast of each of 200 columns
-_IMPLICIT_READ = re.compile(r"\b(?:using|natural)\b", re.IGNORECASE)
+# a keyword may follow a parameter's number without a space: ?1NATURAL
+_IMPLICIT_READ = re.compile(r"(?:\b|\d)(?:using|natural)\b", re.IGNORECASE)
 # Functions of the number of rows, whatever the rows hold.
 _COUNTING = frozenset(
     ("count", "group_concat", "json_group_array", "row_number", "string_agg", "sum", "total")

@@ -43,4 +43,4 @@ __all__ = [
     "unwrapped_texts",
 ]
 
-VERIFIER_VERSION = "5"
+VERIFIER_VERSION = "6"

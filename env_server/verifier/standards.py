@@ -88,21 +88,12 @@ def answer_verdicts(text: str, gold: Gold, is_result: IsResult = no_result) -> d
     for reading in read_answer(text, gold, is_result):
         for name, standard in STANDARDS.items():
             verdicts[name] = verdicts[name] or standard.accepts(reading)
-            if name == STRICT and verdicts[name] and _has_one_answer(gold):
-                return dict.fromkeys(STANDARDS, True)  # the others accept it too
     return verdicts
 
 
 def result_verdicts(rows: Rows, gold: Gold) -> dict[str, bool]:
     """Return for each standard whether a SQL result is right."""
     return {name: standard.result(rows, gold) for name, standard in STANDARDS.items()}
-
-
-def _has_one_answer(gold: Gold) -> bool:
-    """Return whether strict accepts only the gold's own rows, in its order if Spider needs it."""
-    if gold.ordered:
-        return all(len(block.rows) == 1 for block in gold.blocks)
-    return all(block.take == len(block.rows) for block in gold.blocks) and not _order_by_words(gold)
 
 
 # -- strict

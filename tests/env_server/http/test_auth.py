@@ -110,6 +110,29 @@ async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path, head
         assert "SQLENV_API_KEY" in reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("host", "settings", "is_refused"),
+    [
+        ("evil.example", {}, True),
+        ("Evil.Example.:8000", {}, True),
+        ("localhost:8000", {}, False),
+        ("sqlenv.localhost", {}, False),
+        ("127.0.0.1:8000", {}, False),
+        ("[::ffff:127.0.0.1]:8000", {}, False),
+        ("sqlenv", {}, False),
+        ("evil.example", {"host": "0.0.0.0"}, False),
+        ("evil.example", {"operator_key": OPERATOR}, False),
+    ],
+)
+async def test_no_page_reaches_a_local_server_by_a_name_of_its_own(
+    tiny_data: Path, host: str, settings: dict[str, str], is_refused: bool
+) -> None:
+    async with serving(tiny_data, **settings) as http:
+        reply = await http.post("/reset", headers={"Host": host})
+        assert reply.status_code == (401 if is_refused else 200)
+        assert not is_refused or "use localhost" in reply.json()["error"]["message"]
+
+
 async def test_the_scheme_is_case_insensitive(tiny_data: Path) -> None:
     async with serving(tiny_data, api_key=AGENT) as http:
         assert (

@@ -252,6 +252,9 @@ async def test_an_error_does_not_repeat_a_long_text(http: httpx.AsyncClient, fie
     reply = await http.post("/reset", json={field: "x" * 10_000})
     assert reply.status_code in (404, 409)
     assert len(error_of(reply)["message"]) < 500
+    reply = await http.get(f"/{'x' * 10_000}")
+    assert reply.status_code == 404
+    assert len(error_of(reply)["message"]) < 200
 
 
 async def test_an_unknown_episode_says_to_reset_with_actions(http: httpx.AsyncClient) -> None:

@@ -114,7 +114,7 @@ def test_ties_are_open_to_strict_alone() -> None:
 
 
 def test_verdicts_are_each_standards_own() -> None:
-    """`answer_verdicts` has shortcuts where one verdict implies another."""
+    """No verdict is taken from another: strict alone reads both numbers of 10.5, 10.5."""
     tied = Gold.of(["a", "b"], "list", "SELECT x FROM t ORDER BY y LIMIT 2").with_ties(
         [("a", 1), ("b", 2), ("c", 2)]
     )
@@ -123,6 +123,7 @@ def test_verdicts_are_each_standards_own() -> None:
         Gold.of(["a", "b"], "list", "SELECT x FROM t LIMIT 2").with_ties([("a",), ("b",), ("c",)])
     )
     golds.append(Gold.of([["a", 1], ["b", 1]], "table", "SELECT x, y FROM t ORDER BY y"))
+    golds.append(Gold.of([10.52, 10.48], "list", UNORDERED))
     for gold in golds:
         for text in (
             "a, b",
@@ -133,6 +134,7 @@ def test_verdicts_are_each_standards_own() -> None:
             "b | 1\na | 1",
             "a | 1\nb | 1",
             "1 | a\n1 | b",
+            "10.5, 10.5",
         ):
             assert answer_verdicts(text, gold) == {
                 name: one.answer(text, gold) for name, one in STANDARDS.items()

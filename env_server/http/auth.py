@@ -146,7 +146,9 @@ class Keys:
                         f"{host[:100]} is not this machine's name, and the server has no key: use "
                         f"localhost or the IP address, or start it with {ENV_PREFIX}API_KEY"
                     )
-                caller = self.check(scope["path"], headers.get("authorization", "").encode("latin-1"))
+                caller = self.check(
+                    scope["path"], headers.get("authorization", "").encode("latin-1")
+                )
             except Unauthorized as error:
                 reply = error_reply(error, self.metrics)
                 if self._page and is_page(scope["path"]):

@@ -47,6 +47,12 @@ def caller_of(request: HTTPConnection) -> Caller:
     return caller
 
 
+def client_of(request: HTTPConnection) -> str:
+    """Return what fairness and queue bounds count by: a key, or the connection without keys."""
+    peer = request.client
+    return caller_of(request).owner or (f"{peer.host}:{peer.port}" if peer else "unknown")
+
+
 def is_open(path: str) -> bool:
     """Return whether anyone may read a path, whatever keys the server has."""
     return path in OPEN_PATHS or path.startswith(SCRIPTS + "/")
@@ -92,7 +98,7 @@ def is_public_name(host: str) -> bool:
 class Keys:
     """ASGI middleware that answers what needs another key before any of its body is read.
 
-    It leaves the `Caller` in `scope["state"]["caller"]`, and a key's name in `key_name`.
+    It leaves the `Caller` in `scope["state"]["caller"]`.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
@@ -154,6 +160,5 @@ class Keys:
                 if self._page and is_page(scope["path"]):
                     reply.headers["WWW-Authenticate"] = CHALLENGE
                 return await reply(scope, receive, send)
-            named = {"key_name": caller.owner} if caller.owner else {}
-            scope["state"] = {**scope.get("state", {}), **named, "caller": caller}
+            scope["state"] = {**scope.get("state", {}), "caller": caller}
         await self.app(scope, receive, send)

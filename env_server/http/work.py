@@ -10,8 +10,7 @@ from fastapi import Request, Response
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from env_server.callers import Caller
-from env_server.http.auth import caller_of
-from env_server.http.client import client_of
+from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
 from env_server.http.responses import error_bytes, json_reply
 from env_server.logs import episode_of

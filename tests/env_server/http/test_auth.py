@@ -11,10 +11,12 @@ from uuid import UUID
 import httpx
 import pytest
 from pydantic import SecretStr
+from starlette.requests import HTTPConnection
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from env_server.app import create_app
+from env_server.callers import ANYONE, Caller
 from env_server.commands import command
 from env_server.http import auth
 from env_server.http.auth import Keys
@@ -138,6 +140,16 @@ async def test_the_scheme_is_case_insensitive(tiny_data: Path) -> None:
         assert (
             await http.post("/reset", headers={"Authorization": f"bearer  {AGENT}"})
         ).status_code == 200
+
+
+def test_a_client_is_its_connection_without_keys_and_its_key_with_them() -> None:
+    def counted(peer: tuple[str, int] | None, caller: Caller = ANYONE) -> str:
+        scope = {"type": "http", "headers": [], "client": peer, "state": {"caller": caller}}
+        return auth.client_of(HTTPConnection(scope))
+
+    assert counted(("127.0.0.1", 4711)) == "127.0.0.1:4711"
+    assert counted(("127.0.0.1", 4711), Caller("agent-1")) == "agent-1"
+    assert counted(None) == "unknown"
 
 
 def test_keys_are_compared_in_constant_time_and_all_of_them(

@@ -74,18 +74,28 @@ def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
 
 
 def contains_answer(text: str, answer: Any) -> bool:
-    """Return whether `text` contains the words of every cell of `answer`."""
+    """Return whether `text` contains the words of every cell of `answer`.
+
+    Articles and the like do not count, except as a cell's last word, which no text contains: `A` or
+    `Grade A` is not in `a grade`. Neither does any text contain a cell without words: `+`.
+    """
     cells = answer if isinstance(answer, list) else [answer]
     flat = [cell for row in cells for cell in (row if isinstance(row, list) else [row])]
-    words = _words(text)
-    return all(_words(str(cell)) <= words for cell in flat)
+    words = set(_words(text)) - TRIVIAL_WORDS
+
+    def contains(cell: Any) -> bool:
+        *others, last = _words(str(cell)) or [""]
+        return last in words and set(others) - TRIVIAL_WORDS <= words
+
+    return all(map(contains, flat))
 
 
-def _words(text: str) -> set[str]:
-    """Return the words and numbers in `text`, without accents: `José.Vega7` has `jose` and `7`."""
+def _words(text: str) -> list[str]:
+    """Return the words and numbers in `text`, without accents: `José.Vega7's`: jose, vega, 7."""
     plain = unicodedata.normalize("NFKD", text.lower())
     plain = "".join(mark for mark in plain if not unicodedata.combining(mark))
-    return set(re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain)) - TRIVIAL_WORDS
+    plain = re.sub(r"(?<=\w)['’]s\b", "", plain)
+    return re.findall(r"[^\W\d_]+|\d+(?:\.\d+)?", plain)
 
 
 def distribute(

@@ -50,6 +50,7 @@ _MEAN_YEAR = re.compile(r"\b(?:average|mean)\b.*\byear\b|\byear\b.*\baverage\b",
 _DOUBLED = re.compile(
     r"\b(\w+(?: \w+)?) (?:of (?:the |all |any )?(?:two |three |four |\d )?)?\1\b", re.IGNORECASE
 )
+_NO_VALUE = re.compile(r"[\s–—-]*")
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|\.\d{7}|\d[eE][-+]\d|  ")
 
 
@@ -70,8 +71,7 @@ def make_questions(
     Raises `DataError` if none gives a question, `DatabaseLoadError` for the only database.
     """
     files = sqlite_files(paths, out)
-    for path in files.values():
-        check_out(out, path, force=force)
+    check_out(out, files.values(), force=force)
     report = ImportReport("made from the schema", ", ".join(str(path.resolve()) for path in paths))
     report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
     parent = next(folder for folder in out.resolve().parents if folder.is_dir())
@@ -156,7 +156,7 @@ def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) 
     rows = item.gold.rows
     if len(set(rows)) < len(rows) or (item.draft.form in ONE_ROW and len(rows) > 1):
         return True  # the name that the question gives is that of several rows
-    if any(isinstance(cell, str) and not cell.strip() for row in rows for cell in row):
+    if any(isinstance(cell, str) and _NO_VALUE.fullmatch(cell) for row in rows for cell in row):
         return True
     question = as_question("draft", schema.domain.db_id, item)
     return any(True for _ in question_findings(TRAIN, question, connection, gold=item.gold))
@@ -171,11 +171,11 @@ def _rows(
         why = [f"{name}: {_why(pool)}" for name, pool in pools.items()] + report.problems
         raise DataError("no questions can be made:\n" + "\n".join(why))
     several = len({question.database_name for question in drawn}) > 1
-    chosen, left_out = held_out(drawn, splitting), set[str]()
-    if not several:
-        chosen, left_out = held_out_of_many(
-            drawn, round(splitting.eval_share * min(count, len(drawn))), splitting.seed
-        )
+    if several:
+        chosen, left_out = held_out(drawn, splitting), set[str]()
+    else:
+        wanted = round(splitting.eval_share * min(count, len(drawn)))
+        chosen, left_out = held_out_of_many(drawn, wanted, splitting.seed)
     if not chosen:
         report.problems.append("too few different questions to hold any out for evaluation")
     drawn = [question for question in drawn if question.question_id not in left_out]

@@ -6,6 +6,7 @@ and virtual tables are left out: their rows are those of tables.
 
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from shared.sqltext import quote_identifier
 
 MAX_SAMPLE = 1_000  # rows of a table
 STATS_COLUMNS = 100  # whose storage classes one query counts
+ROWIDS = ("_rowid_", "rowid", "oid")  # names of the row id, unless columns have them
 CLASSES = ("integer", "real", "text", "blob", "null")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 BLANKS = frozenset(("", "null", "n/a", "nan"))
@@ -52,7 +54,7 @@ class RawTable:
     name: str
     words: list[str]
     keys: list[str]  # of its primary key, in lower case
-    rowid: bool
+    rowid: str | None  # the name of its row ids
     count: int
     columns: list[Cells]
     singular: str = ""
@@ -108,7 +110,9 @@ def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> R
         column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
         columns.append(Cells(column, words_of(column), declared, Counter()))
         keys += [column.lower()] * bool(place_in_key)
-    return RawTable(name, words_of(name), keys, not without_rowid, 0, columns)
+    taken = {each.name.lower() for each in columns}
+    rowid = next((one for one in ROWIDS if not without_rowid and one not in taken), None)
+    return RawTable(name, words_of(name), keys, rowid, 0, columns)
 
 
 def _count_types(table: RawTable, connection: apsw.Connection) -> None:
@@ -149,12 +153,14 @@ def _rows(
     select = f"SELECT {names} FROM {quote_identifier(table.name)}"
     if table.count <= MAX_SAMPLE or not table.rowid:
         return list(islice(connection.execute(select), MAX_SAMPLE))
-    edges = f"SELECT min(_rowid_), max(_rowid_) FROM {quote_identifier(table.name)}"
+    rowid = table.rowid
+    edges = f"SELECT min({rowid}), max({rowid}) FROM {quote_identifier(table.name)}"
     found_edges: list[Any] = connection.execute(edges).fetchall()
     low, high = found_edges[0]
-    starts = sorted(rng.sample(range(low, high + 1), min(2 * MAX_SAMPLE, high - low + 1)))
-    seek = select.replace("SELECT ", "SELECT _rowid_, ", 1)
-    seek += " WHERE _rowid_ >= ? ORDER BY _rowid_ LIMIT 1"
+    ids = range(low, high + 1, 1 + (high - low) // sys.maxsize)  # `sample` needs len(ids)
+    starts = sorted(rng.sample(ids, min(2 * MAX_SAMPLE, len(ids))))
+    seek = select.replace("SELECT ", f"SELECT {rowid}, ", 1)
+    seek += f" WHERE {rowid} >= ? ORDER BY {rowid} LIMIT 1"
     found = {row[0]: row[1:] for at in starts for row in connection.execute(seek, (at,))}
     return [found[at] for at in sorted(rng.sample(sorted(found), min(len(found), MAX_SAMPLE)))]
 
@@ -258,9 +264,10 @@ def _undeclared(
         return []
     parents = []
     for parent in tables:
-        if parent is table or len(parent.keys) != 1:
+        key = parent.column(parent.keys[0]) if len(parent.keys) == 1 else None
+        if parent is table or key is None:
             continue
-        words = words_of(parent.keys[0])
+        words = max(words_of(key.name), key.words, key=len)  # `ArtistId`, `artistid`
         own = [singular(word) for word in core_of(parent.words)]
         same = name == parent.keys[0] and len(words) > 1 and words[-1] == "id"
         named = each.words == [*own, "id"] and words in (["id"], [*own, "id"])
@@ -271,9 +278,8 @@ def _undeclared(
     if len(parents) != 1:
         return []
     (parent,) = parents
-    key, column = _quoted(parent, parent.keys[0]), quote_identifier(each.name)
-    keys = f"SELECT {key} FROM {quote_identifier(parent.name)}"
-    child = quote_identifier(table.name)
+    keys = f"SELECT {_quoted(parent, parent.keys[0])} FROM {quote_identifier(parent.name)}"
+    child, column = quote_identifier(table.name), quote_identifier(each.name)
     strays = f"SELECT 1 FROM {child} WHERE {column} NOT IN ({keys}) LIMIT 1"
     if connection.execute(strays).fetchall():
         return []

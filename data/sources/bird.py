@@ -36,7 +36,7 @@ def import_bird(
     evidence: bool = True,
 ) -> ImportReport:
     """Write `out` as a data directory; see `import_spider`. `evidence`: whether to append it."""
-    check_out(out, source, force=force)
+    check_out(out, [source], force=force)
     found = {name: _find(source, name) for name in FILES}
     if not any(found.values()):
         files = "dev.json or train.json, with dev_databases/ or train_databases/"

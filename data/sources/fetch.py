@@ -47,7 +47,7 @@ def fetch_spider(
     url = url or settings.spider_url
     expected = sha256 or (settings.spider_sha256 if url == settings.spider_url else None)
     archive = archive_path(settings, url)
-    check_out(out, archive, force=force)
+    check_out(out, [archive], force=force)
     with progress_bar("downloading", in_bytes=True) as progress:
         actual = download(
             url,

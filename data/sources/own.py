@@ -1,6 +1,6 @@
 """Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
 from data.sources.convert import Source, import_source
 from data.sources.csv_files import csv_files, write_csv_database
-from data.sources.postgres import database_name, shown, write_postgres
+from data.sources.postgres import database_name, is_url, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting
@@ -46,7 +46,7 @@ def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
         raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
     found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
-    return _import(report, found, copy_database, request)
+    return _import(report, found.values(), found, copy_database, request)
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:
@@ -78,7 +78,7 @@ def import_csv(folder: Path, request: Request, encoding: str | None = None) -> I
     def write(_folder: Path, target: Path) -> None:
         write_csv_database(files, target, report, encoding)
 
-    return _import(report, {folder.resolve().stem: folder}, write, request)
+    return _import(report, files, {folder.resolve().stem: folder}, write, request)
 
 
 def import_postgres(source: str, request: Request) -> ImportReport:
@@ -89,29 +89,30 @@ def import_postgres(source: str, request: Request) -> ImportReport:
         write_postgres(source, target, report)
 
     databases = {database_name(source): Path(report.path)}
-    return _import(report, databases, write, request, dialect="postgres")
+    dumps = [] if is_url(source) else [Path(source)]
+    return _import(report, dumps, databases, write, request, dialect="postgres")
 
 
 def _import(
     report: ImportReport,
+    files: Iterable[Path],
     databases: dict[str, Path],
     write: Callable[[Path, Path], None],
     request: Request,
     dialect: str = "sqlite",
 ) -> ImportReport:
-    """Import `databases`, by name; one alone is written even if no question is about it."""
-    for path in (*databases.values(), *request.files):
-        check_out(request.out, path, force=request.force)
+    """Import `databases`, by name, from `files`; one alone is written even without a question."""
+    check_out(request.out, [*files, *request.files], force=request.force)
     report.keep = frozenset(request.keep)
     only = next(iter(databases)) if len(databases) == 1 else None
     if request.files:
         report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
     same = len({path.stem for path in request.files}) < len(request.files)
     split = TRAIN if request.eval_questions else None
-    files = ((request.questions, split, ""), (request.eval_questions, EVAL, "eval-" * same))
+    asked = ((request.questions, split, ""), (request.eval_questions, EVAL, "eval-" * same))
     rows = [
         row
-        for path, split, mark in files
+        for path, split, mark in asked
         if path is not None
         for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
     ]

@@ -48,7 +48,7 @@ def import_spider(
     if not source.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
         raise DataError(f"no directory at {source}: {remedy}")
-    check_out(out, source, force=force)
+    check_out(out, [source], force=force)
     report = ImportReport("spider", source_name or str(source.resolve()), frozenset(keep))
     rows: list[Row] = []
     for name, (split, prefix) in FILES.items():

@@ -1,7 +1,7 @@
 """Write a directory completely or not at all: in a temporary folder beside it, then renamed."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,11 +9,17 @@ from data.sources.report import REPORT_NAME
 from shared.errors import DataError
 
 
-def check_out(out: Path, source: Path, *, force: bool) -> None:
-    """Raise `DataError` if `out` overlaps `source`, is a file, or holds files of another origin."""
-    out, source = out.resolve(), source.resolve()
-    if out == source or out in source.parents or source in out.parents:
-        raise DataError(f"--out {out} and the source {source} overlap: name another directory")
+def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
+    """Raise `DataError` if `out` cannot be replaced.
+
+    It overlaps a source, contains the current directory, is a file, or has files of another origin.
+    """
+    out = out.resolve()
+    for source in map(Path.resolve, sources):
+        if out == source or out in source.parents or source in out.parents:
+            raise DataError(f"--out {out} and the source {source} overlap: name another directory")
+    if Path.cwd().is_relative_to(out):
+        raise DataError(f"--out {out} contains the current directory: name another directory")
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out} is a file: name a directory")
     if out.is_dir() and any(out.iterdir()) and not (out / REPORT_NAME).is_file() and not force:

@@ -102,6 +102,15 @@ def test_references_are_found(tmp_path: Path, column: str, value: str) -> None:
     assert {row[index] for row in schema.rows["city"]} == set(range(1, 21))  # keys, not their text
 
 
+@pytest.mark.parametrize("key", ["ArtistId", "artistid", "artist_id"])
+def test_an_undeclared_reference_has_its_parents_key_as_name(tmp_path: Path, key: str) -> None:
+    artists = filled("Artist", f"{key} INTEGER PRIMARY KEY, Name TEXT", "i, 'Artist ' || i")
+    columns = f"AlbumId INTEGER PRIMARY KEY, {key} INTEGER, Title TEXT"
+    schema = read(tmp_path, artists + filled("Album", columns, "i, i, 'Album ' || i"))
+    (ref,) = schema.domain.table("Album").of_kind(Kind.REF)
+    assert ref.references == "Artist"
+
+
 def test_names_with_capitals_that_sqlite_does_not_fold_are_read(tmp_path: Path) -> None:
     parent = filled("Ärzte", "ÄrztId INTEGER PRIMARY KEY, name TEXT", "i, 'Arzt ' || i")
     visits = "id INTEGER PRIMARY KEY, ÄrztId INTEGER REFERENCES Ärzte(ÄrztId), note TEXT"
@@ -154,6 +163,21 @@ def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path
     assert any(size is None for _, size in rows)
     names = [name for name, _ in rows]
     assert all(names.count(name) > 1 for name in names[:50])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("id INTEGER PRIMARY KEY", "(i - 1000) * 9200000000000000"),  # over 2**63 apart
+        ("_rowid_ TEXT", "'x'"),  # no row id, though SQLite's name for it
+        ("_rowid_ TEXT, Rowid TEXT, OID TEXT", "'x', 'y', 'z'"),
+    ],
+)
+def test_a_large_table_is_sampled_whatever_its_row_ids(
+    tmp_path: Path, column: str, value: str
+) -> None:
+    schema = read(tmp_path, filled("item", f"{column}, size INTEGER", f"{value}, i", 2_000))
+    assert len({row[-1] for row in schema.rows["item"]}) == MAX_SAMPLE
 
 
 def test_a_phrase_that_could_mean_two_columns_keeps_the_tables_noun(tmp_path: Path) -> None:

@@ -153,6 +153,28 @@ def test_an_unknown_encoding_is_one_error(home: Path) -> None:
     assert "--encoding klingon is not an encoding that Python knows" in text
 
 
+def test_the_current_folder_is_imported_again_and_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "shop" / "item.csv").write_text(ITEMS)
+    monkeypatch.chdir(home / "shop")
+    for _ in range(2):
+        status, text = run_import("csv", ".")
+        assert status == 0, text
+    path = database_path(home / "shop" / "shop-data", "shop")
+    assert apsw.Connection(str(path)).execute("SELECT count(*) FROM item").fetchall() == [(4,)]
+
+
+@pytest.mark.parametrize("out", [".", "item.csv", "item.csv/out"])
+def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "shop" / "item.csv").write_text(ITEMS)
+    monkeypatch.chdir(home / "shop")
+    status, text = run_import("csv", ".", "--out", out, "--force")
+    assert (status, text.count("\n")) == (1, 1), text
+    assert "item.csv overlap: name another directory" in text
+    assert files_of(home) == {"shop/item.csv": ITEMS.encode()}
+
+
 def test_one_file_is_a_database_too(home: Path) -> None:
     (home / "item.csv").write_text(ITEMS)
     write_questions(home / "q.jsonl")

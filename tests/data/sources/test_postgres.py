@@ -226,6 +226,19 @@ def test_a_url_without_the_package_is_one_error(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("source", ["postgresql://ann:secret@localhost/shop", COPY])
+@pytest.mark.parametrize("out", [".", ".."])
+def test_the_current_directory_is_not_replaced(
+    source: object, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    status, text = run_import("postgres", source, "--out", out, "--force")
+    folder = (tmp_path / "here" / out).resolve()
+    contained = "contains the current directory: name another directory"
+    assert (status, text) == (1, f"error: --out {folder} {contained}\n")
+
+
 def test_a_malformed_url_is_one_error_without_its_password() -> None:
     status, text = run_import("postgres", "postgresql://ann:secret@[::1/shop")
     assert status == 1

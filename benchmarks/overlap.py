@@ -8,15 +8,20 @@ random. So the update has all cores, as with a server on another GPU.
 """
 
 import copy
+import json
+import random
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 
 from benchmarks.measuring import JsonPath, print_table
-from benchmarks.slow_model_server import NAME, slow_model
 from env_server.app import create_app
 from shared.client import in_process
 from shared.console import write_json
@@ -29,6 +34,50 @@ from trainer.rollout.tokens import codec_of
 from trainer.runtime.models import load_model_and_tokenizer
 
 WAYS = ("synchronous", "overlapped")
+NAME = "slow"  # of the fake model
+ACTIONS = ("QUERY: SELECT 1", "QUERY: SELECT 2", "QUERY: SELECT 3", "QUERY: SELECT 4", "ANSWER: 5")
+
+
+def reply_to(body: dict[str, Any], mean_s: float, tokenizer: Any) -> dict[str, Any]:
+    """Wait, exponentially distributed, and write an action; both follow from the request's seed."""
+    drawn = random.Random(body["seed"])
+    time.sleep(drawn.expovariate(1 / mean_s))
+    text = drawn.choice(ACTIONS)
+    ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    choice = {"index": 0, "finish_reason": "stop", "text": text, "token_ids": ids}
+    choice["logprobs"] = {"token_logprobs": [-1.0] * len(ids)}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    fields = {"id": "c", "object": "completion", "created": 0, "model": NAME}
+    return {**fields, "choices": [choice], "usage": usage}
+
+
+@contextmanager
+def slow_model(mean_s: float, tokenizer: Any) -> Iterator[str]:
+    """Serve the model `NAME`, whose turns take `mean_s` on average; yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            data = json.dumps(reply_to(body, mean_s, tokenizer)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def measure(config: GRPOConfig, turn_s: float, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -84,6 +133,8 @@ def main(
         max_steps=steps,
         per_device_train_batch_size=rollouts // 2,
         gradient_accumulation_steps=2,
+        updates_per_batch=1,
+        skip_one_verdict_groups=False,  # random actions are all wrong
         step_budget=turns,
         live_view="off",
     )

@@ -9,9 +9,7 @@ sample the same turns but for the rounding of batches of other sizes.
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import torch
@@ -19,6 +17,7 @@ import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
 from shared.console import write_json
+from shared.server_process import running_server
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import (
@@ -31,7 +30,6 @@ from trainer.rollout.loop import (
 from trainer.rollout.row import RolloutStats
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
-from trainer.runtime.server import SupervisedServer
 
 SHARES = (1.0, 0.5, 0.25)
 EPISODES = 8  # per question
@@ -93,15 +91,13 @@ def main(
     choice = preset_of(model)
     config = GRPOConfig.preset(choice.preset, **choice.settings, data_dir=data)
     loaded, tokenizer = load_model_and_tokenizer(config)
-    with TemporaryDirectory(prefix="sqlenv-rounds-") as scratch:
-        log = Path(scratch) / "server.log"
-        with SupervisedServer(data, log) as server:
-            config = config.override(server_urls=[server.url])
-            with open_client(config) as client:
-                rounds = [
-                    measure(loaded, tokenizer, config, client, questions, seed)
-                    for seed in range(repeats)
-                ]
+    with running_server(data) as server:
+        config = config.override(server_urls=[server.url])
+        with open_client(config) as client:
+            rounds = [
+                measure(loaded, tokenizer, config, client, questions, seed)
+                for seed in range(repeats)
+            ]
     lines = summary(rounds)
     rows = [
         (

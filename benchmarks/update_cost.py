@@ -106,9 +106,8 @@ def compare_logprobs(
     codec = codec_of(trainer.processing_class)
     contexts = [row.prompt_ids for row in rows[:: max(1, len(rows) // 4)]]
     with sampling(trainer.model, config, "sampling", trainer.accelerator.autocast()):
-        generator = local_generator(
-            trainer.model, codec, config.override(max_new_tokens=SAMPLED, max_context_tokens=4096)
-        )
+        limits = config.override(max_new_tokens=SAMPLED, max_context_tokens=4096)
+        generator = local_generator(trainer.model, codec, limits, ended_share=1.0)
         generator.start([(index,) for index in range(len(contexts))])
         samples = generator.sample(dict(enumerate(contexts)))
     ids = [context + samples[index].ids for index, context in enumerate(contexts)]

@@ -26,6 +26,7 @@ STOP_TIMEOUT_S = 30.0  # between the signal and SIGKILL
 POLL_S = 0.05
 LOG_TAIL_LINES = 15
 ENV_PREFIX = "SQLENV_"
+COMMAND = (sys.executable, "-m", "env_server")
 _ROOT = Path(__file__).resolve().parents[1]  # the folder that holds env_server
 _ANNOUNCEMENT = re.compile(r"SQLEnv serves (http://[^\s\"]+)")
 
@@ -57,7 +58,7 @@ class ServerProcess:
         *options: str,
         port: int = 0,
         settings: Mapping[str, object] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "env_server"),
+        command: Sequence[str] = COMMAND,
         preexec_fn: Callable[[], None] | None = None,
     ) -> None:
         """`options` follow on the command line; `port` 0 lets the server choose one.
@@ -178,7 +179,11 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def running_server(
-    data_dir: Path, *options: str, port: int = 0, **settings: object
+    data_dir: Path,
+    *options: str,
+    port: int = 0,
+    command: Sequence[str] = COMMAND,
+    **settings: object,
 ) -> Iterator[ServerProcess]:
     """Run a server until the block ends; it is ready when the block starts.
 
@@ -186,7 +191,9 @@ def running_server(
     """
     with tempfile.TemporaryDirectory(prefix="sqlenv-server-") as scratch:
         log = Path(scratch, "server.log")
-        server = ServerProcess(data_dir, log, *options, port=port, settings=settings)
+        server = ServerProcess(
+            data_dir, log, *options, port=port, settings=settings, command=command
+        )
         try:
             server.start()
             server.wait_ready()

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from benchmarks.measuring import Script, make_scripts, memory_mib
 from env_server.questions import QuestionBank
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
-from shared.server_process import ServerProcess
+from shared.server_process import COMMAND, ServerProcess, running_server
 
 EPISODES = 64
 STEPS = 15
@@ -117,6 +116,21 @@ def watching(server: ServerProcess, result: Beside) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def attacking(attacks: Sequence[str], target: Target) -> Iterator[None]:
+    """Run each attack in a process of its own until the block ends."""
+    context = multiprocessing.get_context("spawn")
+    attackers = [context.Process(target=run, args=(each, target), daemon=True) for each in attacks]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        yield
+    finally:
+        for attacker in attackers:
+            attacker.kill()
+            attacker.join()
+
+
 def cpu_after(server: ServerProcess) -> float:
     """Return the CPU-seconds that the server works until it is idle again, for at most a minute."""
     time.sleep(SETTLE_S)
@@ -135,7 +149,7 @@ def cpu_after(server: ServerProcess) -> float:
 class Setup:
     """What every measurement has in common."""
 
-    command: list[str]  # that starts a server
+    command: Sequence[str]  # that starts a server
     data_dir: Path
     scripts: list[Script]  # of the honest episodes
     target: Target  # without its port
@@ -143,11 +157,11 @@ class Setup:
     @classmethod
     def of(cls, data_dir: Path, checkout: Path | None = None) -> Self:
         """Return the setup for a data directory and a repository's server, by default this one."""
-        command = [sys.executable, "-m", "env_server"]
+        command = COMMAND
         if checkout is not None:
             start = f"import sys, runpy; sys.path[0] = {str(checkout.resolve())!r}; "
             start += "runpy.run_module('env_server', None, '__main__')"
-            command = [sys.executable, "-c", start]
+            command = (sys.executable, "-c", start)
         bank = QuestionBank.load(data_dir)
         questions = [question for split in bank.splits.values() for question in split]
         listed = next(question for question in questions if question.answer_type == "list")
@@ -159,26 +173,13 @@ class Setup:
 def measure(name: str, attacks: Sequence[str], setup: Setup, seconds: float) -> Beside:
     """Measure honest episodes beside `attacks`, on a server of their own."""
     result = Beside(name)
-    with tempfile.TemporaryDirectory(prefix="sqlenv-attacks-") as scratch:
-        log = Path(scratch, "log")
-        server = ServerProcess(setup.data_dir, log, settings={}, command=setup.command)
-        try:
-            server.start()
-            server.wait_ready()
-            target = replace(setup.target, port=server.port)
-            context = multiprocessing.get_context("spawn")
-            attackers = [context.Process(target=run, args=(each, target)) for each in attacks]
-            with watching(server, result):
-                for attacker in attackers:
-                    attacker.start()
+    with running_server(setup.data_dir, command=setup.command) as server:
+        target = replace(setup.target, port=server.port)
+        with watching(server, result):
+            with attacking(attacks, target):
                 time.sleep(START_S if attacks else 0.0)
                 took = asyncio.run(play(server.url, setup.scripts, seconds, result))
-                for attacker in attackers:
-                    attacker.kill()
-                    attacker.join()
-                result.cpu_after_s = cpu_after(server)
-        finally:
-            server.stop()
+            result.cpu_after_s = cpu_after(server)
     if took:
         result.steps, result.longest_s = len(took), max(took)
         result.median_s = statistics.median(took)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.chaos.cluster import free_ports
 from benchmarks.measuring import Timing, make_scripts
 from benchmarks.peers.environments import NotMeasured, make_environment, reason
 from benchmarks.peers.player import Episode, Workload, write_workload
-from benchmarks.peers.processes import PlayerProcess, openenv_server
+from benchmarks.peers.processes import PlayerProcess
 from benchmarks.peers.report import Peer, Report, Wave, order, summary
 from env_server.questions import QuestionBank
 from shared.console import failure
@@ -105,9 +106,11 @@ class Measurement:
 
     def _server(self, peer: Peer, python: Path) -> ServerProcess | None:
         if peer.server is not None and peer.server not in self._servers:
-            data, sessions = self._workload.data, len(self._workload.episodes)
+            data, sessions = self._workload.data, str(len(self._workload.episodes))
             if peer.server == "openenv":
-                started = openenv_server(python, data, sessions, self._folder)
+                command = (str(python), "-m", "benchmarks.peers.openenv_server")
+                [port] = free_ports(1)
+                started = running_server(data, "--sessions", sessions, port=port, command=command)
             else:  # the waves repeat their queries, which must all run
                 started = running_server(data, "--workers", "1", result_cache_bytes=0)
             self._servers[peer.server] = self._stack.enter_context(started)

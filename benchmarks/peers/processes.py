@@ -1,19 +1,18 @@
-"""The servers and players of peers, as child processes whose CPU time can be read."""
+"""The players of peers, as child processes whose CPU time can be read."""
 
 import contextlib
 import json
 import os
 import selectors
 import signal
-import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.environments import NotMeasured, reason
 from benchmarks.peers.player import MODULE
-from shared.server_process import ServerProcess, child_environment, session_cpu_s
+from shared.server_process import child_environment, session_cpu_s
 
 ANSWER_TIMEOUT_S = 300.0  # of a wave, and of the start of a player, which may import torch
 
@@ -84,22 +83,3 @@ class PlayerProcess:
         if line := self._process.stdout.readline():
             return json.loads(line)
         raise NotMeasured(f"its player ended: {reason(self._log.read_text(errors='replace'))}")
-
-
-@contextlib.contextmanager
-def openenv_server(
-    python: Path, data: Path, sessions: int, folder: Path
-) -> Iterator[ServerProcess]:
-    """Run OpenEnv's server with SQLEnv's environment in it until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = (str(python), "-m", "benchmarks.peers.openenv_server")
-    log = folder / "openenv-server.log"
-    options = ("--sessions", str(sessions))
-    server = ServerProcess(data, log, *options, port=port, settings={}, command=command)
-    try:
-        server.start()
-        server.wait_ready()
-        yield server
-    finally:
-        server.stop()

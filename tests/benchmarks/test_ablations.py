@@ -35,12 +35,11 @@ from benchmarks.learning.ablations_report import as_json, dots, page
 from benchmarks.learning.bench import Finished, measure_both
 from benchmarks.learning.training import CPUBudget
 from shared.run_stats import Rate
+from tests.benchmarks.finished_run import finished_run
 from tests.trainer import conftest as training
-from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions
-from trainer.grpo.job import run_job
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.run.folder import Run, metrics_rows, read_json, write_json
 from trainer.runtime.interrupt import Interrupted
@@ -226,23 +225,8 @@ def test_trainings_of_equal_cpu_time_resume(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ablations on a real server, stopped in a step and before an evaluation."""
-    model.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    settings = config.override(
-        data_dir=make_data(tmp_path / "data"),
-        model_name=str(tmp_path / "base"),
-        max_steps=1,
-        logging_steps=1,
-        step_budget=3,
-        max_new_tokens=6,
-    )
     console = Console(file=io.StringIO(), width=200)
-    run_job(
-        settings,
-        JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2),
-        console=console,
-    )
-    latest = tmp_path / "runs" / "latest"
+    latest = finished_run(config, model, tokenizer, tmp_path, 1, console)
     # a step takes one second of CPU time
     readings = itertools.count()
     clocks = {"process_time": lambda: float(next(readings)), "perf_counter": time.perf_counter}

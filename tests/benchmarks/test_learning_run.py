@@ -14,11 +14,9 @@ from benchmarks.learning import forms
 from benchmarks.learning.controls import CONTROLS, run_controls
 from benchmarks.learning.publish import write_published
 from benchmarks.learning.report import as_json, page
+from tests.benchmarks.finished_run import finished_run
 from tests.trainer import conftest as training
-from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import JobOptions
-from trainer.grpo.job import run_job
 from trainer.run.folder import read_json
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
@@ -28,23 +26,8 @@ def test_controls_and_the_shipped_model_of_a_small_run(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     """Run a training job, all its controls and `publish` on a real server, with a random model."""
-    model.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    settings = config.override(
-        data_dir=make_data(tmp_path / "data"),
-        model_name=str(tmp_path / "base"),
-        max_steps=2,
-        logging_steps=1,
-        step_budget=3,
-        max_new_tokens=6,
-    )
     console = Console(file=io.StringIO(), width=200)
-    run_job(
-        settings,
-        JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2),
-        console=console,
-    )
-    latest = tmp_path / "runs" / "latest"
+    latest = finished_run(config, model, tokenizer, tmp_path, 2, console)
     check_controls(latest, console)
     check_forms(latest, console)
     check_published(latest, tmp_path / "shipped", console)

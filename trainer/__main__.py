@@ -200,9 +200,9 @@ def train(
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
     overrides = settings_of(set_)
-    check_given_once(overrides, out, server)
     given = given_options(context)
-    if resume is not None and "data" not in given:
+    server = check_given_once(overrides, given, server)
+    if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
     named = {"max_steps": steps, "model_name": model, "data_dir": data}
     named["standard"] = standard
@@ -297,10 +297,7 @@ def run_program(module: str, arguments: Sequence[str]) -> None:
 def doctor(
     data: DataOption = Path("data"),
     model: Annotated[str, Option(help="Base model.")] = OFFLINE_MODEL,
-    server: Annotated[
-        list[str] | None,
-        Option("--server", help="URL of an environment server to check; repeatable."),
-    ] = None,
+    server: ServerOption = None,
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
 

@@ -1,9 +1,9 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,17 +19,6 @@ from trainer.runtime.interrupt import EXIT_CODE
 console = Console()
 
 
-def one_of(*names: str) -> Callable[[str | None], str | None]:
-    """Return an option's callback that refuses any other value as a usage error."""
-
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in names:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(names)}")
-        return value
-
-    return check
-
-
 DATA = typer.Option(
     "--data",
     envvar="SQLENV_DATA_DIR",
@@ -41,13 +30,12 @@ ServerOption = Annotated[
     typer.Option(
         "--server",
         envvar="SQLENV_SERVER_URL",
-        help="URL of a running environment server; repeatable. Without it, one is started.",
+        help="URL of a running environment server; repeatable. Without one, a run starts its own.",
     ),
 ]
 StandardOption = Annotated[
-    str | None,
+    StandardName | None,
     typer.Option(
-        callback=one_of(*get_args(StandardName)),
         help="Standard of right answers: strict, spider or bird; that of --server must be equal.",
         show_default="strict",
     ),
@@ -55,10 +43,11 @@ StandardOption = Annotated[
 
 
 def _preset(name: str | None) -> str | None:
-    if name == "auto":
+    if name is None or name == "auto":
         return None
-    given = one_of(*PRESETS, *BY_GPU)(name)
-    return BY_GPU.get(given, given) if given else None
+    if name not in (known := (*PRESETS, *BY_GPU)):
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}")
+    return BY_GPU.get(name, name)
 
 
 PresetOption = Annotated[
@@ -71,11 +60,10 @@ PresetOption = Annotated[
     ),
 ]
 ApiOption = Annotated[
-    str,
+    ApiName,
     typer.Option(
-        callback=one_of(*get_args(ApiName)),
         help="What to exchange with a model server: chat (texts), tools (tool calls), or "
-        "completions (token ids, as a model in this process; vLLM and llama.cpp).",
+        "completions (token ids, as a model in this process; vLLM and llama.cpp)."
     ),
 ]
 TokenizerOption = Annotated[
@@ -128,13 +116,18 @@ def configured(
 
 
 def check_given_once(
-    settings: Mapping[str, Any], out: Path | None, servers: Sequence[str] | None
-) -> None:
-    """Refuse an option beside the `--set` of the field that means the same."""
-    for name, option, value in (("output_dir", "--out", out), ("server_urls", "--server", servers)):
-        if name in settings and value:
-            problem = f"{name} and {option} mean the same: give one of them"
-            raise typer.BadParameter(problem, param_hint=f"--set, {option}")
+    settings: Collection[str], given: Collection[str], servers: list[str] | None
+) -> list[str] | None:
+    """Refuse one of the `given_options` beside the `--set` of the field that means the same.
+
+    Return the servers of the option: none beside `--set server_urls`, which overrides those of the
+    environment.
+    """
+    for name, option in (("output_dir", "out"), ("server_urls", "server")):
+        if name in settings and option in given:
+            problem = f"{name} and --{option} mean the same: give one of them"
+            raise typer.BadParameter(problem, param_hint=f"--set, --{option}")
+    return None if "server_urls" in settings else servers
 
 
 def out_and_servers(

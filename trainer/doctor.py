@@ -229,10 +229,10 @@ def check_memory(name: str) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", Status.NOTE, f"unknown: {name} has no config.json here")
         return
     config = GRPOConfig.preset(choice.preset, **choice.settings)
-    device, plan = precision(config.device, config.dtype)
+    device, dtype = precision(config.device, config.dtype)
     gpu = device != "cpu"
     try:
-        memory = training_memory(model_config, config, plan.compute, gpu=gpu)
+        memory = training_memory(model_config, config, dtype, gpu=gpu)
     except Exception as error:  # other architectures lack this or that; loading says what is wrong
         kind = f"{type(error).__name__} for model_type {model_config.get('model_type')!r}"
         yield Diagnosis("memory", Status.NOTE, f"unknown: it can't be calculated ({kind})")

@@ -90,9 +90,9 @@ class Learner:
 
     def __init__(self, model: Any, pad_id: int, device: str, dtype: Any) -> None:
         self.model, self._pad_id = model, pad_id
-        name, plan = precision(device, dtype)
+        name, compute = precision(device, dtype)
         self._device = torch.device(name)
-        self._low = plan.compute if plan.compute is torch.bfloat16 else None
+        self._low = compute if compute is torch.bfloat16 else None
 
     def loss(self, rows: Sequence[Row], *, backward: bool) -> float:
         """Return the mean cross-entropy of the demonstrators' tokens in `rows`, in nats."""

@@ -21,7 +21,7 @@ from benchmarks.rollout.measure import (
 )
 from shared.server_process import running_server
 from trainer.config import GRPOConfig
-from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.base import Sample
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.runtime.models import load_model_and_tokenizer
@@ -83,13 +83,13 @@ class Other:
         return 100
 
     def sample(self, appended: Any) -> dict[int, Sample]:
-        return {row: Sample([7], [0.0], StopReason.EOS) for row in appended}
+        return {row: Sample([7], [0.0]) for row in appended}
 
 
 def test_a_generation_of_other_turns_is_no_comparison() -> None:
     recorder = Recorder(streams=[(1,)], turns=[([], {0: [1, 2]}, Other().sample([0]))])
     measure.generate_again(Other(), recorder)
-    recorder.turns.append(([], {0: [3]}, {0: Sample([8], [0.0], StopReason.EOS)}))
+    recorder.turns.append(([], {0: [3]}, {0: Sample([8], [0.0])}))
     with pytest.raises(RuntimeError, match="sampled differently"):
         measure.generate_again(Other(), recorder)
 

@@ -23,9 +23,7 @@ def stand_in(tmp_path: Path, code: str, **options: object) -> ServerProcess:
 @NEEDS_PROC
 def test_the_servers_cpu_time_includes_its_workers(tmp_path: Path) -> None:
     """A stand-in whose worker uses a CPU until the end, under a name with brackets."""
-    burn = (
-        "import ctypes\nctypes.CDLL(None).prctl(15, b'a ) S 1 (b', 0, 0, 0)\nwhile True: pass"
-    )
+    burn = "import ctypes\nctypes.CDLL(None).prctl(15, b'a ) S 1 (b', 0, 0, 0)\nwhile True: pass"
     server = stand_in(
         tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
     )

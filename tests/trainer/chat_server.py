@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file
 
 from trainer.grpo.generation import LOAD_ADAPTER, RESET_CACHE, RPC, UNLOAD_ADAPTER
-from trainer.rollout.generators.base import StopReason
 from trainer.rollout.generators.local import LocalGenerator
 
 Messages = list[dict[str, str]]
@@ -146,9 +145,10 @@ class ModelBehind(ChatServer):
         if len(prompt) + body["max_tokens"] > self.window:
             return refusal(400, f"This model's maximum context length is {self.window} tokens")
         ends = self.model.generation_config.eos_token_id
+        ends = frozenset([ends] if isinstance(ends, int) else ends)
         generator = LocalGenerator(
             model or self.model,
-            frozenset([ends] if isinstance(ends, int) else ends),
+            ends,
             max_new_tokens=body["max_tokens"],
             max_context_tokens=self.window,
             temperature=body["temperature"] or 1.0,
@@ -159,9 +159,7 @@ class ModelBehind(ChatServer):
             generator.start([(body.get("seed", 0),)])
             sample = generator.sample({0: prompt})[0]
         text = self.tokenizer.decode(sample.ids, skip_special_tokens=True)
-        choice: dict[str, Any] = {
-            "finish_reason": "stop" if sample.stop is StopReason.EOS else "length"
-        }
+        choice: dict[str, Any] = {"finish_reason": "stop" if sample.ids[-1] in ends else "length"}
         if chat:
             choice["message"] = {"role": "assistant", "content": text}
         elif self.ids == "vllm":

@@ -1,15 +1,15 @@
 """Fixtures: a random tiny Qwen3, a tokenizer trained here, and a fake server."""
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.actions import SQLAction, parse_action, render_action
 from shared.client.limits import ClientStats
@@ -39,26 +39,62 @@ CORPUS = [
 ]
 
 
-def make_tokenizer(chat_template: str = CHATML) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE with ChatML's control tokens as special tokens, and Qwen3's thinking
-    tokens as added ones."""
+def make_tokenizer(
+    chat_template: str = CHATML,
+    *,
+    split: str | None = None,
+    texts: Sequence[str] = (),
+    vocab_size: int = 400,
+    thinking: bool = True,
+) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE with ChatML's control tokens as special tokens, and Qwen3's `thinking`
+    tokens as added ones. `split` is a regular expression of its words, `texts` are further ones to
+    train on."""
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)
+    if split is not None:
+        bpe.normalizer = normalizers.NFC()
+        words = pre_tokenizers.Split(Regex(split), "isolated")
+        bpe.pre_tokenizer = pre_tokenizers.Sequence([words, bpe.pre_tokenizer])
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
+        vocab_size=vocab_size,
         special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator(CORPUS * 20, trainer)
-    bpe.add_tokens(["<think>", "</think>"])
+    bpe.train_from_iterator([*texts, *CORPUS * 20], trainer)
+    if thinking:
+        bpe.add_tokens(["<think>", "</think>"])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         chat_template=chat_template,
     )
+
+
+def random_model(kind: type[Any], tokenizer: PreTrainedTokenizerFast, window: int = 1024) -> Any:
+    """Return a random model of a `kind`, such as `Qwen3ForCausalLM`."""
+    torch.manual_seed(0)
+    config = kind.config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=128,
+        max_position_embeddings=window,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.1,  # wide enough that the distributions are far from uniform
+    )
+    built = kind(config).eval()
+    # further ids that end a turn, as Qwen3 has, so that turns of a random model have uneven lengths
+    built.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 140)]
+    return built
 
 
 @pytest.fixture(scope="session")
@@ -68,25 +104,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture
 def model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        intermediate_size=128,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.1,  # wide enough that the distributions are far from uniform
-    )
-    built = Qwen3ForCausalLM(config).eval()
-    # further ids that end a turn, as Qwen3 has, so that turns of a random model have uneven lengths
-    built.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 140)]
-    return built
+    return random_model(Qwen3ForCausalLM, tokenizer)
 
 
 @pytest.fixture

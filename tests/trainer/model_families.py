@@ -7,23 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import trl
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     AutoTokenizer,
-    LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
-    Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen3Config,
     Qwen3ForCausalLM,
 )
 
-from tests.trainer.conftest import CORPUS
+from tests.trainer.conftest import make_tokenizer, random_model
 
-FAMILIES = ("smollm2", "qwen2.5", "qwen3")
+FAMILIES = {"smollm2": LlamaForCausalLM, "qwen2.5": Qwen2ForCausalLM, "qwen3": Qwen3ForCausalLM}
 REAL = {"smollm2": "smollm2-135m", "qwen2.5": "qwen2.5-coder-0.5b", "qwen3": "qwen3-tokenizer"}
 _TRL = Path(trl.__file__).parent / "chat_templates"
 SMOLLM2 = (
@@ -58,58 +53,18 @@ def training_template_of(family: str) -> str:
 @cache
 def tiny_tokenizer(family: str) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE with the family's normalizer, pre-tokenizer and control tokens."""
-    bpe = Tokenizer(models.BPE())
-    if family == "smollm2":
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    else:
-        bpe.normalizer = normalizers.NFC()
-        split = pre_tokenizers.Split(Regex(_QWEN), "isolated")
-        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        bpe.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_only])
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    return make_tokenizer(
+        template_of(family),
+        split=None if family == "smollm2" else _QWEN,
+        texts=_NEWLINES * 40,
         vocab_size=420,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator([*_NEWLINES * 40, *CORPUS * 20], trainer)
-    if family == "qwen3":
-        bpe.add_tokens(["<think>", "</think>"])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=template_of(family),
+        thinking=family == "qwen3",
     )
 
 
 def tiny_model(family: str) -> Any:
-    """Return a random model of the family's architecture, wide enough to be far from uniform."""
-    tokenizer = tiny_tokenizer(family)
-    torch.manual_seed(0)
-    shape = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 128,
-        "max_position_embeddings": 2048,
-        "tie_word_embeddings": True,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "initializer_range": 0.1,
-    }
-    if family == "smollm2":
-        model = LlamaForCausalLM(LlamaConfig(**shape))
-    elif family == "qwen2.5":
-        model = Qwen2ForCausalLM(Qwen2Config(**shape))
-    else:
-        model = Qwen3ForCausalLM(Qwen3Config(**shape, head_dim=16))
-    # further ids that end a turn, so that turns of a random model have uneven lengths
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 140)]
-    return model.eval()
+    """Return a random model of the family's architecture."""
+    return random_model(FAMILIES[family], tiny_tokenizer(family), window=2048)
 
 
 @cache

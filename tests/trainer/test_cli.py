@@ -271,3 +271,12 @@ def test_doctor_fails_where_the_offline_job_cannot_run(
     code, shown = run("doctor", "--data", data_dir, "--model", base)
     assert code == 0
     assert "the offline job can run" in shown
+
+
+def test_doctor_checks_the_server_of_the_environment(
+    base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLENV_SERVER_URL", "http://127.0.0.1:9")
+    code, shown = run("doctor", "--data", data_dir, "--model", base)
+    assert code == 1
+    assert "http://127.0.0.1:9: ConnectError" in shown

@@ -24,6 +24,7 @@ class Job:
     out: Path | None
     servers: tuple[str, ...]
     output_dir: str | None = None
+    data_dir: Path = Path("data")
 
 
 @pytest.fixture
@@ -31,18 +32,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     jobs: list[Job] = []
 
     def run_job(config: GRPOConfig, options: Any, **_: Any) -> None:
-        jobs.append(Job(options.out, options.servers, config.output_dir))
+        jobs.append(Job(options.out, options.servers, config.output_dir, config.data_dir))
 
     def run_evaluation(settings: Any, *_: Any) -> None:
-        jobs.append(Job(settings.out, settings.servers))
+        jobs.append(Job(settings.out, settings.servers, data_dir=settings.config.data_dir))
 
     monkeypatch.setattr("trainer.grpo.job.run_job", run_job)
     monkeypatch.setattr("trainer.evaluation.run.run_evaluation", run_evaluation)
     return jobs
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200"})
+def run(*arguments: str, **environment: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200", **environment})
     return done.exit_code, done.output
 
 
@@ -107,6 +108,17 @@ def test_both_at_once_are_refused(
     assert code == 2
     assert named in " ".join(output.split())
     assert started == []
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
+def test_a_setting_overrides_the_environment(started: list[Job], command: str) -> None:
+    for arguments, servers in (([], ("http://c:3",)), (SET_URLS, URLS)):
+        code, output = run(command, *arguments, SQLENV_SERVER_URL="http://c:3")
+        assert code == 0, output
+        assert started.pop().servers == servers
+    code, output = run(command, "--set", "data_dir=data/.", SQLENV_DATA_DIR="/nowhere")
+    assert code == 0, output
+    assert started.pop().data_dir == Path("data")
 
 
 @pytest.mark.parametrize("command", ["train", "sft"])

@@ -1,7 +1,7 @@
 """`python -m trainer evaluate`. Imports torch late, so that help works without it."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -20,8 +20,8 @@ from trainer.cli import (
     check_given_once,
     configured,
     console,
+    given_options,
     guarded,
-    one_of,
     out_and_servers,
     settings_of,
 )
@@ -30,13 +30,13 @@ from trainer.presets import PRESETS
 
 
 def evaluate(
+    context: typer.Context,
     policy: Annotated[
-        str,
+        PolicyName,
         Option(
-            callback=one_of(*get_args(PolicyName)),
             help="random, oracle (plays the gold answers of the questions' file), model (in this "
             "process), or openai (on an OpenAI-compatible server: --base-url; the key is read from "
-            "OPENAI_API_KEY).",
+            "OPENAI_API_KEY)."
         ),
     ] = "model",
     model: Annotated[
@@ -60,11 +60,7 @@ def evaluate(
         str, Option(help="Keep these databases, comma-separated.", show_default="all")
     ] = "",
     part: Annotated[
-        str,
-        Option(
-            callback=one_of(*get_args(Part)),
-            help="all, seen or unseen: by whether training uses the database.",
-        ),
+        Part, Option(help="all, seen or unseen: by whether training uses the database.")
     ] = "all",
     limit: Annotated[
         int, Option(min=0, help="Number of questions, evenly spread over databases; 0: all.")
@@ -128,7 +124,7 @@ def evaluate(
         )
     ks = _numbers(k)
     chosen = settings_of(set_)
-    check_given_once(chosen, out, server)
+    server = check_given_once(chosen, given_options(context), server)
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
     if standard is not None:
         overrides["standard"] = standard
@@ -158,13 +154,13 @@ def evaluate(
         sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,
-            policy=policy,  # type: ignore[arg-type]  # checked there
+            policy=policy,
             base_url=base_url,
-            api=api,  # type: ignore[arg-type]  # checked there
+            api=api,
             tokenizer=tokenizer,
             split=split,
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
-            part=part,  # type: ignore[arg-type]  # checked there
+            part=part,
             limit=limit,
             samples=samples,
             ks=ks,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, mean, measurement, success
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError
+from trainer.rollout.loop import check_lost
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
@@ -73,7 +73,7 @@ class EvalResult:
     def read(cls, path: Path) -> "EvalResult":
         """Read what `write` wrote."""
         fields = read_json(path)
-        episodes = tuple(map(EpisodeRecord.from_dict, fields["episodes"]))
+        episodes = tuple(map(EpisodeRecord.model_validate, fields["episodes"]))
         return cls(fields["mode"], episodes, fields["wall_s"])
 
 
@@ -98,23 +98,11 @@ def evaluate(
         rows = play([row["prompt"] for row in prompts[start : start + batch]])
         played = [book.episode(row) for row in rows]
         lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
-        remedy = "measure again (a training run with --resume)"
+        remedy = "check the servers, then measure again (a training run with --resume)"
         check_lost(lost, len(prompts), max_lost_fraction, remedy)
         episodes += played
         on_batch(played)
     return EvalResult(mode, tuple(episodes), time.monotonic() - started)
-
-
-def check_lost(lost: Sequence[str], total: int, max_fraction: float, remedy: str) -> None:
-    """Raise `RolloutError` if more than `max_fraction` of an evaluation's episodes were lost."""
-    if len(lost) > max_fraction * total:
-        raise RolloutError(
-            f"{len(lost)} of {total} episodes were lost to infrastructure, more than "
-            f"{100 * max_fraction:.0f} %: check the servers, then {remedy}. "
-            f"The first error: {lost[0]}",
-            lost=len(lost),
-            episodes=total,
-        )
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:

@@ -1,7 +1,7 @@
 """The inputs of a job: settings, questions, databases, model, and the data of the servers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -141,7 +141,7 @@ def save_settings(
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
     if run.config.exists():
         first = read_json(run.config)
-        digests = {name: first[name] for name in digests if name in first}
+        digests = {name: first[name] for name in digests}
     write_json(
         run.config,
         {
@@ -173,8 +173,7 @@ def resumed_settings(
             f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
         )
     try:
-        known = {one.name for one in fields(GRPOConfig)}
-        config = GRPOConfig(**{name: one for name, one in saved["config"].items() if name in known})
+        config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
@@ -194,17 +193,14 @@ def resumed_settings(
 
 
 def saved_processes(run: Run) -> int:
-    """Return how many processes of one machine train a run; older versions did not save it: 1."""
-    return int(read_json(run.config).get("processes", 1))
+    """Return how many processes of one machine train a run."""
+    return int(read_json(run.config)["processes"])
 
 
 def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:
-    """Raise `RunError` naming what has changed since the run started: data, model or server.
-
-    Digests that the run's config.json lacks are not compared.
-    """
+    """Raise `RunError` naming what has changed since the run started: data, model or server."""
     first = read_json(run.config)
     servers = ", ".join(config.server_urls)
     named = {
@@ -213,7 +209,7 @@ def check_resumed_data(
         "server_digest": f"the environment server at {servers} (its rules, limits or SQLite)",
     }
     for name, digest in _digests(inputs, metadata).items():
-        if first.get(name, digest) != digest:
+        if first[name] != digest:
             raise RunError(
                 f"{named[name]} has changed since {run.id} started, so its results would not be "
                 "comparable: start a run without --resume"

@@ -155,8 +155,8 @@ def shared_play(play: Play, ranks: Ranks) -> Play:
 
 def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
     """Return how many episodes to play at once: 1 to `BATCH`, full contexts in half the memory."""
-    _, plan = precision(config.device, config.dtype)
-    token_bytes = cache_token_bytes(model.config.get_text_config(), plan.compute)
+    _, dtype = precision(config.device, config.dtype)
+    token_bytes = cache_token_bytes(model.config.get_text_config(), dtype)
     return max(1, min(BATCH, memory_bytes // 2 // (token_bytes * config.max_context_tokens)))
 
 

@@ -10,13 +10,13 @@ from shared.dataset import load_questions
 from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.evaluation.evaluate import BATCH, Play, PromptRow, check_lost, choose
+from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, policy_play
 from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
-from trainer.rollout.loop import EpisodeClient
+from trainer.rollout.loop import EpisodeClient, check_lost
 from trainer.run.observations import append_observations
 
 Task = tuple[int, PromptRow]  # number of the sample, question
@@ -130,7 +130,7 @@ def play_missing(
         )
         lost += [row.lost for row in played if row.lost is not None]
         on_batch(len(lines), sum(line["outcome"] == Outcome.CORRECT for line in lines))
-        remedy = "give the same command again, which plays what is missing"
+        remedy = "check the servers, then give the same command again, which plays what is missing"
         check_lost(lost, total, settings.config.max_lost_fraction, remedy)
 
 

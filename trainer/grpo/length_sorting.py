@@ -136,40 +136,37 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     """
 
     _buffered_inputs: Any
-    _updates = 1  # optimizer steps per generation batch
     sampler_step: int | None = None  # training steps of the weights that sampled the present rows
-    _masking = False
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
-    _importance_cap = 0.0
-    _skip_one_verdict = False
     _warned = False
     _both_verdicts: Tensor  # of the present generation batch of all processes, [B]
     _loss_inputs: Any = None  # of the present loss
 
-    def mask_logits(self) -> None:
-        """Compute logits of the tokens that the loss counts only, and a shared prompt once."""
-        lora = hasattr(self.model, "get_base_model")
-        prepare(self.model.get_base_model() if lora else self.model, self.temperature)
-        self._masking = True
+    def __init__(
+        self,
+        *arguments: Any,
+        masked_logits: bool,
+        updates: int,
+        importance_cap: float,
+        skip_one_verdict_groups: bool,
+        **options: Any,
+    ) -> None:
+        """`arguments` and `options` are those of `GRPOTrainer`.
 
-    def update_in_parts(self, updates: int) -> None:
-        """Take `updates` optimizer steps per generation batch, each on a part of its rows.
-
-        They divide `gradient_accumulation_steps`.
+        `masked_logits` computes logits of the tokens that the loss counts only, and a shared prompt
+        once. `updates` is the number of optimizer steps per generation batch, each on a part of its
+        rows; it divides `gradient_accumulation_steps`. With an `importance_cap` above 0, each
+        token's loss is multiplied by its importance ratio, at most the cap: that of the token's
+        probabilities in the model at the beginning of the update and in the sampler (`logprobs` of
+        the rollout). `skip_one_verdict_groups` gives the rows of groups that are all right or all
+        wrong the advantage 0.
         """
-        self._updates = updates
-
-    def correct_sampling(self, cap: float) -> None:
-        """Multiply each token's loss by its importance ratio, at most `cap`.
-
-        The ratio is that of the token's probabilities in the model at the beginning of the update
-        and in the sampler (`logprobs` of the rollout).
-        """
-        self._importance_cap = cap
-
-    def skip_one_verdict_groups(self) -> None:
-        """Give the rows of groups that are all right or all wrong the advantage 0."""
-        self._skip_one_verdict = True
+        self._masking, self._updates = masked_logits, updates
+        self._importance_cap, self._skip_one_verdict = importance_cap, skip_one_verdict_groups
+        super().__init__(*arguments, **options)
+        if masked_logits:
+            lora = hasattr(self.model, "get_base_model")
+            prepare(self.model.get_base_model() if lora else self.model, self.temperature)
 
     def _calculate_rewards(self, *arguments: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*arguments)

@@ -27,7 +27,7 @@ def spent_at(checkpoint: Path | None) -> Spent:
     if checkpoint is None:
         return Spent()
     state = read_json(checkpoint / "trainer_state.json")
-    return Spent.from_dict(state.get("stateful_callbacks", {}).get(SPENT))
+    return Spent.from_dict(state["stateful_callbacks"][SPENT])
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]

@@ -35,6 +35,7 @@ class _Batch:
     questions: list[str]
     episodes: BackgroundEpisodes
     sampler_step: int | None  # training steps of the weights that sample it
+    started_s: float
 
 
 class OverlappedRollouts:
@@ -117,10 +118,10 @@ class OverlappedRollouts:
                 seed=step_seed(self._config, step),
             )
         )
-        waited = time.perf_counter() - start
-        self._stats.add(RolloutStats(rollout_s=waited, env_wait_s=waited))
-        episodes.stats.rollout_s -= waited
-        return _Batch([question_id_of(chat) for chat in chats], episodes, trainer.sampler_step)
+        started = time.perf_counter()
+        self._stats.add(RolloutStats(rollout_s=started - start, env_wait_s=started - start))
+        questions = [question_id_of(chat) for chat in chats]
+        return _Batch(questions, episodes, trainer.sampler_step, started)
 
     def _rows(self, batch: _Batch, trainer: Any) -> list[RolloutRow]:
         """Wait for a batch, and count it: of its seconds, those that this process waited."""
@@ -128,8 +129,8 @@ class OverlappedRollouts:
         rows = self._ranks.together(batch.episodes.rows)
         waited, own = time.perf_counter() - start, batch.episodes.stats
         self._stats.add(replace(own, rollout_s=waited, generate_s=waited, env_wait_s=0.0))
-        hidden = trainer._metrics["train"]["sampling/overlap_s"]
-        hidden.append(max(0.0, own.rollout_s - waited))
+        overlap = max(0.0, batch.episodes.overlap_end_s - batch.started_s)
+        trainer._metrics["train"]["sampling/overlap_s"].append(overlap)
         return rows
 
 

@@ -87,8 +87,7 @@ def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]
     pairs["rollouts_per_step"] = (saved.rollouts_per_step, config.rollouts_per_step)
     pairs |= {name: (one, options.saved[name]) for name, one in saved_options.saved.items()}
     differing = [f"{name}: {one} and now {now}" for name, (one, now) in pairs.items() if one != now]
-    digest = read_json(run.config).get("data_digest")
-    if not differing and digest not in (None, data_digest(config.data_dir)):
+    if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
         differing.append(f"the data in {config.data_dir} have changed")
     return differing
 

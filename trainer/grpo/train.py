@@ -26,9 +26,6 @@ from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
 
-NO_SAVE_STEPS = 10**9  # with save_steps 0, TRL still saves the last step
-CHECKPOINTS_KEPT = 2
-
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
     """Raise `ConfigError` if so many training questions don't fill one step."""
@@ -81,14 +78,6 @@ def build_trainer(
         check_one_gpu(config, torch.cuda.device_count())
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     check_enough_questions(len(prompts), config)
-    options = {
-        "save_strategy": "steps",
-        "save_steps": config.save_steps or NO_SAVE_STEPS,
-        "save_total_limit": CHECKPOINTS_KEPT,
-        "logging_nan_inf_filter": False,  # it would replace a NaN with the mean of earlier losses
-        "disable_tqdm": True,  # the job shows its own progress
-        **trl_options,
-    }
     ranks = ranks or Ranks()
     shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
@@ -108,19 +97,16 @@ def build_trainer(
             model=model,
             processing_class=tokenizer,
             reward_funcs=list(reward_funcs),
-            args=trl_config(config, ranks.count, **options),
+            args=trl_config(config, ranks.count, **trl_options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,
             peft_config=lora_config(config),
             callbacks=[guard, *callbacks],
+            masked_logits=config.masked_logits,
+            updates=config.updates_per_batch,
+            importance_cap=config.importance_cap if off_policy or sampler is not None else 0.0,
+            skip_one_verdict_groups=config.skip_one_verdict_groups,
         )
-    if config.masked_logits:
-        trainer.mask_logits()
-    trainer.update_in_parts(config.updates_per_batch)
-    if config.skip_one_verdict_groups:
-        trainer.skip_one_verdict_groups()
-    if off_policy or sampler is not None:
-        trainer.correct_sampling(config.importance_cap)
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer

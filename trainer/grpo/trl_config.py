@@ -1,54 +1,71 @@
-"""`GRPOConfig` as trl's own configuration."""
+"""`GRPOConfig` as the configurations of transformers and trl."""
 
 from dataclasses import fields
 from typing import Any
 
+import torch
 import trl
 from accelerate import DistributedType
+from transformers import TrainingArguments
 
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.runtime.precision import precision
 from trainer.runtime.sharding import fsdp_options, gathered_precision
 
-# fields that both configurations have under the same name
-SAME_NAME = (
-    *("output_dir", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
-    *("learning_rate", "warmup_steps", "weight_decay", "max_grad_norm", "num_generations"),
-    *("temperature", "beta", "loss_type", "scale_rewards", "seed", "logging_steps"),
-    *("epsilon", "epsilon_high"),
+NO_SAVE_STEPS = 10**9  # with save_steps 0, transformers still saves the last step
+CHECKPOINTS_KEPT = 2
+# fields that these settings and transformers' or trl's have under the same name
+SHARED = (
+    *("output_dir", "num_train_epochs", "max_steps", "learning_rate", "warmup_steps"),
+    *("weight_decay", "max_grad_norm", "seed", "logging_steps"),
+)
+GRPO_ONLY = (
+    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "loss_type"),
+    *("scale_rewards", "epsilon", "epsilon_high"),
 )
 
 
-def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
-    """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
-    device, plan = precision(config.device, config.dtype)
-    known = {one.name for one in fields(trl.GRPOConfig)}
+def shared_arguments(config: GRPOConfig) -> dict[str, Any]:
+    """Return the fields of `transformers.TrainingArguments` that GRPO and a warm start share."""
+    device, dtype = precision(config.device, config.dtype)
     # transformers renamed the switch, and warns about the old name
     checkpointing = "activation_checkpointing"
-    if checkpointing not in known:
+    if checkpointing not in {one.name for one in fields(TrainingArguments)}:
         checkpointing = "gradient_checkpointing"
-    values: dict[str, Any] = {
-        **{name: getattr(config, name) for name in SAME_NAME},
-        "gradient_accumulation_steps": config.accumulation_steps(processes),
-        "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
+    return {
+        **{name: getattr(config, name) for name in SHARED},
         "lr_scheduler_type": config.lr_scheduler,
-        "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
-        "reward_weights": list(REWARD_WEIGHTS),
-        "data_seed": config.seed,
-        "save_strategy": "steps" if config.save_steps else "no",
-        "save_steps": config.save_steps or 500,
-        "bf16": plan.trl_bf16,
-        "fp16": plan.trl_fp16,
+        "save_strategy": "steps",
+        "save_steps": config.save_steps or NO_SAVE_STEPS,
+        "save_total_limit": CHECKPOINTS_KEPT,
+        "logging_nan_inf_filter": False,  # it would replace a NaN with the mean of earlier losses
+        "disable_tqdm": True,  # the job shows its own progress
+        "bf16": dtype is torch.bfloat16,
+        "fp16": dtype is torch.float16,
         "use_cpu": device == "cpu",
         "dataloader_pin_memory": device != "cpu",
         "report_to": config.report_to or "none",
         # FSDP has its own, which gathers a layer's weights again
         checkpointing: config.gradient_checkpointing and config.sharding == "none",
+    }
+
+
+def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
+    """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
+    device, dtype = precision(config.device, config.dtype)
+    values: dict[str, Any] = {
+        **shared_arguments(config),
+        **{name: getattr(config, name) for name in GRPO_ONLY},
+        "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
+        "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
+        "reward_weights": list(REWARD_WEIGHTS),
+        "data_seed": config.seed,
         **fsdp_options(config),
     }
     arguments = trl.GRPOConfig(**{**values, **overrides})
     if arguments.fsdp_plugin_args is not None:
-        arguments.fsdp_plugin_args["mixed_precision_policy"] = gathered_precision(plan)
+        arguments.fsdp_plugin_args["mixed_precision_policy"] = gathered_precision(dtype)
         if device == "cpu":  # accelerate shards there, too, but not what it calls MULTI_CPU
             arguments.distributed_state.distributed_type = DistributedType.MULTI_GPU
     return arguments

@@ -37,7 +37,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Agent:
-    """One player: `make_generator` with `codec` samples token ids, or `policy` writes texts.
+    """One player: `generator` with `codec` samples token ids, or `policy` writes texts.
 
     `name` and `why` are shown to the user. `config` holds prompt, budget and lengths.
     """
@@ -48,14 +48,14 @@ class Agent:
     sampling: Sampling
     codec: ChatCodec | None = None
     tokenizer: Any = None
-    make_generator: Callable[[], AnyGenerator] | None = None
+    generator: AnyGenerator | None = None
     policy: AnyPolicy | None = None
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
     @property
     def window(self) -> int | None:
         """Context window of a local model in tokens; None for a server's."""
-        return getattr(self.make_generator(), "limit", None) if self.make_generator else None
+        return getattr(self.generator, "limit", None)
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
@@ -102,9 +102,7 @@ def local_agent(model: str | None, options: Options) -> Agent:
         options.sampling,
         codec=codec,
         tokenizer=tokenizer,
-        make_generator=lambda: local_generator(
-            loaded, codec, config, greedy=options.sampling.greedy
-        ),
+        generator=local_generator(loaded, codec, config, greedy=options.sampling.greedy),
         compute=lambda: autocast(config),
     )
 
@@ -127,7 +125,7 @@ def api_agent(
             options.sampling,
             codec=served.codec,
             tokenizer=served.tokenizer,
-            make_generator=served.make_generator if served.codec else None,
+            generator=served.generator,
             policy=served.policy,
         )
 

@@ -3,7 +3,7 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,6 @@ from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import ApiOption, PresetOption, TokenizerOption, console, guarded
-from trainer.config import ApiName
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
@@ -132,9 +131,7 @@ def play(
                     raise PlayError(f"{reason}; choose another --json") from error
                 display = JsonLines(file, errors)
             if base_url is not None and model is not None:
-                agent = stack.enter_context(
-                    api_agent(base_url, model, options, cast(ApiName, api), tokenizer)
-                )
+                agent = stack.enter_context(api_agent(base_url, model, options, api, tokenizer))
             else:
                 with display.busy("loading the model"):
                     agent = local_agent(model, options)

@@ -90,15 +90,17 @@ def play_questions(
 def ask_interactively(path: Path, agent: Agent, display: Display, errors: Console) -> None:
     """Prompt for questions until the user leaves. An error ends only its own question; each
     question is played on the current state of the file."""
-    print_line(errors, "One question per line; Ctrl-D or 'exit' to leave.", "dim")
+    print_line(errors, "One question per line; Ctrl-D or 'quit' to leave.", "dim")
     while True:
         try:
             text = errors.input("question> ").strip()
         except EOFError:
             errors.print()
             return
-        if text in ("", "exit"):
+        if text in ("quit", "exit"):
             return
+        if not text:
+            continue
         try:
             play_questions(examine(path), [check_question(text)], agent, display)
         except SQLEnvError as error:

@@ -70,7 +70,7 @@ def ask(
             agent.config,
             client=client,
             policy=agent.policy,
-            generator=agent.make_generator() if agent.make_generator else None,
+            generator=agent.generator,
             greedy=agent.sampling.greedy,
             seed=agent.sampling.seed,
             check_lost=False,

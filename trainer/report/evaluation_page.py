@@ -40,8 +40,6 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence
     played: dict[str, list[EpisodeRecord]] = {}
     for record in _records(folder, episodes):
         played.setdefault(record.question_id, []).append(record)
-    if not folder.observations.exists():
-        reader.gaps.append(Gap("the evaluation is of an older version: without results of actions"))
     label = str(result.get("label") or asked.get("policy"))
     templates = environment()
     items = question_items(templates, {label: played}, questions, {})
@@ -82,9 +80,10 @@ def _records(
         (one["question_id"], one.get("sample", 0)): one["observations"]
         for one in read_observations(folder.observations)
     }
-    lines = ((one, seen.get(one.key)) for one in sorted(episodes, key=lambda one: one.key))
-    records = (EpisodeRecord.of_line(one.model_dump(), texts) for one, texts in lines)
-    return [record for record in records if record is not None]
+    return [
+        EpisodeRecord.of_line(one.model_dump(), seen.get(one.key))
+        for one in sorted(episodes, key=lambda one: one.key)
+    ]
 
 
 def _settings(asked: Mapping[str, Any], saved: Mapping[str, Any]) -> list[tuple[str, Any]]:

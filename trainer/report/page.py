@@ -133,5 +133,4 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
 
 def _turns(row: Mapping[str, Any]) -> Sequence[Any]:
     """Return the turns of an episode whose observations are known; none of another."""
-    record = EpisodeRecord.of_line(row, row["seen"]) if row.get("seen") else None
-    return turns_markup(record) if record else []
+    return turns_markup(EpisodeRecord.of_line(row, row["seen"])) if row.get("seen") else []

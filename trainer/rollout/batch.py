@@ -39,7 +39,6 @@ from trainer.rollout.generators.base import (
     Contexts,
     Loop,
     Sample,
-    StopReason,
     result_of,
 )
 from trainer.rollout.parsing import ParsedAction, fallback_warnings, parse_with_fallback
@@ -72,7 +71,7 @@ class EpisodeBatch:
         self.episodes = start_episodes(prompts, seed, before or {})
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
         self._observer = observer or EpisodeObserver()
-        self._counted = client.stats.rebuilds, client.stats.retries
+        self._rebuilds = client.stats.rebuilds  # counted so far
         self._busy: Counter[Busy] = Counter()  # turns and steps under way
         self._changed_s = 0.0  # when one of them started or ended
 
@@ -111,7 +110,7 @@ class EpisodeBatch:
                 if episode.transcript.pairs:
                     episode.transcript.add_environment(self._bridge(self._codec, episode))
                 ids = self._codec.action(text)
-                episode.transcript.add_sample(Sample(ids, [0.0] * len(ids), StopReason.EOS))
+                episode.transcript.add_sample(Sample(ids, [0.0] * len(ids)))
             return text
 
         if isinstance(policy, AsyncPolicy):
@@ -331,12 +330,6 @@ class EpisodeBatch:
         self._stats.episodes += 1
         self._stats.episodes_lost += episode.lost is not None
         self._stats.parse_failures += episode.parse_failures
-        self._stats.inferred_actions += episode.inferred_actions
-        self._stats.replaced_ids += episode.replaced_ids
-        self._stats.env_errors += len(episode.env_errors)
-        self._stats.episodes_truncated += episode.transcript.truncations > 0
-        self._stats.context_overflows += episode.context_overflow
-        self._stats.episodes_too_large += episode.too_large
         return row_of(episode, transcript)
 
     def _closed_transcript(self, episode: Episode) -> Transcript:
@@ -351,12 +344,11 @@ class EpisodeBatch:
         transcript.close(self._codec.eos_id, self._codec.pad_id)
         return transcript
 
-    def count_repairs(self) -> None:
-        """Add the client's rebuilds and retries since the last call to the stats."""
-        client, (rebuilds, retries) = self._client.stats, self._counted
-        self._stats.rebuilds += client.rebuilds - rebuilds
-        self._stats.retries += client.retries - retries
-        self._counted = client.rebuilds, client.retries
+    def count_rebuilds(self) -> None:
+        """Add the client's rebuilds since the last call to the stats."""
+        rebuilds = self._client.stats.rebuilds
+        self._stats.rebuilds += rebuilds - self._rebuilds
+        self._rebuilds = rebuilds
 
     @contextmanager
     def _timed(self, name: Busy) -> Iterator[None]:

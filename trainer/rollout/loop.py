@@ -11,6 +11,7 @@ TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_ba
 actions.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -97,7 +98,7 @@ def play_episodes(
                 batch.play_generator(generator, codec)
             rows = batch.rows()
         finally:
-            batch.count_repairs()
+            batch.count_rebuilds()
         stats.rollout_s += time.perf_counter() - start
     if check_lost:
         errors = [episode.lost for episode in batch.episodes if episode.lost is not None]
@@ -122,23 +123,27 @@ class BackgroundEpisodes:
         client: EpisodeClient,
         seed: int,
     ) -> None:
-        self.stats = RolloutStats()
-        codec, start = codec_of(tokenizer, config.thinking), time.perf_counter()
+        self.stats, codec = RolloutStats(), codec_of(tokenizer, config.thinking)
         self._batch = EpisodeBatch(prompts, seed, codec, config, client, self.stats)
         self._batch.reset()
         self._playing = self._batch.start_generator(generator, codec)
+        self.overlap_end_s = math.inf  # when they ended or the caller began to wait for that
         self._ended = Event()
 
         def end(_: object) -> None:
-            self.stats.rollout_s = time.perf_counter() - start
+            self._end_overlap()
             self._ended.set()
 
         self._playing.add_done_callback(end)
 
+    def _end_overlap(self) -> None:
+        self.overlap_end_s = min(self.overlap_end_s, time.perf_counter())
+
     def wait(self) -> None:
         """Wait until the episodes have ended, by themselves or with an error."""
+        self._end_overlap()
         self._ended.wait()
-        self._batch.count_repairs()
+        self._batch.count_rebuilds()
 
     def rows(self) -> list[RolloutRow]:
         """Wait, and return the rows in order, or raise what `play_episodes` would have raised."""
@@ -258,12 +263,23 @@ def check_lost_rows(
 ) -> None:
     """Raise `RolloutError` if more of a batch was lost than `config.max_lost_fraction` allows."""
     lost = [row.lost for row in rows if row.lost is not None]
-    if len(lost) > config.max_lost_fraction * len(rows):
+    servers = ", ".join(config.server_urls)
+    remedy = f"check the servers at {servers}, then resume from the last checkpoint"
+    check_lost(lost, len(rows), config.max_lost_fraction, remedy, cause)
+
+
+def check_lost(
+    lost: Sequence[str],
+    episodes: int,
+    max_fraction: float,
+    remedy: str,
+    cause: SQLEnvError | None = None,
+) -> None:
+    """Raise `RolloutError` if more than `max_fraction` of `episodes` were `lost`, by its errors."""
+    if len(lost) > max_fraction * episodes:
         raise RolloutError(
-            f"{len(lost)} of {len(rows)} episodes were lost to infrastructure, more than "
-            f"{100 * config.max_lost_fraction:.0f} %: check the servers at "
-            f"{', '.join(config.server_urls)}, then resume from the last checkpoint. "
-            f"The first error: {lost[0]}",
+            f"{len(lost)} of {episodes} episodes were lost to infrastructure, more than "
+            f"{100 * max_fraction:.0f} %: {remedy}. The first error: {lost[0]}",
             lost=len(lost),
-            episodes=len(rows),
+            episodes=episodes,
         ) from cause

@@ -66,14 +66,7 @@ class RolloutStats:
     episodes_lost: int = 0  # to infrastructure: never a reward
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
-    inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
-    replaced_ids: int = 0  # sampled ids that `constrain_first_token` replaced
-    env_errors: int = 0  # actions that the environment answered with an error
-    episodes_truncated: int = 0  # episodes whose context was cut, at least once, to continue
-    context_overflows: int = 0  # episodes that ended without room for a turn even so
-    episodes_too_large: int = 0  # episodes whose actions reached the server's limit on bytes
     rebuilds: int = 0  # times an episode was rebuilt by replay after its server lost it
-    retries: int = 0  # requests sent to the servers again
     sampled_tokens: int = 0
     rollout_s: float = 0.0  # total
     generate_s: float = 0.0  # sampling, or a policy's work

@@ -25,10 +25,6 @@ class Served:
     tokenizer: Any = None
     codec: ChatCodec | None = None
 
-    def make_generator(self) -> AsyncGenerator:
-        assert self.generator is not None
-        return self.generator
-
 
 @contextmanager
 def served_model(

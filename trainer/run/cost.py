@@ -7,7 +7,7 @@ and played again. Pure functions.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shared.run_files import Cost, MetricsRow
@@ -38,10 +38,9 @@ class Spent:
         return {name: known(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[str, float | None] | None) -> "Spent":
-        """Return what `as_dict` was made of; all unknown for an older checkpoint without it."""
-        values = {one.name: (saved or {}).get(one.name) for one in fields(cls)}
-        return cls(**{name: UNKNOWN if value is None else value for name, value in values.items()})
+    def from_dict(cls, saved: Mapping[str, float | None]) -> "Spent":
+        """Return what `as_dict` was made of."""
+        return cls(**{name: UNKNOWN if value is None else value for name, value in saved.items()})
 
 
 def known(seconds: float, digits: int = 4) -> float | None:

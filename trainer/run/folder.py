@@ -136,7 +136,7 @@ def metrics_rows(path: Path) -> Iterator[MetricsRow]:
 
 
 def episode_lines(path: Path) -> Iterator[EpisodeLine]:
-    """Yield the lines of an episodes.jsonl unchecked: those of older runs lack some fields."""
+    """Yield the lines of an episodes.jsonl unchecked."""
     return (EpisodeLine.model_construct(**line) for line in read_lines(path))
 
 

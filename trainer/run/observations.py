@@ -41,10 +41,7 @@ def append_observations(
 
 
 def read_observations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines, none if the file is missing; those of a member cut by a crash are left out.
-
-    Runs of older versions have no such file.
-    """
+    """Yield the lines, none if the file is missing, without those of a member cut by a crash."""
     if not path.exists():
         return
     with gzip.open(path, "rb") as file:

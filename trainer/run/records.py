@@ -8,11 +8,9 @@ from typing import Any
 
 from pydantic import Field
 
-from shared.actions import render_action
 from shared.dataset import Question
 from shared.run_files import sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
-from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.row import RolloutRow
 
 
@@ -44,24 +42,13 @@ class EpisodeRecord(PlayedEpisode):
         return sealed({**place, **self.model_dump(exclude={"turns"}), "texts": texts, **more})
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "EpisodeRecord":
-        """Return the record of `model_dump`. Older runs lack the later fields."""
-        record = cls.model_validate(fields)
-        if "actions" in fields:
-            return record
-        parsed = (parse_with_fallback(turn.action).action for turn in record.turns)
-        return record.model_copy(update={"actions": list(map(render_action, parsed))})
-
-    @classmethod
-    def of_line(cls, line: Mapping[str, Any], seen: Sequence[str] | None) -> "EpisodeRecord | None":
+    def of_line(cls, line: Mapping[str, Any], seen: Sequence[str] | None) -> "EpisodeRecord":
         """Return the record of a line of episodes.jsonl and what its agent read.
 
         `seen` are the texts of `trainer.run.observations`. Without them, or with those of another
-        episode, the observations of the turns are empty; None for a line of an older version.
+        episode, the observations of the turns are empty.
         """
-        actions, texts = line.get("actions"), line.get("texts")
-        if actions is None or texts is None:
-            return None
+        actions, texts = line["actions"], line["texts"]
         written = [
             text if text is not None else action
             for text, action in zip(texts, [*actions, ""][: len(texts)], strict=True)

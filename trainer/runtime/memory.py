@@ -139,14 +139,14 @@ def shortage(
     that takes too much, without an error that could say so. None if they fit, if the device is a
     GPU, or if the need can't be calculated.
     """
-    device, plan = precision(config.device, config.dtype)
+    device, dtype = precision(config.device, config.dtype)
     parameters = parameter_count(model_config)
     if device != "cpu" or config.sharding != "none":
         return None
     if parameters is None or processes * parameters < SMALL:
         return None
     try:
-        memory = training_memory(model_config, config, plan.compute)
+        memory = training_memory(model_config, config, dtype)
     except Exception:  # as in doctor: other architectures lack this or that
         return None
     memory = replace(memory, cache=memory.cache // sharing)

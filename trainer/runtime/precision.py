@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,27 +14,11 @@ from trainer.presets import MEMORY_GB, NEED_GPU
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True)
-class Precision:
-    """The number format of computations.
+def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
+    """Return the device and the number format of computations for these settings.
 
     Weights that are trained are always float32: at the learning rates of reinforcement learning a
     16-bit weight rounds most updates away. Logits are float32 too: `compute_logits_in_float32`.
-    """
-
-    compute: torch.dtype
-
-    @property
-    def trl_bf16(self) -> bool:
-        return self.compute is torch.bfloat16
-
-    @property
-    def trl_fp16(self) -> bool:
-        return self.compute is torch.float16
-
-
-def precision(device: str, dtype: str) -> tuple[str, Precision]:
-    """Return the device and the number format for the settings `device` and `dtype`.
 
     `device` "auto" is CUDA where available. `dtype` "auto" is bfloat16 where the device computes
     that natively, else float16 on CUDA (a T4) and float32 on a CPU. Raises `ConfigError` for a
@@ -68,7 +51,7 @@ def precision(device: str, dtype: str) -> tuple[str, Precision]:
         raise ConfigError(
             "dtype is float16, but a CPU can't train in it: use float32", field="dtype"
         )
-    return device, Precision(compute)
+    return device, compute
 
 
 def check_gpu(preset: str, config: GRPOConfig) -> None:
@@ -85,10 +68,10 @@ def check_gpu(preset: str, config: GRPOConfig) -> None:
 
 def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
     """Return a context in which a model computes in the number format of the settings."""
-    device, plan = precision(config.device, config.dtype)
-    if plan.compute is torch.float32:
+    device, dtype = precision(config.device, config.dtype)
+    if dtype is torch.float32:
         return nullcontext()
-    return torch.autocast(torch.device(device).type, dtype=plan.compute)
+    return torch.autocast(torch.device(device).type, dtype=dtype)
 
 
 def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
@@ -97,7 +80,7 @@ def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
     bfloat16 keeps three digits of them. With SmolLM2, recorded and recomputed log-probabilities of
     a token then differ by 0.033 nats on average, and by 0.015 with logits in float32.
     """
-    if precision(config.device, config.dtype)[1].compute is torch.float32:
+    if precision(config.device, config.dtype)[1] is torch.float32:
         return
     head = model.get_output_embeddings()
 
@@ -114,7 +97,7 @@ def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
 
     They take half the memory and no cast at every use; autocast computes the same with them.
     """
-    if config.lora_rank and precision(config.device, config.dtype)[1].trl_bf16:
+    if config.lora_rank and precision(config.device, config.dtype)[1] is torch.bfloat16:
         cast_linear_layers(model, torch.bfloat16)
 
 

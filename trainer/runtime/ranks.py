@@ -221,9 +221,9 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
             "(--processes 1), or set overlap_rollouts=false",
             field="overlap_rollouts",
         )
-    device, plan = precision(config.device, config.dtype)
-    check_sharding(config, plan, count)
-    decided = "bf16" if plan.trl_bf16 else "fp16" if plan.trl_fp16 else "no"
+    device, dtype = precision(config.device, config.dtype)
+    check_sharding(config, dtype, count)
+    decided = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(str(dtype), "no")
     if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):
         raise ConfigError(
             f"the launcher's mixed_precision is {mixed}, but the setting dtype ({config.dtype}) "
@@ -254,9 +254,9 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
     from trainer.runtime.precision import precision
     from trainer.runtime.sharding import check_sharding
 
-    device, plan = precision(config.device, config.dtype)
+    device, dtype = precision(config.device, config.dtype)
     if training:
-        check_sharding(config, plan, 1)
+        check_sharding(config, dtype, 1)
     _, chosen, index = device.partition(":")
     if device == "cpu" or gpus < 2 or (chosen and not training):
         return

@@ -16,10 +16,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.runtime.out_of_memory import reporting_out_of_memory
-from trainer.runtime.precision import Precision
 
 
-def check_sharding(config: GRPOConfig, plan: Precision, processes: int) -> None:
+def check_sharding(config: GRPOConfig, dtype: torch.dtype, processes: int) -> None:
     """Raise `ConfigError` where `config.sharding` needs more processes or another dtype."""
     if config.sharding == "none":
         return
@@ -29,7 +28,7 @@ def check_sharding(config: GRPOConfig, plan: Precision, processes: int) -> None:
             "shards: add --processes N, or start a run with sharding=none",
             field="sharding",
         )
-    if plan.trl_fp16:
+    if dtype is torch.float16:
         raise ConfigError(
             f"sharding is {config.sharding}, but dtype {config.dtype} means float16 here, whose "
             "loss scaling was not tested with it: set dtype=bfloat16 or float32, or sharding=none",
@@ -52,14 +51,14 @@ def fsdp_options(config: GRPOConfig) -> dict[str, Any]:
     }
 
 
-def gathered_precision(plan: Precision) -> MixedPrecisionPolicy:
-    """Return the number format of gathered weights: the one that a model computes in.
+def gathered_precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
+    """Return the number format of gathered weights: the `dtype` that a model computes in.
 
     accelerate's own would also reduce gradients in it, and round log-probabilities to it.
     """
-    lower = plan.compute is not torch.float32
+    lower = dtype is not torch.float32
     return MixedPrecisionPolicy(
-        param_dtype=plan.compute if lower else None, reduce_dtype=torch.float32 if lower else None
+        param_dtype=dtype if lower else None, reduce_dtype=torch.float32 if lower else None
     )
 
 

@@ -82,8 +82,9 @@ def sft(
     play take as --model. Ctrl-C stops with a checkpoint; --resume continues from it.
     """
     overrides = settings_of(set_)
-    check_given_once(overrides, out, server)
-    if resume is not None and "data" not in given_options(context):
+    given = given_options(context)
+    server = check_given_once(overrides, given, server)
+    if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
     named = {"num_train_epochs": epochs, "model_name": model, "data_dir": data}
     named |= {"standard": standard, "seed": seed, "max_steps": steps}
@@ -109,7 +110,7 @@ def sft(
             refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
             urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
             _, servers = out_and_servers(GRPOConfig().override(**urls), urls, None, server)
-            overrides |= {name: context.params[name] for name in refused & given_options(context)}
+            overrides |= {name: context.params[name] for name in refused & given}
             config, options = resumed_settings(run, servers, overrides, SftOptions)
         else:
             named_settings = {*PRESETS[choice.preset], *overrides}

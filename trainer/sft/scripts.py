@@ -230,7 +230,7 @@ def recorded_scripts(source: str, folder: Path, questions: Iterable[Question]) -
     scripts = [
         Script(source, *_place(one), (*map(one_line, line.actions[:-1]), answer_of(one)))
         for one, line in _episodes(folder, questions)
-        if line.outcome == Outcome.CORRECT and getattr(line, "actions", None)
+        if line.outcome == Outcome.CORRECT
     ]
     return _found(scripts, source, "correct episode")
 
@@ -245,7 +245,8 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
     """
     scripts = []
     for question, line in _episodes(folder, questions):
-        failed = _failed_actions(line)
+        earned = enumerate(line.parts or ())
+        failed = [index for index, parts in earned if "exec_ok" not in parts]
         first = next((index for index in failed if line.actions[index].startswith("QUERY:")), None)
         if first is None or line.outcome not in (Outcome.WRONG, Outcome.BUDGET):
             continue
@@ -269,13 +270,6 @@ def _episodes(
     for line in episode_lines(RunFiles(folder).episodes):
         if line.question_id in asked:
             yield asked[line.question_id], line
-
-
-def _failed_actions(line: EpisodeLine) -> list[int]:
-    """Return the indices of the actions that the environment answered with an error; none for runs
-    of older versions, which did not record it."""
-    parts = getattr(line, "parts", None) or ()
-    return [index for index, earned in enumerate(parts) if "exec_ok" not in earned]
 
 
 def _found(scripts: Iterable[Script], source: str, what: str) -> list[Script]:

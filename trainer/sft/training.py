@@ -3,19 +3,20 @@
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
 from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard, WholeCheckpoints
-from trainer.grpo.train import CHECKPOINTS_KEPT, NO_SAVE_STEPS, ignore_renamed
+from trainer.grpo.train import ignore_renamed
+from trainer.grpo.trl_config import shared_arguments
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.optional_packages import lora_config
-from trainer.runtime.precision import precision, shrink_frozen_weights
+from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
 from trainer.sft.demonstrations import Demonstration
 
@@ -60,13 +61,10 @@ def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
 
     Labels are the ids to learn, else `IGNORED`.
     """
-    longest = max(len(row.ids) for row in rows)
-    ids = torch.full((len(rows), longest), pad_id, dtype=torch.long)
-    labels, mask = torch.full_like(ids, IGNORED), torch.zeros_like(ids)
-    for index, row in enumerate(rows):
-        length, own = len(row.ids), torch.tensor(row.ids)
-        ids[index, :length], mask[index, :length] = own, 1
-        labels[index, :length] = torch.where(torch.tensor(row.learn) == 1, own, IGNORED)
+    ids = pad_sequence([torch.tensor(row.ids) for row in rows], True, pad_id)
+    mask = pad_sequence([torch.ones_like(torch.tensor(row.ids)) for row in rows], True)
+    learn = pad_sequence([torch.tensor(row.learn) for row in rows], True)
+    labels = torch.where(learn == 1, ids, IGNORED)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
@@ -116,34 +114,13 @@ def build_trainer(
     takes the largest part of `batch`, without a rest, that `config.per_device_train_batch_size`
     allows.
     """
-    device, plan = precision(config.device, config.dtype)
     most = min(config.per_device_train_batch_size, batch)
     micro = max(rows for rows in range(1, most + 1) if batch % rows == 0)
-    known = {one.name for one in fields(TrainingArguments)}
-    # transformers renamed the switch, and warns about the old name
-    checkpointing = "activation_checkpointing"
-    if checkpointing not in known:
-        checkpointing = "gradient_checkpointing"
-    same = ("num_train_epochs", "max_steps", "learning_rate", "warmup_steps", "weight_decay")
     values: dict[str, Any] = {
-        **{name: getattr(config, name) for name in (*same, "max_grad_norm", "seed")},
-        "output_dir": config.output_dir,
+        **shared_arguments(config),
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": batch // micro,
-        "lr_scheduler_type": config.lr_scheduler,
-        "logging_steps": config.logging_steps,
-        "logging_nan_inf_filter": False,
-        "save_strategy": "steps",
-        "save_steps": config.save_steps or NO_SAVE_STEPS,
-        "save_total_limit": CHECKPOINTS_KEPT,
-        "bf16": plan.trl_bf16,
-        "fp16": plan.trl_fp16,
-        "use_cpu": device == "cpu",
-        "dataloader_pin_memory": device != "cpu",
         "remove_unused_columns": False,
-        "disable_tqdm": True,
-        "report_to": config.report_to or "none",
-        checkpointing: config.gradient_checkpointing,
     }
     ignore_renamed()
     prepare(model)

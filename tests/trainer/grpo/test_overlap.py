@@ -4,9 +4,11 @@ import copy
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +19,12 @@ from tests.trainer.chat_server import VLLM, Fault, served
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RolloutError
+from trainer.grpo import overlap
 from trainer.grpo.generation import generation_server
 from trainer.grpo.overlap import alone
 from trainer.grpo.train import build_trainer, overlapped, run_training_with_metrics
+from trainer.rollout import loop
+from trainer.rollout.loop import BackgroundEpisodes
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks, check_settings
@@ -192,6 +197,43 @@ def test_an_update_does_not_wait_for_the_next_batch(
     assert stats.rollout_s >= stats.generate_s + stats.env_wait_s > 0
 
 
+def test_the_overlap_leaves_out_what_is_waited_for(
+    settings: GRPOConfig, server: Server, model: Any, tokenizer: Any, monkeypatch: Any
+) -> None:
+    """On a clock that the test moves: the first observations take 1 s, the update of the first
+    batch 5 s, and the second batch ends 3 s after the trainer began to wait for it."""
+    clock, calls, waiting = SimpleNamespace(now=0.0), Counter[str](), threading.Event()
+    clock.perf_counter = lambda: clock.now
+    monkeypatch.setattr(overlap, "time", clock)
+    monkeypatch.setattr(loop, "time", clock)
+    wait, end_overlap = BackgroundEpisodes.wait, BackgroundEpisodes._end_overlap
+
+    class Slow(Client):
+        def reset_many(self, requests: Iterable[Mapping[str, Any]]) -> Any:
+            clock.now += 1.0
+            return super().reset_many(requests)
+
+    def waits(episodes: BackgroundEpisodes) -> None:
+        calls["waits"] += 1
+        clock.now += 5.0 * (calls["waits"] == 2)
+        wait(episodes)
+
+    def ends(episodes: BackgroundEpisodes) -> None:
+        end_overlap(episodes)
+        calls["ends"] += 1
+        if calls["ends"] == 3:  # after two of the first batch
+            clock.now += 3.0
+            waiting.set()
+
+    monkeypatch.setattr(BackgroundEpisodes, "wait", waits)
+    monkeypatch.setattr(BackgroundEpisodes, "_end_overlap", ends)
+    server.at = lambda batch: batch < 2 or waiting.wait(LONGEST_S)
+    few = settings.override(max_steps=2)
+    with trainer_of(few, server, model, tokenizer, client=Slow(server)) as trainer:
+        _, log = run_training_with_metrics(trainer)
+    assert [row["sampling/overlap_s"] for row in log[:2]] == [0.0, 5.0]
+
+
 def test_a_measurement_waits_for_the_batch_under_way(
     settings: GRPOConfig, server: Server, model: Any, tokenizer: Any
 ) -> None:
@@ -297,19 +339,19 @@ def test_a_model_learns_one_step_off_policy(
 ) -> None:
     """As it does synchronously: a higher share of certain ids."""
     rewards: dict[bool, list[float]] = {}
-    for overlap in (False, True):
+    for is_overlapped in (False, True):
         own = settings.override(
             max_steps=24,
             save_steps=0,
             learning_rate=5e-3,
-            overlap_rollouts=overlap,
-            output_dir=f"{settings.output_dir}/{overlap}",
+            overlap_rollouts=is_overlapped,
+            output_dir=f"{settings.output_dir}/{is_overlapped}",
         )
         functions = [share_of_preferred, nothing, nothing]
         options = {"reward_funcs": functions}
         with trainer_of(own, server, copy.deepcopy(model), tokenizer, **options) as trainer:
             _, log = run_training_with_metrics(trainer)
-        rewards[overlap] = [row["reward"] for row in log if "reward" in row]
+        rewards[is_overlapped] = [row["reward"] for row in log if "reward" in row]
 
     for found in rewards.values():
         assert sum(found[-6:]) > 1.5 * sum(found[:6])

@@ -1,5 +1,6 @@
 """`python -m trainer play`: the command, with a server process and a served or shipped model."""
 
+import io
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner, Result
 
@@ -22,6 +24,10 @@ from shared.server_process import running_server
 from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
+from trainer.config import GRPOConfig
+from trainer.play import questions
+from trainer.play.agent import Agent, Sampling
+from trainer.play.session import Display
 from trainer.presets import TRAINED_MODEL
 from trainer.rollout.prompts import get_system_prompt
 
@@ -194,7 +200,7 @@ def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
-    """On a pseudo-terminal. An error ends its question alone, and 'exit' leaves."""
+    """On a pseudo-terminal. An error ends its question alone, and 'quit' leaves."""
     controller, terminal = pty.openpty()
     with served(ChatServer(scripted("DESCRIBE: orders", "ANSWER: 3"))) as chat:
         command = [
@@ -238,13 +244,33 @@ def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
                 colours, _, seen = seen.rpartition(shown)  # the prompt may have come with it
                 chat.faults.extend([refusal(400, "not today")] * ("And" not in typed))
             until("question> ")
-            os.write(controller, b"exit\n")
+            os.write(controller, b"quit\n")
             assert process.wait(60) == 0
         finally:
             process.kill()
             process.wait()
             os.close(controller)
     assert "\x1b[" in colours
+
+
+@pytest.mark.parametrize("last", ["quit", "exit", None])
+def test_an_empty_line_asks_again(
+    shop: Path, last: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, asked = iter(["", "  ", "How many orders?", last, "more"]), list[str]()
+
+    def read(_: str) -> str:
+        if (line := next(lines)) is None:
+            raise EOFError
+        return line
+
+    monkeypatch.setattr(questions, "play_questions", lambda _, texts, *rest: asked.extend(texts))
+    console = Console(file=io.StringIO())
+    monkeypatch.setattr(console, "input", read)
+    agent = Agent("a script", "for a test", GRPOConfig(), Sampling())
+    questions.ask_interactively(shop, agent, Display(), console)
+    assert asked == ["How many orders?"]
+    assert [*lines] == ["more"]
 
 
 # -- what is refused, each in one line

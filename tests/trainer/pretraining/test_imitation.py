@@ -20,7 +20,6 @@ from trainer.pretraining.imitation import (
     plan_passes,
 )
 from trainer.pretraining.tokenizer import train_tokenizer
-from trainer.runtime.precision import Precision
 
 SMALL = PretrainConfig(
     hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, batch_tokens=128
@@ -63,7 +62,7 @@ def test_it_computes_in_the_format_of_the_device(monkeypatch, number_format):
         seen.append(torch.is_autocast_enabled("cpu"))
         return imitation_loss(*arguments)
 
-    monkeypatch.setattr(imitation, "precision", lambda *_: ("cpu", Precision(number_format)))
+    monkeypatch.setattr(imitation, "precision", lambda *_: ("cpu", number_format))
     monkeypatch.setattr(imitation, "imitation_loss", loss)
     fit(build_model(SMALL, tokenizer()), [rows(2)], SMALL, 0)
     assert seen == [number_format is torch.bfloat16]

@@ -15,7 +15,7 @@ from tests.trainer.model_families import (
     tiny_tokenizer,
     training_template_of,
 )
-from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.base import Sample
 from trainer.rollout.parsing import without_thinking
 from trainer.rollout.prompts import FULL_SYSTEM_PROMPT
 from trainer.rollout.tokens import Transcript, codec_of
@@ -60,7 +60,7 @@ class Chat:
         if self.thinking:
             text = f"<think>\nI have {len(self.messages)} messages.\n</think>\n\n{text}"
         ids = [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.codec.turn_end]
-        self.transcript.add_sample(Sample(ids, [-0.5] * len(ids), StopReason.EOS))
+        self.transcript.add_sample(Sample(ids, [-0.5] * len(ids)))
         self.transcript.add_environment(self.codec.bridge(observation, ids[-1]))
         self.messages += [
             {"role": "assistant", "content": text},

@@ -138,8 +138,7 @@ def test_what_is_trained_and_what_is_seen_are_exact(
     assert cuts >= 4
     # a context that was cut may fill again
     assert max(row.context_truncations for row in rows) > 1
-    assert stats.episodes_truncated == sum(row.context_truncations > 0 for row in rows)
-    assert stats.context_overflows == 0
+    assert not any(row.context_overflow for row in rows)
     assert stats.sampled_tokens > sum(sum(row.env_mask) for row in rows)
 
 
@@ -225,21 +224,22 @@ def test_a_large_observation_takes_the_place_of_older_pairs(
     lines: int,
     kept: int,
 ) -> None:
-    rows, recorder, stats = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
+    rows, recorder, _ = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
     for index, row in enumerate(rows):
         turn = recorder.turns[index][3]
         assert turn.restarted
         assert turn.context == pieces(codec_of(tokenizer), row, recorder.turns[index], 3, kept)
         assert row.outcome == "budget"
         assert row.steps == 9
-    assert (stats.episodes_truncated, stats.context_overflows) == (2, 0)
+        assert row.context_truncations > 0
+        assert not row.context_overflow
 
 
 def test_an_observation_that_does_not_fit_alone_ends_the_episode(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
 ) -> None:
     client = HugeClient(300)
-    rows, _, stats = recorded(model, tokenizer, long, ["a", "b"], client)
+    rows, _, _ = recorded(model, tokenizer, long, ["a", "b"], client)
     for row in rows:
         assert (row.outcome, row.context_overflow, row.context_truncations) == (
             "abandoned",
@@ -250,13 +250,12 @@ def test_an_observation_that_does_not_fit_alone_ends_the_episode(
         assert row.steps == 3
         assert len(row.ids) <= WINDOW + 1  # the masked EOS
         assert sum(row.env_mask) > 0
-    assert (stats.episodes_truncated, stats.context_overflows) == (0, 2)
     assert len(client.closed) == 2
 
 
 def test_a_prompt_that_does_not_fit_ends_the_episode(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
 ) -> None:
-    rows, _, stats = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
+    rows, _, _ = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
     assert (rows[0].outcome, rows[0].steps, sum(rows[0].env_mask)) == ("abandoned", 0, 0)
-    assert stats.context_overflows == 1
+    assert rows[0].context_overflow

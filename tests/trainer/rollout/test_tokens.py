@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from shared.actions import ActionType
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
-from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.base import Sample
 from trainer.rollout.tokens import ChatCodec, Transcript, codec_of, pairs_kept
 
 QWEN3 = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
@@ -128,9 +128,9 @@ def test_a_template_without_system_messages_is_refused() -> None:
 
 def test_transcript_keeps_one_length() -> None:
     transcript = Transcript([1, 2])
-    transcript.add_sample(Sample([3, 4], [-0.5, -0.25], StopReason.LENGTH))
+    transcript.add_sample(Sample([3, 4], [-0.5, -0.25]))
     transcript.add_environment([5, 6])
-    transcript.add_sample(Sample([7], [-1.0], StopReason.LENGTH))
+    transcript.add_sample(Sample([7], [-1.0]))
     transcript.close(eos_id=9, pad_id=0)
     assert transcript.completion_ids == [3, 4, 5, 6, 7, 9]
     assert transcript.env_mask == [1, 1, 0, 0, 1, 0]
@@ -139,7 +139,7 @@ def test_transcript_keeps_one_length() -> None:
 
 def test_a_row_that_ends_on_its_eos_stays() -> None:
     transcript = Transcript([1])
-    transcript.add_sample(Sample([3, 9], [-0.5, -0.1], StopReason.EOS))
+    transcript.add_sample(Sample([3, 9], [-0.5, -0.1]))
     transcript.close(eos_id=9, pad_id=0)
     assert transcript.env_mask == [1, 1]
 
@@ -195,7 +195,7 @@ def test_pairs_kept(lengths: list[int], window: int, kept: int) -> None:
 def test_what_an_observation_leaves_of_the_context_counts_the_last_turn() -> None:
     transcript = Transcript([0] * 10)
     for _ in range(2):
-        transcript.add_sample(Sample([1] * 6, [0.0] * 6, StopReason.EOS))
+        transcript.add_sample(Sample([1] * 6, [0.0] * 6))
     # 10 for the prompt, 6 for each turn, 4 for the observation, 5 for the next turn
     assert [transcript.kept_with([2] * 4, window, 5) for window in (31, 30, 21, 20)] == [2, 1, 1, 0]
     assert transcript.pairs == [[1] * 6] * 2

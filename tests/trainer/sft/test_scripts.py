@@ -213,7 +213,6 @@ def test_episodes_are_corrected_after_their_first_failed_query(tmp_path: Path) -
         {**wrong, "outcome": "sql_killed"},
         {**wrong, "parts": [ran, failed, *[ran] * 5]},
         {**wrong, "actions": [gold[-2], *actions[1:]]},
-        {**episode, "actions": actions},  # of an older version
     )
     (script,) = corrected_scripts("corrected:x", tmp_path / "run", [question()])
     begun = ("DESCRIBE: Orders", "DESCRIBE: order", *["QUERY: SELECT 1 FROM t"] * 2)

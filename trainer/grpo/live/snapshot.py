@@ -43,7 +43,7 @@ class Trace:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "Trace":
-        episode = EpisodeRecord.from_dict(row["trace"])
+        episode = EpisodeRecord.model_validate(row["trace"])
         return cls(int(row["step"]), str(row["question"]), episode)
 
 

@@ -7,7 +7,6 @@ time, so that no episode waits for another's.
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -26,15 +25,6 @@ def result_of(future: Future[T]) -> T:
         future.cancel()
 
 
-class StopReason(StrEnum):
-    """Why a sample ended."""
-
-    EOS = "eos"  # the model ended its turn; its EOS is the last id
-    ACTION = "action"  # the line of the first action ended; its newline is in the last id
-    LENGTH = "length"  # max_new_tokens were sampled
-    CONTEXT = "context"  # the context window is full
-
-
 @dataclass(slots=True)
 class Sample:
     """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` has
@@ -46,7 +36,6 @@ class Sample:
 
     ids: list[int]
     logprobs: list[float]
-    stop: StopReason
     replaced: list[int] = field(default_factory=list)
 
 

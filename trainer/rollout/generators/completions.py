@@ -13,7 +13,7 @@ import numpy as np
 
 from shared.errors import SQLEnvError
 from trainer.errors import ModelServerError
-from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
 from trainer.rollout.tokens import ChatCodec
 
@@ -96,8 +96,6 @@ class CompletionsGenerator(ModelServer):
         if isinstance(reply, ModelServerError):
             return reply
         sample = self._read(reply.choices[0])
-        if sample.stop is StopReason.LENGTH and len(row.context) + len(sample.ids) >= self.limit:
-            sample.stop = StopReason.CONTEXT
         row.context += sample.ids
         row.turn += 1
         return sample
@@ -120,13 +118,10 @@ class CompletionsGenerator(ModelServer):
             )
         self._check_tokenizer(ids, choice.text)
         for end in range(1, len(ids) + 1):
-            if ids[end - 1] in self._codec.stop_ids:
-                return Sample(ids[:end], logprobs[:end], StopReason.EOS)
-            if self._ends_action is not None and self._ends_action(ids[:end]):
-                return Sample(ids[:end], logprobs[:end], StopReason.ACTION)
-        # the server's own end of the turn, such as a second EOS, or the limit on tokens
-        stop = StopReason.LENGTH if choice.finish_reason == "length" else StopReason.EOS
-        return Sample(ids, logprobs, stop)
+            ended = ids[end - 1] in self._codec.stop_ids
+            if ended or (self._ends_action is not None and self._ends_action(ids[:end])):
+                return Sample(ids[:end], logprobs[:end])
+        return Sample(ids, logprobs)  # ended by the server, or by the limit on tokens
 
     def _check_tokenizer(self, ids: Sequence[int], text: str) -> None:
         """Raise `ModelServerError` if the ids of the first text mean another text here."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import Sample, StopReason
+from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
 
 Tensor = torch.Tensor
@@ -31,7 +31,7 @@ class _Row:
     turn: int = 0
     # the last sampled id, which the cache has not seen
     unfed: list[int] = field(default_factory=list)
-    sample: Sample = field(default_factory=lambda: Sample([], [], StopReason.LENGTH))
+    sample: Sample = field(default_factory=lambda: Sample([], []))
 
 
 class LocalGenerator:
@@ -110,7 +110,7 @@ class LocalGenerator:
         for index, ids in appended.items():
             row = self._rows[index]
             row.context += len(ids)
-            row.sample = Sample([], [], StopReason.LENGTH)
+            row.sample = Sample([], [])
         self._under_way.update(appended)
         ended = sorted(self._decode(logits))
         self._under_way.difference_update(ended)
@@ -253,15 +253,13 @@ class LocalGenerator:
             sample.ids.append(ids[slot])
             sample.logprobs.append(logprobs[slot])
             row.context += 1
-            if ids[slot] in self._stop_ids:
-                sample.stop = StopReason.EOS
-            elif self._ends_action is not None and self._ends_action(sample.ids):
-                sample.stop = StopReason.ACTION
-            elif row.context >= self.limit:
-                sample.stop = StopReason.CONTEXT
-            elif len(sample.ids) < self._max_new:
-                continue
-            finished.append(slot)
+            if (
+                ids[slot] in self._stop_ids
+                or (self._ends_action is not None and self._ends_action(sample.ids))
+                or row.context >= self.limit
+                or len(sample.ids) >= self._max_new
+            ):
+                finished.append(slot)
         return finished
 
     def _retire(

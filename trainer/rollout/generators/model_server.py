@@ -96,13 +96,6 @@ class ModelServer:
             raise ConfigError(
                 f"the model server's address is {base_url!r}: use a whole URL, http://host:8000/v1"
             )
-        if not model:
-            raise ConfigError("name the model that the server serves, as its /models lists it")
-        if temperature < 0 or min(max_tokens, max_attempts, concurrency) < 1 or timeout_s <= 0:
-            raise ConfigError(
-                "temperature must be 0 or more, timeout_s above 0, and max_tokens, max_attempts "
-                "and concurrency 1 or more"
-            )
         self.model, self.base_url = model, base_url.rstrip("/")
         self.usage = Usage()
         self._seeded, self._max_tokens = temperature > 0, max_tokens

@@ -9,7 +9,6 @@ import pytest
 from tests.trainer.chat_server import AT_ONCE, CHAT, ChatServer, Fault, completion, refusal, served
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
-from trainer.rollout.generators.base import StopReason
 from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.tokens import codec_of
 
@@ -61,7 +60,7 @@ def test_ids_are_sent_and_ids_come_back(server: IdsServer) -> None:
         samples = generator.sample({0: [5, 6], 1: [7]})
         assert samples[0] == samples[1]
         sample = samples[0]
-        assert (sample.ids, sample.stop) == (TURN, StopReason.EOS)
+        assert sample.ids == TURN
         assert sample.logprobs == [-0.25] * len(TURN)
         assert generator.room(0) == 200 - 2 - len(TURN)
         generator.sample({0: [8]})
@@ -87,7 +86,7 @@ def test_a_turn_ends_where_a_local_one_would(server: IdsServer) -> None:
     with generator_of(server, ends_action=lambda ids: len(ids) == newline) as generator:
         generator.start([(1,)])
         sample = generator.sample({0: [5]})[0]
-        assert (sample.ids, sample.stop) == (TURN[:newline], StopReason.ACTION)
+        assert sample.ids == TURN[:newline]
         assert generator.room(0) == 200 - 1 - newline
     server.turn = [*TURN, *TURN]  # a server that does not stop at the end of a turn
     assert sample_of(server).ids == TURN
@@ -97,9 +96,9 @@ def test_the_limits_of_a_turn_and_of_the_context(server: IdsServer) -> None:
     with generator_of(server, max_tokens=4, max_context_tokens=11) as generator:
         generator.start([(1,)])
         sample = generator.sample({0: [5]})[0]
-        assert (sample.ids, sample.stop) == (TURN[:4], StopReason.LENGTH)
+        assert sample.ids == TURN[:4]
         sample = generator.sample({0: [5, 5, 5]})[0]
-        assert (sample.ids, sample.stop) == (TURN[:3], StopReason.CONTEXT)
+        assert sample.ids == TURN[:3]
     assert [body["max_tokens"] for body in server.requests] == [4, 3]
     assert generator.usage.cut == 2
 

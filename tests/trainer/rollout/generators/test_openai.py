@@ -265,10 +265,6 @@ def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:
     policy.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"base_url": "host:8000"}, "whole URL"), ({"model": ""}, "name the model")],
-)
-def test_bad_settings_say_what_to_write(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        OpenAIPolicy(**{"model": "m", "base_url": "http://h/v1", **options})
+def test_an_address_is_a_whole_url() -> None:
+    with pytest.raises(ConfigError, match="whole URL"):
+        OpenAIPolicy("m", "host:8000")

@@ -76,16 +76,18 @@ def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
 def contains_answer(text: str, answer: Any) -> bool:
     """Return whether `text` contains the words of every cell of `answer`.
 
-    Articles and the like do not count, except as a cell's last word, which no text contains: `A` or
-    `Grade A` is not in `a grade`. Neither does any text contain a cell without words: `+`.
+    Articles and the like do not count, but a cell that ends in one must occur as a phrase:
+    `Grade A` is not in `a grade`. A cell of one such word (`A`) or of none (`+`) is in no text.
     """
     cells = answer if isinstance(answer, list) else [answer]
     flat = [cell for row in cells for cell in (row if isinstance(row, list) else [row])]
-    words = set(_words(text)) - TRIVIAL_WORDS
+    words = _words(text)
 
     def contains(cell: Any) -> bool:
-        *others, last = _words(str(cell)) or [""]
-        return last in words and set(others) - TRIVIAL_WORDS <= words
+        asked = _words(str(cell))
+        if asked and asked[-1] in TRIVIAL_WORDS:
+            return len(asked) > 1 and f" {' '.join(asked)} " in f" {' '.join(words)} "
+        return bool(asked) and set(asked) - TRIVIAL_WORDS <= set(words)
 
     return all(map(contains, flat))
 

@@ -115,6 +115,10 @@ def configured(
     return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
 
 
+# settings that an option names too; either may stand beside a value from the environment
+PLACES = (("output_dir", "out"), ("server_urls", "server"), ("data_dir", "data"))
+
+
 def check_given_once(
     settings: Collection[str], given: Collection[str], servers: list[str] | None
 ) -> list[str] | None:
@@ -123,7 +127,7 @@ def check_given_once(
     Return the servers of the option: none beside `--set server_urls`, which overrides those of the
     environment.
     """
-    for name, option in (("output_dir", "out"), ("server_urls", "server")):
+    for name, option in PLACES:
         if name in settings and option in given:
             problem = f"{name} and --{option} mean the same: give one of them"
             raise typer.BadParameter(problem, param_hint=f"--set, --{option}")

@@ -121,14 +121,15 @@ def attacking(attacks: Sequence[str], target: Target) -> Iterator[None]:
     """Run each attack in a process of its own until the block ends."""
     context = multiprocessing.get_context("spawn")
     attackers = [context.Process(target=run, args=(each, target), daemon=True) for each in attacks]
-    for attacker in attackers:
-        attacker.start()
     try:
+        for attacker in attackers:
+            attacker.start()
         yield
     finally:
         for attacker in attackers:
-            attacker.kill()
-            attacker.join()
+            if attacker.pid is not None:
+                attacker.kill()
+                attacker.join()
 
 
 def cpu_after(server: ServerProcess) -> float:

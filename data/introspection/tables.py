@@ -20,8 +20,9 @@ from data.introspection.names import core_of, nouns_of, record_nouns, singular, 
 from shared.sqltext import quote_identifier
 
 MAX_SAMPLE = 1_000  # rows of a table
+MIN_SAMPLE = 100  # of fewer, the first rows are taken instead
 STATS_COLUMNS = 100  # whose storage classes one query counts
-ROWIDS = ("_rowid_", "rowid", "oid")  # names of the row id, unless columns have them
+ROWIDS = ("_rowid_", "rowid", "oid")  # SQLite's names of the row id; a column of that name hides it
 CLASSES = ("integer", "real", "text", "blob", "null")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 BLANKS = frozenset(("", "null", "n/a", "nan"))
@@ -162,6 +163,8 @@ def _rows(
     seek = select.replace("SELECT ", f"SELECT {rowid}, ", 1)
     seek += f" WHERE {rowid} >= ? ORDER BY {rowid} LIMIT 1"
     found = {row[0]: row[1:] for at in starts for row in connection.execute(seek, (at,))}
+    if len(found) < MIN_SAMPLE:  # a few far ids leave gaps that most starts fall into
+        return list(islice(connection.execute(select), MAX_SAMPLE))
     return [found[at] for at in sorted(rng.sample(sorted(found), min(len(found), MAX_SAMPLE)))]
 
 
@@ -267,7 +270,7 @@ def _undeclared(
         key = parent.column(parent.keys[0]) if len(parent.keys) == 1 else None
         if parent is table or key is None:
             continue
-        words = max(words_of(key.name), key.words, key=len)  # `ArtistId`, `artistid`
+        words = max(words_of(key.name), key.words, key=len)  # of `ArtistId` or `artistid`
         own = [singular(word) for word in core_of(parent.words)]
         same = name == parent.keys[0] and len(words) > 1 and words[-1] == "id"
         named = each.words == [*own, "id"] and words in (["id"], [*own, "id"])

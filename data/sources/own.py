@@ -95,14 +95,17 @@ def import_postgres(source: str, request: Request) -> ImportReport:
 
 def _import(
     report: ImportReport,
-    files: Iterable[Path],
+    inputs: Iterable[Path],
     databases: dict[str, Path],
     write: Callable[[Path, Path], None],
     request: Request,
     dialect: str = "sqlite",
 ) -> ImportReport:
-    """Import `databases`, by name, from `files`; one alone is written even without a question."""
-    check_out(request.out, [*files, *request.files], force=request.force)
+    """Import `databases`, by name, from the files `inputs`.
+
+    A single database is written even if no question is about it.
+    """
+    check_out(request.out, [*inputs, *request.files], force=request.force)
     report.keep = frozenset(request.keep)
     only = next(iter(databases)) if len(databases) == 1 else None
     if request.files:

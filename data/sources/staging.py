@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from data.sources.report import REPORT_NAME
@@ -15,7 +16,8 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     It overlaps a source, contains the current directory, is a file, or has files of another origin.
     """
     out = out.resolve()
-    for source in map(Path.resolve, sources):
+    places = ((one.resolve(), one.parent.resolve() / one.name) for one in sources)
+    for source in chain.from_iterable(places):  # a link, too, would be replaced
         if out == source or out in source.parents or source in out.parents:
             raise DataError(f"--out {out} and the source {source} overlap: name another directory")
     if Path.cwd().is_relative_to(out):

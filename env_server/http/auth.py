@@ -13,8 +13,9 @@
 On the page's paths (`/`, `/signin`, `/page/...`) browsers send the key as the password of HTTP's
 Basic scheme, with any name; on other paths they may not, since a form of any page sends it along.
 
-A server that listens on loopback without any key takes no request to a public name: any page in a
-browser on this machine could send it, by a name that leads to 127.0.0.1 (DNS rebinding).
+A server that listens on loopback without any key opens what "anyone" may read only to requests for
+localhost, an IP address or a name without a dot: a page of any site, in a browser on this machine,
+could send others, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.
@@ -33,7 +34,7 @@ from env_server.http.pages import DOCUMENT, REDOC, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
 from env_server.metrics import Metrics
 from env_server.settings import ENV_PREFIX, Settings
-from shared.errors import Unauthorized
+from shared.errors import Forbidden, Unauthorized
 
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)
 OPERATOR, METRICS = "/operator", "/metrics"
@@ -88,8 +89,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_public_name(host: str) -> bool:
-    """Return whether a Host header has a name that DNS may lead anywhere."""
+def is_dotted_name(host: str) -> bool:
+    """Return whether a Host header has a name that a site may own: with a dot, and no address."""
     name = host.lower().partition(":")[0].rstrip(".")
     is_address = name.replace(".", "").isdecimal()
     return "." in name and not is_address and not name.endswith(".localhost")
@@ -116,7 +117,7 @@ class Keys:
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
         self._closed, self._page = closed_to_operators(settings), settings.page
-        self._is_local = not self._callers and is_loopback(settings.host)
+        self._refuses_names = not self._callers and is_loopback(settings.host)
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
@@ -147,17 +148,17 @@ class Keys:
         if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
             try:
-                if self._is_local and is_public_name(host := headers.get("host", "")):
-                    raise Unauthorized(
-                        f"{host[:100]} is not this machine's name, and the server has no key: use "
-                        f"localhost or the IP address, or start it with {ENV_PREFIX}API_KEY"
+                if self._refuses_names and is_dotted_name(host := headers.get("host", "")):
+                    raise Forbidden(
+                        f"host {host[:100]}: this server has no key, so use localhost or its IP "
+                        f"address, or start it with {ENV_PREFIX}API_KEY"
                     )
                 caller = self.check(
                     scope["path"], headers.get("authorization", "").encode("latin-1")
                 )
-            except Unauthorized as error:
+            except (Unauthorized, Forbidden) as error:
                 reply = error_reply(error, self.metrics)
-                if self._page and is_page(scope["path"]):
+                if isinstance(error, Unauthorized) and self._page and is_page(scope["path"]):
                     reply.headers["WWW-Authenticate"] = CHALLENGE
                 return await reply(scope, receive, send)
             scope["state"] = {**scope.get("state", {}), "caller": caller}

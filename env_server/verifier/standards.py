@@ -88,6 +88,8 @@ def answer_verdicts(text: str, gold: Gold, is_result: IsResult = no_result) -> d
     for reading in read_answer(text, gold, is_result):
         for name, standard in STANDARDS.items():
             verdicts[name] = verdicts[name] or standard.accepts(reading)
+        if all(verdicts.values()):
+            break
     return verdicts
 
 

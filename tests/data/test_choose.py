@@ -17,6 +17,8 @@ from data.choose import contains_answer
         ("Who wrote the book?", "A book", True),
         ("What is a grade with the code 3?", "A", False),
         ("What is a grade with the code 3?", "Grade A", False),
+        ("Who plays in The The?", "The The", True),
+        ("Which food has most vitamin A in it?", "Vitamin A", True),
         ("Which state is it in?", "IN", False),
         ("What is the driver's size?", "S", False),
         ("What is the driver's job?", "Driver", True),

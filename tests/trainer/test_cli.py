@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from env_server.audit.verify import verify_run
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app
+from trainer.evaluation.inputs import DIGESTS
 
 runner = CliRunner()
 
@@ -171,11 +172,16 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
 def test_a_resumed_run_refuses_options_that_it_would_ignore(
     tmp_path: Path, option: str, value: str
 ) -> None:
-    settings = {"preset": "offline", "config": {}, "options": {}}
+    settings = {"preset": "offline", "config": {}, "options": {}, "processes": 1}
+    settings |= dict.fromkeys(DIGESTS, "")
     (tmp_path / "config.json").write_text(json.dumps(settings))
     code, shown = run("train", "--resume", tmp_path, option, value)
     assert code == 1
     assert f"{option.strip('-').replace('-', '_')} can't change" in shown
+    del settings["data_digest"]
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    code, shown = run("train", "--resume", tmp_path)
+    assert (code, "not a run's settings: 'data_digest'" in shown) == (1, True)
 
 
 def test_what_evaluate_could_not_do_is_said_before_it_measures(

@@ -119,6 +119,8 @@ def test_a_setting_overrides_the_environment(started: list[Job], command: str) -
     code, output = run(command, "--set", "data_dir=data/.", SQLENV_DATA_DIR="/nowhere")
     assert code == 0, output
     assert started.pop().data_dir == Path("data")
+    code, output = run(command, "--set", "data_dir=data", "--data", "data")
+    assert (code, "data_dir and --data mean the same" in output) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["train", "sft"])

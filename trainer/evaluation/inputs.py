@@ -29,6 +29,7 @@ MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
     "generation_url",
 )
+DIGESTS = ("data_digest", "model_digest", "server_digest")  # results with equal ones compare
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,8 @@ def resumed_settings(
     try:
         config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
+        if missing := {"processes", *DIGESTS} - saved.keys():
+            raise KeyError(min(missing))
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
     if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):

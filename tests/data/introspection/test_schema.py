@@ -169,6 +169,7 @@ def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path
     ("column", "value"),
     [
         ("id INTEGER PRIMARY KEY", "(i - 1000) * 9200000000000000"),  # over 2**63 apart
+        ("id INTEGER PRIMARY KEY", "i + (i = 1999) * 4000000000000000000"),  # one far away
         ("_rowid_ TEXT", "'x'"),  # no row id, though SQLite's name for it
         ("_rowid_ TEXT, Rowid TEXT, OID TEXT", "'x', 'y', 'z'"),
     ],

@@ -13,9 +13,9 @@
 On the page's paths (`/`, `/signin`, `/page/...`) browsers send the key as the password of HTTP's
 Basic scheme, with any name; on other paths they may not, since a form of any page sends it along.
 
-A server that listens on loopback without any key opens what "anyone" may read only to requests for
-localhost, an IP address or a name without a dot: a page of any site, in a browser on this machine,
-could send others, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
+A server on loopback answers a request without a key only under localhost, an IP address or a name
+without a dot; the paths of the first two rows under any name. Otherwise a site could send requests
+from a browser on this machine, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.
@@ -89,11 +89,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def is_dotted_name(host: str) -> bool:
-    """Return whether a Host header has a name that a site may own: with a dot, and no address."""
+def check_name(host: str) -> None:
+    """Raise `Forbidden` if a Host header has a name that a site may own: with a dot, no address."""
     name = host.lower().partition(":")[0].rstrip(".")
     is_address = name.replace(".", "").isdecimal()
-    return "." in name and not is_address and not name.endswith(".localhost")
+    if "." in name and not is_address and not name.endswith(".localhost"):
+        raise Forbidden(
+            f"host {host[:100]}: this server opens without a key, so use localhost or its IP "
+            f"address, or start it with {ENV_PREFIX}API_KEY"
+        )
 
 
 class Keys:
@@ -117,7 +121,7 @@ class Keys:
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
         self._closed, self._page = closed_to_operators(settings), settings.page
-        self._refuses_names = not self._callers and is_loopback(settings.host)
+        self._refuses_names = self._open and is_loopback(settings.host)
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
@@ -148,14 +152,11 @@ class Keys:
         if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
             try:
-                if self._refuses_names and is_dotted_name(host := headers.get("host", "")):
-                    raise Forbidden(
-                        f"host {host[:100]}: this server has no key, so use localhost or its IP "
-                        f"address, or start it with {ENV_PREFIX}API_KEY"
-                    )
                 caller = self.check(
                     scope["path"], headers.get("authorization", "").encode("latin-1")
                 )
+                if self._refuses_names and not (caller.owner or is_open(scope["path"])):
+                    check_name(headers.get("host", ""))
             except (Unauthorized, Forbidden) as error:
                 reply = error_reply(error, self.metrics)
                 if isinstance(error, Unauthorized) and self._page and is_page(scope["path"]):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, mean, measurement, success
 from trainer.config import GRPOConfig
-from trainer.rollout.loop import check_lost
+from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
@@ -99,7 +99,7 @@ def evaluate(
         played = [book.episode(row) for row in rows]
         lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
         remedy = "check the servers, then measure again (a training run with --resume)"
-        check_lost(lost, len(prompts), max_lost_fraction, remedy)
+        raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
         episodes += played
         on_batch(played)
     return EvalResult(mode, tuple(episodes), time.monotonic() - started)

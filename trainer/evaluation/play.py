@@ -16,7 +16,7 @@ from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, p
 from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
-from trainer.rollout.loop import EpisodeClient, check_lost
+from trainer.rollout.loop import EpisodeClient, raise_if_lost
 from trainer.run.observations import append_observations
 
 Task = tuple[int, PromptRow]  # number of the sample, question
@@ -131,7 +131,7 @@ def play_missing(
         lost += [row.lost for row in played if row.lost is not None]
         on_batch(len(lines), sum(line["outcome"] == Outcome.CORRECT for line in lines))
         remedy = "check the servers, then give the same command again, which plays what is missing"
-        check_lost(lost, total, settings.config.max_lost_fraction, remedy)
+        raise_if_lost(lost, total, settings.config.max_lost_fraction, remedy)
 
 
 @contextmanager

@@ -127,7 +127,7 @@ class BackgroundEpisodes:
         self._batch = EpisodeBatch(prompts, seed, codec, config, client, self.stats)
         self._batch.reset()
         self._playing = self._batch.start_generator(generator, codec)
-        self.overlap_end_s = math.inf  # when they ended or the caller began to wait for that
+        self.overlap_end_s = math.inf  # when they ended or, if earlier, the first `wait` began
         self._ended = Event()
 
         def end(_: object) -> None:
@@ -265,17 +265,17 @@ def check_lost_rows(
     lost = [row.lost for row in rows if row.lost is not None]
     servers = ", ".join(config.server_urls)
     remedy = f"check the servers at {servers}, then resume from the last checkpoint"
-    check_lost(lost, len(rows), config.max_lost_fraction, remedy, cause)
+    raise_if_lost(lost, len(rows), config.max_lost_fraction, remedy, cause)
 
 
-def check_lost(
+def raise_if_lost(
     lost: Sequence[str],
     episodes: int,
     max_fraction: float,
     remedy: str,
     cause: SQLEnvError | None = None,
 ) -> None:
-    """Raise `RolloutError` if more than `max_fraction` of `episodes` were `lost`, by its errors."""
+    """Raise `RolloutError` if more than `max_fraction` of `episodes` are `lost`, each an error."""
     if len(lost) > max_fraction * episodes:
         raise RolloutError(
             f"{len(lost)} of {episodes} episodes were lost to infrastructure, more than "

@@ -113,29 +113,33 @@ async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path, head
 
 
 @pytest.mark.parametrize(
-    ("host", "settings", "is_refused"),
+    ("host", "settings", "key", "status"),
     [
-        ("evil.example", {}, True),
-        ("Evil.Example.:8000", {}, True),
-        ("localhost:8000", {}, False),
-        ("sqlenv.localhost", {}, False),
-        ("127.0.0.1:8000", {}, False),
-        ("[::ffff:127.0.0.1]:8000", {}, False),
-        ("sqlenv", {}, False),
-        ("evil.example", {"host": "0.0.0.0"}, False),
-        ("evil.example", {"operator_key": OPERATOR}, False),
+        ("evil.example", {}, None, 403),
+        ("Evil.Example.:8000", {}, None, 403),
+        ("localhost:8000", {}, None, 200),
+        ("sqlenv.localhost", {}, None, 200),
+        ("127.0.0.1:8000", {}, None, 200),
+        ("[::ffff:127.0.0.1]:8000", {}, None, 200),
+        ("sqlenv", {}, None, 200),
+        ("evil.example", {"host": "0.0.0.0"}, None, 200),
+        ("evil.example", {"operator_key": OPERATOR}, None, 403),
+        ("sqlenv.example", {"operator_key": OPERATOR}, OPERATOR, 200),
+        ("evil.example", {"api_key": AGENT}, None, 401),
+        ("sqlenv.example", {"api_key": AGENT}, AGENT, 200),
     ],
 )
-async def test_no_page_reaches_a_local_server_by_a_name_of_its_own(
-    tiny_data: Path, host: str, settings: dict[str, str], is_refused: bool
+async def test_no_site_reaches_a_local_server_by_a_name_of_its_own(
+    tiny_data: Path, host: str, settings: dict[str, str], key: str | None, status: int
 ) -> None:
+    headers = {"Host": host} | ({"Authorization": f"Bearer {key}"} if key else {})
     async with serving(tiny_data, **settings) as http:
-        replies = [await http.post("/reset", headers={"Host": host})]
-        replies.append(await http.get("/", headers={"Host": host}))
-        for reply in replies if is_refused else replies[:1]:
-            assert reply.status_code == (403 if is_refused else 200)
-            assert "www-authenticate" not in reply.headers
-            assert not is_refused or "use localhost" in reply.json()["error"]["message"]
+        for path in ("/metadata", "/"):
+            reply = await http.get(path, headers=headers)
+            assert reply.status_code == status
+            assert ("www-authenticate" in reply.headers) == (status == 401)
+            assert status != 403 or "use localhost" in reply.json()["error"]["message"]
+        assert (await http.get("/health", headers=headers)).status_code == 200
 
 
 async def test_the_scheme_is_case_insensitive(tiny_data: Path) -> None:

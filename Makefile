@@ -33,6 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 		"SQLEnv needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "installing torch and 160 packages into $(VENV) (2.3 GB with torch for the CPU): minutes"
 	$(BIN)/pip install -q $(TORCH_PIP_FLAGS) $(TORCH)
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@

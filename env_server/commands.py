@@ -2,8 +2,11 @@
 
 import gc
 import logging
+import os
 import socket
 import time
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,6 +142,15 @@ def settings_error(error: ValidationError) -> str:
     return f"{name}{value}: {rule}; see --settings"
 
 
+def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that is nearly that of a setting in the environment, and that one."""
+    known = [f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields]
+    for name in sorted(set(names).difference(known)):
+        close = get_close_matches(name, known, 1, cutoff=0.85)
+        if close and name.startswith(ENV_PREFIX):
+            yield name, close[0]
+
+
 def option(name: str, *flags: str) -> Any:
     """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
@@ -185,6 +197,8 @@ def serve(
     except ValidationError as error:
         raise failure(settings_error(error)) from None
     configure(settings.log_level, settings.log_format)
+    for name, meant in misspelt(os.environ):
+        log.warning("%s is no setting of the server; did you mean %s?", name, meant)
     with one_line_errors():
         bank = QuestionBank.load(settings.data_dir)
     try:

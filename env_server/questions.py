@@ -121,7 +121,9 @@ class QuestionBank:
     def get(self, question_id: str) -> AnyQuestion:
         """Return the question with an id, or raise `UnknownQuestion`."""
         if (question := self._by_id.get(question_id)) is None:
-            raise UnknownQuestion(f"no question {question_id[:80]!r} on this server")
+            raise UnknownQuestion(
+                f"no question {question_id[:80]!r} on this server; GET /questions lists them"
+            )
         return question
 
     def with_gold(self, question_id: str) -> Question:
@@ -150,7 +152,7 @@ class QuestionBank:
             raise UnknownQuestion(
                 f"no question matches {', '.join(used) or 'a reset without question_id'}; "
                 f"splits: {', '.join(self.splits) or 'none'}; "
-                f"difficulties: {', '.join(DIFFICULTIES)}"
+                f"difficulties: {', '.join(DIFFICULTIES)}; GET /databases lists every db_id"
             )
         drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
         return matches[int.from_bytes(drawn[:8], "big") % len(matches)][1]

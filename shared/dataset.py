@@ -67,7 +67,7 @@ _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
 _REMEDY = (
     "make the shipped data with 'python -m data build', or name as --data a directory that "
-    "'python -m data import' wrote (docs/own-data.md)"
+    "'python -m data import' or 'questions' wrote with questions (docs/own-data.md)"
 )
 
 

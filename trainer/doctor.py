@@ -84,10 +84,12 @@ def check_python() -> Iterator[Diagnosis]:
 
 def check_packages() -> Iterator[Diagnosis]:
     """Check every package, one line each; those for development only where one is missing."""
+    seen = set[str]()
     for extra, requirement in requirements():
-        if extra not in EXTRAS:
-            continue
         package = requirement.name
+        if extra not in EXTRAS or package in seen:
+            continue
+        seen.add(package)
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -37,8 +37,8 @@ from trainer.evaluation.analysis import success_rates
 from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import MACHINE_SPECIFIC, load_inputs
 from trainer.evaluation.measure import connected
-from trainer.grpo.resume import held
 from trainer.run.folder import Run, read_json, read_lines
+from trainer.run.lock import held
 
 FOLDER, STORED = "ablations", "training"  # of the run; of one training: its JSON and its files
 STEPS = 1_000_000  # more than any CPU time allows; a linear rate falls with that time instead
@@ -159,7 +159,7 @@ def run_ablations(
             for one in wanted:
                 own = Run(training_folder(finished, one, seed, cpu_s))
                 own.path.mkdir(parents=True, exist_ok=True)
-                with held(own):
+                with held(own.path):
                     of = settings_of(finished, one, seed, cpu_s)
                     make = functools.partial(train_one, bench, one, seed, cpu_s)
                     kept(own.path, STORED, of, make)

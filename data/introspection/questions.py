@@ -226,6 +226,6 @@ def _why(pool: _Pool) -> str:
     """Return what there was to ask about, in a few words."""
     domain, left_out = pool.schema.domain, pool.schema.left_out
     columns = sum(len(table.columns) for table in domain.tables)
-    reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.most_common())
+    reasons = ", ".join(f"{reason} ({number})" for reason, number in left_out.most_common())
     there = f"it has {len(domain.tables)} tables of two rows or more, with {columns} usable columns"
-    return f"{there} (left out: {reasons})" if reasons else there
+    return f"{there}; left out: {reasons}" if reasons else there

@@ -269,5 +269,6 @@ def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> No
         typer.echo(f"  python -m trainer evaluate --data {directory}")
         typer.echo(f"  python -m trainer play --db {database}")
     else:
-        typer.echo("It has no questions: to train on it, pass some with --questions. To ask one:")
+        typer.echo("It has no questions: pass some with --questions, or make or ask some:")
+        typer.echo(f"  python -m data questions {database}")
         typer.echo(f"  python -m trainer play --db {database}")

@@ -41,7 +41,8 @@ def main() -> None:
     socket_fd, marker_fd, limits_json = sys.argv[1:]
     fields = json.loads(limits_json)
     limits = SqlLimits(**{**fields, "functions": tuple(fields["functions"])})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and closes the socket
+    for stop in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, and closes the socket
+        signal.signal(stop, signal.SIG_IGN)
     marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
     os.close(int(marker_fd))
     _set_resource_limits(limits)

@@ -1,5 +1,6 @@
 """The client without `await`: each call runs on an event loop in a thread of its own."""
 
+import atexit
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -46,11 +47,17 @@ class SyncSQLEnvClient:
             stack.enter_context(portal.wrap_async_context_manager(self._client))
             self._stack = stack.pop_all()
         self._portal = portal
+        # a script that ends with an open client would wait for its thread, which has ended
+        atexit.register(self._close)
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
+        atexit.unregister(self._close)
         self._portal = None
         self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
+
+    def _close(self) -> None:
+        self.__exit__(None, None, None)
 
     @property
     def urls(self) -> list[str]:

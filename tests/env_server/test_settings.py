@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from env_server.commands import settings_error
+from env_server.commands import misspelt, settings_error
 from env_server.settings import Settings, settings_table
 from shared.models import DEFAULT_STEP_BUDGET
 from trainer.config import GRPOConfig
@@ -48,6 +48,14 @@ def test_defaults_of_the_specification() -> None:
 def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Settings(**bad)
+
+
+def test_a_name_that_is_nearly_a_settings_is_reported() -> None:
+    names = ["SQLENV_PROT", "SQLENV_AGENT_KEY", "SQLENV_CAPACITY", "SQLENV_SERVER_URL", "PORT"]
+    assert dict(misspelt(names)) == {
+        "SQLENV_PROT": "SQLENV_PORT",
+        "SQLENV_AGENT_KEY": "SQLENV_AGENT_KEYS",
+    }
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
-    held,
     resume_command,
     resumed_from,
     shared_checkpoint,
@@ -77,6 +76,7 @@ from trainer.run.folder import (
     write_bytes,
     write_json,
 )
+from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import (
     RANK_WAIT,
@@ -134,7 +134,7 @@ def run_job(
             ranks.first(lambda: check_servers(given, inputs.data_digest))
         generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
         folder = resume or ranks.first(lambda: create_run(options.out, label))
-        ranks.first(lambda: stack.enter_context(held(folder)))
+        ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
         if resume is not None:
             checkpoint = ranks.first(folder.last_checkpoint)

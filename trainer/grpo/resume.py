@@ -1,11 +1,7 @@
 """Resuming a run: where it stopped, what to keep of its files, and the command that resumes it."""
 
-import logging
-import os
 import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -26,11 +22,6 @@ from trainer.grpo.train import finished
 from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json, runs_in
 from trainer.run.observations import drop_observations
 from trainer.runtime.ranks import Ranks
-
-if sys.platform != "win32":
-    import fcntl
-
-log = logging.getLogger(__name__)
 
 
 def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
@@ -90,27 +81,6 @@ def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]
     if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
         differing.append(f"the data in {config.data_dir} have changed")
     return differing
-
-
-@contextmanager
-def held(run: Run) -> Iterator[None]:
-    """Hold the run's folder in the block; `RunError` if another process holds it.
-
-    A process that ends, also by SIGKILL, holds it no longer. Some file systems can't do this.
-    """
-    with ExitStack() as stack:
-        if sys.platform != "win32":
-            descriptor = os.open(run.path, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(
-                    f"another process trains {run.path}: wait for its end, or stop it"
-                ) from None
-            except OSError as error:
-                log.info("can't hold %s: %s", run.path, error.strerror)
-        yield
 
 
 def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:

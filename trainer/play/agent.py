@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared.console import percent
 from shared.errors import SQLEnvError
+from shared.run_files import RunSummary
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import PlayError
 from trainer.presets import TRAINED_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.run.folder import newest
+from trainer.run.console import counted
+from trainer.run.folder import Run, newest, read_json
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast
 
@@ -65,9 +68,18 @@ def choose_model(model: str | None) -> tuple[str, str]:
     run, unfinished = newest(RUNS)
     remark = f" ({unfinished})" if unfinished else ""
     if run is not None and (run.model / "config.json").is_file():
-        return str(run.model), f"of the newest finished run{remark}"
+        why = f"of the newest finished run{_reached(run)}{remark}; the shipped one:"
+        return str(run.model), f"{why} --model {TRAINED_MODEL}"
     without = f"no finished run is in {RUNS}/ ('make train' makes one)"
     return TRAINED_MODEL, f"the shipped trained model: {without}{remark}"
+
+
+def _reached(run: Run) -> str:
+    """Return a run's steps and, if measured, its greedy success on its eval questions."""
+    summary: RunSummary = read_json(run.summary)
+    rate = summary.get("eval_success_after", {}).get("greedy", {}).get("overall")
+    right = f", {percent(rate['rate'])} of {rate['n']} eval questions right" if rate else ""
+    return f" ({counted(summary['train_steps'], 'step')}{right})"
 
 
 @dataclass(frozen=True)

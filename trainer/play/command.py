@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shared.console import errors
+from shared.console import errors, print_line
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import ApiOption, PresetOption, TokenizerOption, console, guarded
@@ -137,5 +137,8 @@ def play(
                     agent = local_agent(model, options)
             if not questions:
                 return ask_interactively(db, agent, display, errors)
-            if not play_questions(database, questions, agent, display, server or (), keep):
+            answered = play_questions(database, questions, agent, display, server or (), keep)
+            if json_path is not None and json_path != Path("-"):
+                print_line(console, f"wrote {json_path}")
+            if not answered:
                 raise typer.Exit(NO_ANSWER)

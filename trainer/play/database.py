@@ -65,6 +65,8 @@ def examine(given: Path) -> Database:
     except RuntimeError as error:  # pathlib's, for a symbolic link to itself
         raise DatabaseLoadError(f"{given} is a symbolic link to itself: name the file") from error
     database = Database(given, path, stat.st_size, stat.st_mtime_ns, log)
+    if not (stat.st_size or log):
+        raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
     if log is None:
         try:
             with closing(_open(database)) as connection:

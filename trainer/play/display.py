@@ -26,7 +26,8 @@ from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_TABLES = 12  # named in the heading
-STUCK = 3  # equal actions at the end: more steps would not help
+STUCK = 3  # times that actions are repeated to the end: more steps would not help
+LONGEST_CYCLE = 3  # of different actions
 INDENT = "   "
 
 
@@ -160,18 +161,22 @@ def no_answer(played: PlayedQuestion) -> str:
         return "no answer: the actions together are over the server's limit on bytes"
     if played.outcome == Outcome.BUDGET:
         within = f"no answer within {counted(len(played.steps), 'step')}"
-        if (same := repeated(played)) >= STUCK:
-            return f"{within}: the agent took the same action {same} times in a row"
+        for length in range(1, LONGEST_CYCLE + 1):
+            if (times := repeated(played, length)) >= STUCK:
+                what = "action" if length == 1 else f"{length} actions"
+                return f"{within}: the agent took the same {what} {times} times in a row"
         return f"{within}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"
 
 
-def repeated(played: PlayedQuestion) -> int:
-    """Return how many actions at the end are equal."""
+def repeated(played: PlayedQuestion, length: int) -> int:
+    """Return how many times the last `length` actions follow each other at the end."""
     actions = [(step.action, step.argument) for step in reversed(played.steps)]
-    return next((n for n, one in enumerate(actions) if one != actions[0]), len(actions))
+    pairs = zip(actions, actions[length:], strict=False)
+    equal = next((n for n, (one, before) in enumerate(pairs) if one != before), None)
+    return (len(actions) if equal is None else equal + length) // length
 
 
 def printable(text: str) -> str:

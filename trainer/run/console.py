@@ -170,7 +170,7 @@ def cost_lines(cost: Cost) -> list[str]:
     ]
     step = {name: number(value) for name, value in cost["step"].items()}
     return [
-        f"success, in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}",
+        f"success in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}",
         f"per step {step['train_s']} s: generate {step['generate_s']}, "
         f"env wait {step['env_wait_s']}, other rollout {step['other_rollout_s']}, "
         f"update {step['update_s']}; plus evaluation {step['evaluation_s']}; "
@@ -203,4 +203,6 @@ def too_large_line(summary: RunSummary) -> str | None:
 
 
 def _after(seconds: float | None) -> str:
-    return "never" if seconds is None else f"after {seconds:.0f} s"
+    if seconds is None:
+        return "not reached"
+    return f"after {seconds:.0f} s" if seconds else "from the start"

@@ -43,6 +43,7 @@ from shared.run_files import (
     render_checksums,
 )
 from trainer.errors import RunError
+from trainer.run.lock import is_held
 
 LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
 log = logging.getLogger(__name__)
@@ -263,6 +264,8 @@ def newest(out: Path) -> tuple[Run | None, str]:
     if not runs or runs[0] is finished:
         return finished, ""
     path = out / runs[0].id
+    if is_held(path):
+        return finished, f"{path} is newer, but still running"
     resume = how_to_resume(path, read_json(runs[0].config))
     return finished, f"{path} is newer, but not finished; to resume it:  {resume}"
 

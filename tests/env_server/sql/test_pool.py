@@ -163,6 +163,18 @@ def test_a_stopped_worker_is_replaced(shop: str) -> None:
     in_pool(body, kill_after_s=0.5)
 
 
+def test_workers_leave_the_signals_of_their_group_to_the_server(shop: str) -> None:
+    async def body(pool: SqlPool) -> None:
+        await pool.run(count(shop))
+        for pid in pool.pids:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                os.kill(pid, number)
+        assert (await pool.run(count(shop))).rows == [(6,)]
+        assert pool.counts["losses"] == 0
+
+    in_pool(body)
+
+
 def test_further_jobs_do_not_keep_a_stopped_worker_alive(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         os.kill(pool.pids[0], signal.SIGSTOP)

@@ -1,5 +1,7 @@
 """`SQLEnvGym` against Gymnasium's own checker, and its spaces and ends."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,3 +79,14 @@ def test_a_seed_draws_the_question_that_it_draws_over_http(url: str) -> None:
             assert info["question_id"] == drawn.info.question_id
             client.close_episode(drawn.episode_id)
     env.close()
+
+
+def test_a_script_that_does_not_close_its_environment_ends(url: str) -> None:
+    script = (
+        "import gymnasium, shared.agents.gym\n"
+        f"env = gymnasium.make('SQLEnv-v0', url={url!r})\n"
+        "print(env.spec.id)\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "SQLEnv-v0\n"

@@ -17,8 +17,9 @@ from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
-from trainer.grpo.resume import find_run, held
+from trainer.grpo.resume import find_run
 from trainer.run.folder import read_json, write_json
+from trainer.run.lock import held
 from trainer.runtime.interrupt import Interrupted
 
 
@@ -98,7 +99,8 @@ def test_a_run_is_trained_by_one_process_at_a_time(
 ) -> None:
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
-    with held(run), pytest.raises(RunError, match=r"another process trains .*: wait for its end"):
+    waiting = r"another process trains .*: wait for its end"
+    with held(run.path), pytest.raises(RunError, match=waiting):
         run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
     run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
     assert run.summary.exists()

@@ -9,6 +9,7 @@ from trainer.play import agent as play_agent
 from trainer.play.agent import choose_model
 from trainer.presets import TRAINED_MODEL
 from trainer.run.folder import write_json
+from trainer.run.lock import held
 
 
 def test_which_model_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +21,11 @@ def test_which_model_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     finish(run)
     name, why = choose_model(None)
     assert name == str(run / "model")
-    assert why == "of the newest finished run"
+    assert why == f"of the newest finished run (8 steps); the shipped one: --model {TRAINED_MODEL}"
+    rate = {"rate": 0.5, "n": 64, "ci95": [0.4, 0.6]}
+    measured = {"greedy": {"overall": rate}, "sampled": {}}
+    write_json(run / "summary.json", {"train_steps": 1, "eval_success_after": measured})
+    assert "finished run (1 step, 50.0 % of 64 eval questions right);" in choose_model(None)[1]
 
 
 def test_a_run_that_was_stopped_does_not_play(
@@ -39,8 +44,10 @@ def test_a_run_that_was_stopped_does_not_play(
     model, why = choose_model(None)
     assert model == str(first / "model")
     assert resume in why
+    with held(stopped):
+        assert f"({stopped} is newer, but still running)" in choose_model(None)[1]
     finish(stopped)
-    assert choose_model(None) == (str(stopped / "model"), "of the newest finished run")
+    assert choose_model(None)[0] == str(stopped / "model")
 
 
 def test_an_evaluation_or_another_folder_is_no_run(
@@ -56,5 +63,5 @@ def test_an_evaluation_or_another_folder_is_no_run(
 
 def finish(run: Path) -> None:
     write_json(run / "config.json", {"config": {}})
-    write_json(run / "summary.json", {})
+    write_json(run / "summary.json", {"train_steps": 8})
     write_json(run / "model" / "config.json", {})

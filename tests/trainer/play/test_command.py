@@ -167,7 +167,7 @@ def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
     with served(ChatServer(scripted("ANSWER: 3"))) as chat:
         asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
         result = play(*asked, "--json", path)
-        assert (result.exit_code, result.stdout) == (0, "")
+        assert (result.exit_code, one_line(result.stdout)) == (0, f"wrote {path}")
         assert json.loads(path.read_text())["answer"] == "3"
         refused = play(*asked, "--json", tmp_path / "no" / "a.jsonl")
     assert refused.exit_code == 1

@@ -147,6 +147,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a directory": (Path.mkdir, "is not a regular file"),
     "a pipe": (os.mkfifo, "is not a regular file"),
     "a loop": (lambda path: path.symlink_to(path), "symbolic link"),
+    "empty": (Path.touch, "is empty: name a SQLite database"),
     "text": (lambda path: path.write_text("id,name\n1,Rex\n"), "not a database; .*import"),
     "encrypted": (lambda path: path.write_bytes(os.urandom(8192)), "not a database; .*decrypt"),
     "cut": (_cut, r"malformed; .*\.recover"),

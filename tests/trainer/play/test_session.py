@@ -70,6 +70,10 @@ def test_repeats_to_the_end_are_named_instead_of_the_step_budget(
         assert no_answer(stuck) == (
             "no answer within 4 steps: the agent took the same action 3 times in a row"
         )
+        cycle = ("QUERY: SELECT x FROM orders", "DESCRIBE: orders") * 3
+        assert no_answer(ask_with(text_agent("SAMPLE: orders", *cycle, steps=7))) == (
+            "no answer within 7 steps: the agent took the same 2 actions 3 times in a row"
+        )
         trying = ask_with(text_agent(*texts[:3], "DESCRIBE: orders", steps=4))
         assert no_answer(trying) == "no answer within 4 steps; --step-budget allows more"
 

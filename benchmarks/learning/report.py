@@ -193,7 +193,7 @@ def bars(lines: Sequence[Line], title: str) -> bytes:
     axes.set_xlabel("success on unseen databases, %, with 95 % intervals")
     axes.grid(axis="x", alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right", fontsize=8)
+        axes.legend(loc="upper right", fontsize=8)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

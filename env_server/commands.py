@@ -143,11 +143,11 @@ def settings_error(error: ValidationError) -> str:
 
 
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that is nearly that of a setting in the environment, and that one."""
+    """Yield (name, variable) for each name that is nearly a setting's variable."""
     known = [f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields]
-    for name in sorted(set(names).difference(known)):
-        close = get_close_matches(name, known, 1, cutoff=0.85)
-        if close and name.startswith(ENV_PREFIX):
+    for name in sorted(names):
+        close = get_close_matches(name.upper(), known, 1, cutoff=0.85)
+        if close and name.upper() not in known and name.upper().startswith(ENV_PREFIX):
             yield name, close[0]
 
 

@@ -66,8 +66,8 @@ DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX)
 _QUESTIONS = TypeAdapter(list[Question])
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
 _REMEDY = (
-    "make the shipped data with 'python -m data build', or name as --data a directory that "
-    "'python -m data import' or 'questions' wrote with questions (docs/own-data.md)"
+    "make the shipped data with 'python -m data build', or name as --data a directory with "
+    "questions from 'python -m data import' or 'python -m data questions' (docs/own-data.md)"
 )
 
 

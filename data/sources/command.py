@@ -270,5 +270,6 @@ def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> No
         typer.echo(f"  python -m trainer play --db {database}")
     else:
         typer.echo("It has no questions: pass some with --questions, or make or ask some:")
-        typer.echo(f"  python -m data questions {database}")
+        made = shlex.quote(f"{path.stem}-questions")  # the default is perhaps this directory
+        typer.echo(f"  python -m data questions {database} --out {made}")
         typer.echo(f"  python -m trainer play --db {database}")

@@ -1,6 +1,7 @@
 """The client without `await`: each call runs on an event loop in a thread of its own."""
 
-import atexit
+import os
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -28,6 +29,12 @@ def _sync(
     return call
 
 
+def _close(stack: ExitStack, pid: int) -> None:
+    """Close a client that nobody closed, unless this process is a fork without its thread."""
+    if os.getpid() == pid:
+        stack.close()
+
+
 class SyncSQLEnvClient:
     """`shared.client.SQLEnvClient` for code without an event loop, and for notebooks, whose loop is
     already running.
@@ -47,17 +54,14 @@ class SyncSQLEnvClient:
             stack.enter_context(portal.wrap_async_context_manager(self._client))
             self._stack = stack.pop_all()
         self._portal = portal
-        # a script that ends with an open client would wait for its thread, which has ended
-        atexit.register(self._close)
+        # also at exit: later, closing would wait for ever, as threads no longer run
+        self._closing = weakref.finalize(self, _close, self._stack, os.getpid())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        atexit.unregister(self._close)
+        self._closing.detach()
         self._portal = None
         self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
-
-    def _close(self) -> None:
-        self.__exit__(None, None, None)
 
     @property
     def urls(self) -> list[str]:

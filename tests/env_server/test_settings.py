@@ -51,9 +51,10 @@ def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
 
 
 def test_a_name_that_is_nearly_a_settings_is_reported() -> None:
-    names = ["SQLENV_PROT", "SQLENV_AGENT_KEY", "SQLENV_CAPACITY", "SQLENV_SERVER_URL", "PORT"]
-    assert dict(misspelt(names)) == {
+    right = ["SQLENV_CAPACITY", "sqlenv_port", "SQLENV_SERVER_URL", "PORT"]
+    assert dict(misspelt(["SQLENV_PROT", "sqlenv_hots", "SQLENV_AGENT_KEY", *right])) == {
         "SQLENV_PROT": "SQLENV_PORT",
+        "sqlenv_hots": "SQLENV_HOST",
         "SQLENV_AGENT_KEY": "SQLENV_AGENT_KEYS",
     }
 

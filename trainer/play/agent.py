@@ -10,7 +10,7 @@ from shared.console import percent
 from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from trainer.config import ApiName, GRPOConfig
-from trainer.errors import PlayError
+from trainer.errors import PlayError, RunError
 from trainer.presets import TRAINED_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
@@ -76,7 +76,10 @@ def choose_model(model: str | None) -> tuple[str, str]:
 
 def _reached(run: Run) -> str:
     """Return a run's steps and, if measured, its greedy success on its eval questions."""
-    summary: RunSummary = read_json(run.summary)
+    try:
+        summary: RunSummary = read_json(run.summary)
+    except RunError:  # damaged; the model may be whole
+        return ""
     rate = summary.get("eval_success_after", {}).get("greedy", {}).get("overall")
     right = f", {percent(rate['rate'])} of {rate['n']} eval questions right" if rate else ""
     return f" ({counted(summary['train_steps'], 'step')}{right})"

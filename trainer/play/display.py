@@ -26,8 +26,8 @@ from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_TABLES = 12  # named in the heading
-STUCK = 3  # times that actions are repeated to the end: more steps would not help
-LONGEST_CYCLE = 3  # of different actions
+STUCK = 3  # times in a row that the same actions occur at the end: more steps would not help
+LONGEST_CYCLE = 3  # the most actions that are looked for as repeated
 INDENT = "   "
 
 
@@ -172,7 +172,7 @@ def no_answer(played: PlayedQuestion) -> str:
 
 
 def repeated(played: PlayedQuestion, length: int) -> int:
-    """Return how many times the last `length` actions follow each other at the end."""
+    """Return how many times in a row the last `length` actions occur at the end."""
     actions = [(step.action, step.argument) for step in reversed(played.steps)]
     pairs = zip(actions, actions[length:], strict=False)
     equal = next((n for n, (one, before) in enumerate(pairs) if one != before), None)

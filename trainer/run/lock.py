@@ -17,8 +17,6 @@ if sys.platform != "win32":
     import fcntl
 
 log = logging.getLogger(__name__)
-
-
 RETRY_S = 0.2  # after which a lock that `is_held` took is free again
 
 

@@ -74,6 +74,8 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
     first, second = cost_lines(found)
     assert "50 % greedy after 20 s" in first
     assert "75 % sampled not reached" in first
+    found["seconds_to"]["greedy"]["0.5"] = 0.0
+    assert "50 % greedy from the start" in cost_lines(found)[0]
     assert (
         "per step 2.00 s: generate 0.80, env wait 0.30, other rollout 0.10, update 0.80" in second
     )

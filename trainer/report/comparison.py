@@ -148,7 +148,7 @@ def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
             for phase, step in (("before", 0), ("after", run.last_step))
             if (rate := rate_of(run.summaries, phase, "greedy"))
         ]
-        lines.append(Series(f"{name}, whole eval set", whole, colour, "diamonds"))
+        lines.append(Series(f"{name}, before and after", whole, colour, "diamonds"))
     note = f"Whiskers: 95 % Wilson intervals.{equal(lines)}"
     evaluated = Chart(
         "eval",

@@ -128,7 +128,7 @@ def actions(run: LoadedRun) -> Chart:
             if (mean := run.summaries.get(phase, {}).get(mode, {}).get("mean_steps")) is not None
         ]
         if marks:
-            lines.append(Series(f"whole eval set, {mode}", marks, COLOURS[mode], "diamonds"))
+            lines.append(Series(f"before and after, {mode}", marks, COLOURS[mode], "diamonds"))
     return Chart("steps", "Actions per episode", lines, bounds=(0.0, None), note=SMOOTHED)
 
 

@@ -79,7 +79,7 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
         ]
         if rates:
             marks = [Point(step, rate["rate"], *rate["ci95"]) for step, rate in rates]
-            label = f"whole eval set, {mode} (n={rates[0][1]['n']})"
+            label = f"before and after, {mode} (n={rates[0][1]['n']})"
             lines.append(Series(label, marks, COLOURS[mode], "diamonds"))
     return Chart(
         "success",

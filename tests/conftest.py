@@ -7,9 +7,14 @@ from typing import Any
 
 import apsw
 import pytest
+from hypothesis import HealthCheck, settings
 
 # before torch is imported: tests run side by side, and a training is one process by default
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# no test depends on how fast the machine is
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def needs_program(name: str, missing: str | None) -> pytest.MarkDecorator:

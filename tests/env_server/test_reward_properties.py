@@ -56,9 +56,7 @@ def play(env: SQLEnvironment, actions: list[str]) -> StepResult:
     return result
 
 
-@settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(right=looks, wrong=looks, end=wrong_ends)
 def test_every_correct_episode_outscores_every_incorrect_one(
     env: SQLEnvironment, right: list[str], wrong: list[str], end: str | None
@@ -75,9 +73,7 @@ def test_every_correct_episode_outscores_every_incorrect_one(
     )
 
 
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=looks, data=st.data())
 def test_progress_depends_on_the_final_potential_only(
     env: SQLEnvironment, one: list[str], data: st.DataObject
@@ -97,7 +93,6 @@ def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], Reward
 
 
 @versions
-@settings(deadline=None)
 @given(steps=st.lists(facts, max_size=30), data=st.data())
 def test_progress_depends_on_the_best_query_only(
     rules: RewardRules, steps: list[StepFacts], data: st.DataObject
@@ -111,7 +106,6 @@ def test_progress_depends_on_the_best_query_only(
 
 
 @versions
-@settings(deadline=None)
 @given(right=st.lists(facts, max_size=30), wrong=st.lists(facts, max_size=30))
 def test_right_outscores_wrong_in_every_version(
     rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]

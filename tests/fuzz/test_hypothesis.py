@@ -16,8 +16,8 @@ from tests.fuzz.properties import World, check_action, check_episode, check_stat
 from tests.fuzz.strategies import STATEMENTS, actions, expressions, statements
 
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
-brief = settings(max_examples=120, derandomize=True, deadline=None, suppress_health_check=CHECKS)
-long = settings(max_examples=6_000, deadline=None, suppress_health_check=CHECKS)
+brief = settings(max_examples=120, derandomize=True, suppress_health_check=CHECKS)
+long = settings(max_examples=6_000, suppress_health_check=CHECKS)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.models import SQLObservation
@@ -70,7 +70,6 @@ def test_a_line_of_a_run_that_recorded_no_parts_is_read() -> None:
     assert read_episode(line_of(row)).parts is None
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(line_of(ROW)) - 1), st.integers(1, 255))
 def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
     line = bytearray(line_of(ROW))

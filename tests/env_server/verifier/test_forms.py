@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from env_server.environment import SQLEnvironment
@@ -64,13 +64,11 @@ TABLES = [
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
 
-@settings(deadline=None)  # each text is judged against every gold
 @given(TEXTS)
 def test_a_text_is_one_list(text: str) -> None:
     assert sum(judge_answer(text, gold) for gold in LISTS) <= 1
 
 
-@settings(deadline=None)  # each text is judged against every gold
 @given(TEXTS)
 def test_a_text_is_one_table(text: str) -> None:
     assert sum(judge_answer(text, gold) for gold in TABLES) <= 1

@@ -242,7 +242,7 @@ def test_text_that_is_no_action_is_sent_as_it_is(text: str, argument: str) -> No
     assert parsed.action == SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=14).map("".join)))
 def test_no_text_breaks_the_parser(text: str) -> None:
     parsed = parse_with_fallback(text)

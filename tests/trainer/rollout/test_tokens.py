@@ -97,7 +97,7 @@ def test_a_cell_cannot_forge_control_tokens(chat: PreTrainedTokenizerFast, evil:
     assert [i for i in first if i in control] == [i for i in plain if i in control]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet=st.sampled_from(list("<|>imend_startoxf/hk \nAé")), max_size=60))
 def test_plain_text_comes_back_without_control_tokens(text: str) -> None:
     tokenizer = _SHARED

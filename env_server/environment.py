@@ -44,10 +44,11 @@ from shared.models import (
     StandardName,
     StepResult,
 )
+from shared.sqltext import unquote_identifier
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "3"
+ENVIRONMENT_VERSION = "4"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 
@@ -322,8 +323,7 @@ def digest_of(text: str) -> bytes:
 def find_table(argument: str, tables: list[str]) -> str | None:
     """Return the table that an agent names, whatever its letter case, quotes or final semicolon."""
     name = argument.strip().rstrip(";").strip()
-    if len(name) >= 2 and name[0] + name[-1] in ('""', "''", "``", "[]"):
-        name = name[1:-1]
+    name = unquote_identifier(name)
     if name in tables:
         return name
     return next((table for table in tables if table.lower() == name.lower()), None)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
+from shared.sqltext import join_names, sql_name
 
-RENDER_VERSION = "2"  # raise it when the text of any result changes
+RENDER_VERSION = "3"  # raise it when the text of any result changes
 
 # Each could end a line, move a terminal's cursor or hide text: control characters, and the two
 # separators of Unicode.
@@ -36,28 +37,31 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
 
 
 def render_table(table: str, result: SqlResult) -> str:
-    """Return what DESCRIBE shows, from the result of its job:
+    """Return what DESCRIBE shows, from the result of its job, with names as SQL needs them:
 
     orders: 1204 rows
     order_id INTEGER primary key
     customer_id INTEGER -> customers.customer_id
+    "due date" TEXT
     """
-    lines = [f"{render_text(table)}: {result.row_count} rows"]
+    lines = [f"{render_text(sql_name(table))}: {result.row_count} rows"]
     for column, kind, is_key, references in result.rows:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
-        parts = [str(part) for part in (column, kind, key, arrow) if part]
+        parts = [str(part) for part in (sql_name(str(column)), kind, key, arrow) if part]
         lines.append(render_text(" ".join(parts)))
     return cap("\n".join(lines))
 
 
 def render_schema(tables: Sequence[str], described: Sequence[str]) -> str:
     """Return `Tables: a, b, c`, then a line `a(id, name)` for each described table, in order."""
-    return "\n".join([f"Tables: {', '.join(map(render_text, tables))}", *described])
+    return "\n".join(
+        [f"Tables: {', '.join(render_text(sql_name(table)) for table in tables)}", *described]
+    )
 
 
 def render_columns(table: str, result: SqlResult) -> str:
     """Return `table(column, column)`, from the result of a DESCRIBE job."""
-    return cap(one_line(f"{table}({', '.join(str(row[0]) for row in result.rows)})"))
+    return cap(one_line(f"{sql_name(table)}({join_names(str(row[0]) for row in result.rows)})"))
 
 
 def render_cell(cell: Cell) -> str:

@@ -14,8 +14,8 @@ def play(url: str) -> None:
     env = gymnasium.make("SQLEnv-v0", url=url, difficulty="easy", render_mode="ansi")
     text, info = env.reset(seed=7)
     print(text, f"({info['question_id']})", sep="\n")
-    table = text.partition("Tables: ")[2].split("\n")[0].split(", ")[0]
-    for action in (f"DESCRIBE: {table}", f'SELECT count(*) FROM "{table}"', "ANSWER: 42"):
+    table = text.partition("Tables: ")[2].split("\n")[0].split(", ")[0]  # quoted where SQL needs it
+    for action in (f"DESCRIBE: {table}", f"SELECT count(*) FROM {table}", "ANSWER: 42"):
         _, reward, terminated, truncated, info = env.step(action)
         print(f"> {action}", env.render(), f"reward: {reward:.2f}", sep="\n")
     print("terminated:", terminated, "truncated:", truncated, "outcome:", info["outcome"])

@@ -33,7 +33,7 @@ def play(url: str) -> None:
         table = seen["schema_info"].removeprefix("Tables: ").split(", ")[0]
         for action in (
             f"DESCRIBE: {table}",
-            f'QUERY: SELECT count(*) FROM "{table}"',
+            f"QUERY: SELECT count(*) FROM {table}",
             "ANSWER: 42",
         ):
             step = reply["observation"]["step_count"]

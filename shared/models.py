@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.actions import SQLAction
+from shared.sqltext import split_names
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -89,8 +90,7 @@ class SQLObservation(_Model):
     @property
     def tables(self) -> list[str]:
         """The names of the database's tables, from the first line of `schema_info`."""
-        listed = self.schema_info.partition("\n")[0].removeprefix("Tables:").strip()
-        return listed.split(", ") if listed else []
+        return split_names(self.schema_info.partition("\n")[0].removeprefix("Tables:").strip())
 
 
 class StepInfo(_Model):

@@ -1,9 +1,49 @@
-"""Quoting of names and strings for SQL text."""
+"""Names and strings in SQL text: quoting, and reading what was quoted."""
+
+import re
+from collections.abc import Iterable
+
+# SQLite's words that need quotes as a name of a column or of a table, and those of joins
+RESERVED = re.compile(
+    "ADD|ALL|ALTER|AND|AS|AUTOINCREMENT|BETWEEN|CASE|CAST|CHECK|COLLATE|COMMIT|"
+    "CONSTRAINT|CREATE|CROSS|CURRENT_DATE|CURRENT_TIME|CURRENT_TIMESTAMP|DEFAULT|"
+    "DEFERRABLE|DELETE|DISTINCT|DROP|ELSE|ESCAPE|EXCEPT|EXISTS|FOREIGN|FROM|FULL|"
+    "GROUP|HAVING|IF|IN|INDEX|INDEXED|INNER|INSERT|INTERSECT|INTO|IS|ISNULL|JOIN|"
+    "LEFT|LIMIT|NATURAL|NOT|NOTHING|NOTNULL|NULL|ON|OR|ORDER|OUTER|PRIMARY|RAISE|"
+    "REFERENCES|RETURNING|RIGHT|SELECT|SET|TABLE|THEN|TO|TRANSACTION|UNION|UNIQUE|"
+    "UPDATE|USING|VALUES|WHEN|WHERE",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LISTED = re.compile(r'("(?:[^"]|"")*"|.+?)(?:, |$)')
 
 
 def quote_identifier(name: str) -> str:
     """Return a table's or column's name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def unquote_identifier(text: str) -> str:
+    """Return the name that an identifier stands for, as SQLite reads its quotes or brackets."""
+    if len(text) < 2 or text[0] + text[-1] not in ('""', "''", "``", "[]"):
+        return text
+    return text[1:-1] if text[0] == "[" else text[1:-1].replace(text[0] * 2, text[0])
+
+
+def sql_name(name: str) -> str:
+    """Return a name as SQL needs it: in quotes only if it is no plain word, or reserved."""
+    plain = _PLAIN.fullmatch(name) and not RESERVED.fullmatch(name)
+    return name if plain else quote_identifier(name)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names as SQL needs them, such as `id, "Home Town"`. `split_names` reads it."""
+    return ", ".join(map(sql_name, names))
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names that `join_names` joined."""
+    return [unquote_identifier(match[1]) for match in _LISTED.finditer(text)]
 
 
 def quote_text(text: str) -> str:

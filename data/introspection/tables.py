@@ -5,7 +5,6 @@ and virtual tables are left out: their rows are those of tables.
 """
 
 import random
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,14 +16,13 @@ import apsw
 
 from data.domains.spec import Value
 from data.introspection.names import core_of, nouns_of, record_nouns, singular, words_of
-from shared.sqltext import quote_identifier
+from shared.sqltext import quote_identifier, sql_name
 
 MAX_SAMPLE = 1_000  # rows of a table
 MIN_SAMPLE = 100  # of fewer, the first rows are taken instead
 STATS_COLUMNS = 100  # whose storage classes one query counts
 ROWIDS = ("_rowid_", "rowid", "oid")  # SQLite's names of the row id; a column of that name hides it
 CLASSES = ("integer", "real", "text", "blob", "null")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 BLANKS = frozenset(("", "null", "n/a", "nan"))
 
 
@@ -69,12 +67,6 @@ class RawTable:
 
     def column(self, name: str) -> Cells | None:
         return next((each for each in self.columns if each.name.lower() == name.lower()), None)
-
-
-def sql_name(name: str) -> str:
-    """Return an identifier as SQL needs it: in quotes only if it is no plain word, or reserved."""
-    plain = _PLAIN.fullmatch(name) and name.upper() not in apsw.keywords
-    return name if plain else quote_identifier(name)
 
 
 def is_blank(cell: Value) -> bool:

@@ -9,6 +9,7 @@ import httpx
 
 from shared.errors import ServerUnreachable
 from shared.models import ResetResult, ServerMetadata
+from shared.sqltext import split_names
 
 
 class Failed(Exception):
@@ -165,4 +166,4 @@ def tables_of(schema_info: str) -> list[str]:
     first = schema_info.split("\n", 1)[0]
     listed = first.startswith("Tables: ")
     expect(listed, f"schema_info must start with 'Tables: a, b', not {brief(first)!r}")
-    return first.removeprefix("Tables: ").split(", ")
+    return split_names(first.removeprefix("Tables: "))

@@ -18,7 +18,7 @@ from env_server.sql.limits import (
     MAX_TABLES_NAMED,
     SqlLimits,
 )
-from shared.sqltext import quote_identifier, quote_text
+from shared.sqltext import join_names, quote_identifier, quote_text, sql_name
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
 NO_COLUMN = "no such column: "  # how SQLite begins the error
@@ -179,7 +179,8 @@ def describe(connection: SqlConnection, table: str) -> SqlResult:
         if result.error is not None:
             return result
     references = {
-        str(column).lower(): f"{parent!s}.{key!s}" for column, parent, key in reversed(keys.rows)
+        str(column).lower(): f"{sql_name(str(parent))}.{sql_name(str(key))}"
+        for column, parent, key in reversed(keys.rows)
     }
     rows: list[Row] = [
         (column, kind, int(bool(pk)), references.get(str(column).lower()))
@@ -286,7 +287,7 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
 def tables_hint(tables: list[str]) -> str:
     """Return 'the tables are a, b, c', for an error about a table's name."""
     more = ", ..." if len(tables) > MAX_TABLES_NAMED else ""
-    return f"the tables are {', '.join(tables[:MAX_TABLES_NAMED])}{more}"
+    return f"the tables are {join_names(tables[:MAX_TABLES_NAMED])}{more}"
 
 
 def columns_hint(trusted: SqlConnection, sql: str) -> str:
@@ -305,9 +306,10 @@ def columns_hint(trusted: SqlConnection, sql: str) -> str:
         columns = run_query(trusted, _COLUMNS.format(name=quote_text(table)), MAX_COLUMNS_NAMED)
         if columns.error == OUT_OF_MEMORY:
             raise MemoryError
-        names = [str(name) for name, *_ in columns.rows] + ["..."] * columns.truncated
-        if names:
-            lists.append(f"{table}({', '.join(names)})")
+        if columns.rows:
+            more = ", ..." if columns.truncated else ""
+            names = join_names(str(name) for name, *_ in columns.rows)
+            lists.append(f"{sql_name(table)}({names}{more})")
     text = ", ".join(lists)
     if len(text) > MAX_RESULT_BYTES:
         text = text[:MAX_RESULT_BYTES] + "..."

@@ -2,7 +2,9 @@
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
 from shared.errors import ActionParseError, Conflict, DatabaseLoadError, NotReady, UnknownQuestion
 from shared.models import Outcome, ResetRequest
+from shared.sqltext import quote_identifier
+from trainer.rollout.generators.policies import read_schema
 
 EPISODE = [
     "DESCRIBE: orders",
@@ -224,6 +228,41 @@ def test_names_in_errors_are_escaped(env: SQLEnvironment) -> None:
         assert error.isprintable(), error
 
 
+def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> None:
+    """An agent can copy each name from an observation or an error into a query."""
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    with closing(sqlite3.connect(data / "databases" / "shop" / "shop.sqlite")) as connection:
+        connection.executescript(
+            'CREATE TABLE "group" ("Home Town" TEXT PRIMARY KEY, "say ""hi""" INT, size INT);'
+            'CREATE TABLE "a, b" (town REFERENCES "group"("Home Town"));'
+        )
+    with SqlRunner() as runner:
+        env = SQLEnvironment(QuestionBank.load(data), runner)
+        seen = env.reset(question_id="shop-1").observation
+        assert seen.schema_info == 'Tables: customers, products, orders, "group", "a, b"'
+        assert seen.tables == ["customers", "products", "orders", "group", "a, b"]
+        described = env.step('DESCRIBE: "group"').observation
+        assert described.result.splitlines() == [
+            '"group": 0 rows',
+            '"Home Town" TEXT primary key',
+            '"say ""hi""" INT',
+            "size INT",
+        ]
+        line = '"group"("Home Town", "say ""hi""", size)'
+        assert described.schema_info.splitlines()[1] == line
+        assert read_schema(described.schema_info)[1] == {"group": ["Home Town", 'say "hi"', "size"]}
+        assert env.step("DESCRIBE: a, b").observation.result == (
+            '"a, b": 0 rows\ntown -> "group"."Home Town"'
+        )
+        query = 'SELECT "Home Town", "say ""hi""", size FROM "group", "a, b"'
+        assert env.step(f"QUERY: {query}").observation.error is None
+        error = env.step('QUERY: SELECT nope FROM "group"').observation.error
+        assert error == f"no such column: nope; the columns are {line}"
+        error = env.step("DESCRIBE: towns").observation.error
+        assert error is not None
+        assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
+
+
 def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1")
     with pytest.raises(ActionParseError, match="expected"):
@@ -406,6 +445,7 @@ def test_find_table() -> None:
     }
     meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
     assert {name: find_table(name, tables) for name in meant} == meant
+    assert find_table(quote_identifier('a "b"'), ['a "b"']) == 'a "b"'
     assert find_table("x", tables) is find_table("", tables) is None
 
 

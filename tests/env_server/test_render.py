@@ -103,9 +103,9 @@ def test_describe_and_schema() -> None:
     result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1204)
     assert render_table("orders", result) == (
         "orders: 1204 rows\norder_id INTEGER primary key\n"
-        "customer_id INTEGER -> customers.customer_id\nplaced on DATE\nnote"
+        'customer_id INTEGER -> customers.customer_id\n"placed on" DATE\nnote'
     )
     line = render_columns("orders", result)
-    assert line == "orders(order_id, customer_id, placed on, note)"
+    assert line == 'orders(order_id, customer_id, "placed on", note)'
     assert render_schema(["customers", "orders"], []) == "Tables: customers, orders"
     assert render_schema(["customers", "orders"], [line]) == f"Tables: customers, orders\n{line}"

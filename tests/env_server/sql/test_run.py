@@ -79,7 +79,7 @@ def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(
     path = make_database(tmp_path / "wide.sqlite", f'CREATE TABLE "a b" ({wide});')
     assert query(runner, path, "SELECT x").error == "no such column: x"
     error = str(query(runner, path, 'SELECT x FROM "a b"').error)
-    assert error.startswith("no such column: x; the columns are a b(c0, c1, ")
+    assert error.startswith('no such column: x; the columns are "a b"(c0, c1, ')
     assert error.endswith(", c99, ...)")
 
 

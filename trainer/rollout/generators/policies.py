@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.dataset import Question
 from shared.models import SQLObservation
-from shared.sqltext import quote_identifier, quote_text
+from shared.sqltext import quote_text, split_names, sql_name, unquote_identifier
 from trainer.rollout.generators.base import EpisodeView
 
 ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
@@ -68,11 +68,11 @@ class RandomPolicy:
 
     @staticmethod
     def _query(rng: np.random.Generator, table: str, columns: list[str], cells: list[str]) -> str:
-        column, other = _quoted(_pick(rng, columns)), _quoted(_pick(rng, columns))
+        column, other = sql_name(_pick(rng, columns)), sql_name(_pick(rng, columns))
         numbers = [f"{function}({column})" for function in ("MAX", "MIN", "AVG")]
         choices = ["COUNT(*)", column, f"COUNT(DISTINCT {column})", *numbers]
         selected = _pick(rng, choices)
-        query = f"SELECT {selected} FROM {_quoted(table)}"
+        query = f"SELECT {selected} FROM {sql_name(table)}"
         if cells and rng.random() < 0.5:
             query += f" WHERE {other} = {quote_text(_pick(rng, cells))}"
         elif selected == column:
@@ -83,11 +83,11 @@ class RandomPolicy:
 def read_schema(schema_info: str) -> tuple[list[str], dict[str, list[str]]]:
     """Extract (tables, columns of each described table) from an observation's schema_info."""
     first, _, rest = schema_info.partition("\n")
-    tables = [name for name in first.removeprefix("Tables:").strip().split(", ") if name]
+    tables = split_names(first.removeprefix("Tables:").strip())
     columns = {}
     for line in rest.split("\n"):
-        if (match := re.fullmatch(r"(.+?)\((.*)\)", line)) is not None:
-            columns[match[1]] = [name for name in match[2].split(", ") if name]
+        if (match := re.fullmatch(r'("(?:[^"]|"")*"|.+?)\((.*)\)', line)) is not None:
+            columns[unquote_identifier(match[1])] = split_names(match[2])
     return tables or ["sqlite"], columns
 
 
@@ -104,7 +104,3 @@ def read_cells(observation: SQLObservation) -> list[str]:
 
 def _pick(rng: np.random.Generator, items: Sequence[str]) -> str:
     return items[int(rng.integers(len(items)))]
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote_identifier(name)

@@ -144,7 +144,9 @@ class SQLEnvironment:
         question = self.bank.question_for(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
         if isinstance(question, OpenQuestion) and request.answer_form != "text":
-            raise InvalidRequest(f"answer_form: {question.question_id!r} is open and takes text")
+            raise InvalidRequest(
+                f"answer_form: question {question.question_id!r} has no gold: use 'text'"
+            )
         db_path = self.bank.database(question.database_name)
         job = SqlJob(JobKind.TABLES, db_path)
         rows = yield from self.bank.trusted_jobs(question, job, lambda result: result.rows)

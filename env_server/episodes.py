@@ -53,7 +53,7 @@ class Holdings:
         self.held_bytes, self.max_bytes = 0, max_bytes
 
     def of(self, episode: PooledEpisode) -> OrderedDict[str, PooledEpisode]:
-        """Return the ones among which an episode is."""
+        """Return the active episodes or the finished ones: those that an episode belongs to."""
         return self.active if episode.outcome is None else self.finished
 
 

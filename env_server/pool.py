@@ -94,6 +94,7 @@ class EpisodePool:
         """Start an episode, or rebuild it by replay; it belongs to the caller.
 
         Returns the JSON of a `ResetResult`: that of the last of `actions`, if there are any.
+        `Conflict` if they continue after the episode's end.
         """
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
@@ -108,6 +109,7 @@ class EpisodePool:
         episode_id = request.episode_id or str(uuid4())  # 122 random bits: nobody can guess it
         question_id = self.bank.question_for(request, episode_id).question_id
         budget = request.step_budget or self.settings.step_budget
+        check_end(actions, budget)
         options = (question_id, budget, request.answer_form, rewards)
         while True:
             episode = self.store.find(episode_id, caller)
@@ -372,6 +374,13 @@ def canonical(actions: Sequence[SQLAction | str]) -> list[str]:
         except ActionParseError as error:
             raise ActionParseError(f"actions.{index}: {error.message}") from None
     return texts
+
+
+def check_end(actions: Sequence[str], budget: int) -> None:
+    """Raise `Conflict` if actions continue after an ANSWER or the last step."""
+    answers = (number for number, text in enumerate(actions, 1) if text.startswith("ANSWER"))
+    if (end := min(next(answers, budget), budget)) < len(actions):
+        raise Conflict(f"actions: the episode is over after {end} of {len(actions)} actions")
 
 
 def without_history(result: StepResult) -> bytes:

@@ -32,6 +32,7 @@ _HEADER = b"SQLite format 3\0"
 T = TypeVar("T")
 AnyQuestion = Question | OpenQuestion
 Splits = dict[str, list[Question]]
+Levels = Difficulty | Sequence[Difficulty] | None  # of difficulty; None: all
 Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id
 Drawable = tuple[str, Question]  # a question that a reset can draw, with its split before it
 
@@ -136,7 +137,7 @@ class QuestionBank:
     def pick(
         self,
         split: str | None = None,
-        difficulty: Difficulty | Sequence[Difficulty] | None = None,
+        difficulty: Levels = None,
         db_id: str | None = None,
         seed: int = 0,
     ) -> Question:
@@ -144,10 +145,9 @@ class QuestionBank:
 
         Raises `UnknownQuestion` if none matches.
         """
-        levels = (difficulty,) if isinstance(difficulty, str) else tuple(difficulty or ())
-        matches = self.matching((split, tuple(sorted(levels)), db_id))
+        matches = self.matching(split, difficulty, db_id)
         if not matches:
-            filters = {"split": split, "difficulty": list(levels) or None, "db_id": db_id}
+            filters = {"split": split, "difficulty": difficulty, "db_id": db_id}
             used = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
             raise UnknownQuestion(
                 f"no question matches {', '.join(used) or 'a reset without question_id'}; "
@@ -169,9 +169,10 @@ class QuestionBank:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
         return self.pick(request.split, request.difficulty, request.db_id, seed)
 
-    def matching(self, filters: Filters) -> list[Drawable]:
+    def matching(self, split: str | None, difficulty: Levels, db_id: str | None) -> list[Drawable]:
         """Return the questions that a reset with these filters draws from, by split and id."""
-        split, levels, db_id = filters
+        levels = [difficulty] if isinstance(difficulty, str) else sorted(difficulty or ())
+        filters = split, tuple(levels), db_id
         if (matches := self._matches.get(filters)) is None:
             asked = self._drawable if db_id is None else self._by_database.get(db_id, [])
             matches = [

@@ -91,7 +91,10 @@ EMPTY_LEDGER = RewardLedger(
 def settle(
     ledger: RewardLedger, facts: StepFacts, rules: RewardRules = RULES
 ) -> tuple[float, RewardLedger]:
-    """Return a step's reward and the ledger after it. The part `clamp` is what the bounds take."""
+    """Return a step's reward and the ledger after it.
+
+    The part `clamp` keeps the sum of the operational parts in its bounds.
+    """
     earned = {
         "exec_ok": facts.exec_ok,
         "new_info": facts.new_info,

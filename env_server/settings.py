@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     max_connections: int = Field(default=2048, ge=1)
     """Maximum number of connections; beyond it the oldest without a whole request is closed."""
     max_head_bytes: int = Field(default=32 * 1024, ge=1024)
-    """Bytes that a request may have beside its body (as in most servers); others get 431."""
+    """Bytes of a request outside its body: its line, headers and chunk sizes; beyond it 431."""
     max_url_bytes: int = Field(default=8 * 1024, ge=256)
     """Bytes of a request's URL, of which an episode's id needs 100; longer ones get 431."""
     max_headers: int = Field(default=100, ge=20)
@@ -155,7 +155,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name}: a key has at least {MIN_KEY_CHARS} characters")
         if len({key for _, key in keys}) < len(keys):
             raise ValueError(
-                "api_key, operator_key and agent_keys must differ: whose episode is it otherwise?"
+                "two of api_key, operator_key and agent_keys are equal: an episode belongs to a key"
             )
         return self
 

@@ -51,8 +51,9 @@ class RewardLedger(_Model):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
     step: dict[str, float]
-    """This step's parts that are not 0, which sum to its reward: exec_ok, new_info, repeat,
-    step_cost and clamp (what the bounds take back) are operational; progress and correctness."""
+    """The parts of this step's reward that are not 0, which sum to it. Operational: exec_ok,
+    new_info, repeat, step_cost, and clamp, which keeps their sum in its bounds. The others:
+    progress, correctness."""
     operational: float
     """Running sum of the operational parts, clamped to [-0.25, 0.05]."""
     progress: float
@@ -258,8 +259,8 @@ class ResetRequest(_Request):
 
     `question_id` wins over the filters; a `seed` picks the same question on every server. With a
     `digest`, a server whose own differs refuses. With `answer_form` "sql", ANSWER holds a statement
-    whose result is compared with the gold's: another task than training's, counted separately, of
-    which the driver must inform its agent.
+    whose result is compared with the gold's. This is another task than training's and is counted
+    separately; the driver must tell its agent that ANSWER takes SQL.
     """
 
     # can't be '..', as it is part of a URL's path
@@ -326,8 +327,8 @@ class QuestionsRequest(PageRequest):
 
     split: str | None = None
     """List only this split's: "train" or "eval"."""
-    difficulty: Difficulty | None = None
-    """List only questions of this difficulty."""
+    difficulty: Difficulty | _Difficulties | None = None
+    """List only questions of this difficulty, or of these."""
     db_id: str | None = None
     """List only questions about this database."""
 

@@ -9,7 +9,14 @@ import typer
 from rich.table import Table
 
 from env_server.rewards import REWARD_VERSION
-from shared.console import one_line_errors, print_line, progress_bar, table_console, write_json
+from shared.console import (
+    one_line_errors,
+    print_line,
+    progress_bar,
+    right_aligned,
+    table_console,
+    write_json,
+)
 from shared.models import MAX_STEP_BUDGET
 
 MAX_LINES = 20  # of problems or changes; the JSON report has all
@@ -127,12 +134,7 @@ def rescore(
 
 
 def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in ("phase", "mode"):
-        table.add_column(heading)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+    return Table("phase", "mode", *right_aligned(*headings), title=title, title_justify="left")
 
 
 def _print_first(lines: Sequence[str]) -> None:

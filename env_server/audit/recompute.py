@@ -124,7 +124,7 @@ def _differences(written: Values, recomputed: Values) -> Iterator[str]:
 def _nested_differences(written: object, recomputed: Values, path: str = "") -> Iterator[str]:
     """Yield `_differences` at every depth, and keys that do not follow from the episodes."""
     if not isinstance(written, dict):
-        yield f"{path.removesuffix('.')} is {written!r}"
+        yield f"{path.removesuffix('.')} is {written!r}; expected an object"
         return
     values = {key: value for key, value in recomputed.items() if not isinstance(value, dict)}
     yield from (path + text for text in _differences(written, values))
@@ -133,7 +133,7 @@ def _nested_differences(written: object, recomputed: Values, path: str = "") -> 
             yield from _nested_differences(written.get(key), value, f"{path}{key}.")
     for key in written:
         if key not in recomputed and key not in UNCHECKED:
-            yield f"{path}{key} has no episodes"
+            yield f"{path}{key}: no episode gives this key"
 
 
 def _same(key: str, written: object, recomputed: object) -> bool:

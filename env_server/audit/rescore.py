@@ -165,7 +165,7 @@ async def rescore(
             if isinstance(replies, SQLEnvError):
                 where = f"{source.path} line {number}"
                 raise DataError(f"{where} can't be replayed: {replies.message}") from replies
-            if episode.lost or episode.reward is None:
+            if episode.reward is None:
                 rescored.skipped += 1
                 continue
             change = _score(number, episode, replies, source.bank, rules, judge)

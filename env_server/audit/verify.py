@@ -152,18 +152,18 @@ def episode_differences(
         yield f"{len(recorded.actions)} actions, but {len(recorded.observations)} observations"
     for step, (digest, reply) in enumerate(zip(recorded.observations, replies, strict=False)):
         if digest != (replayed := observation_digest(reply.observation)):
-            yield f"step {step}: the observation was {digest}, and is {replayed}"
+            yield f"step {step}: observation: recorded {digest}, replayed {replayed}"
     steps = replies[1:]
     for step, (reward, reply) in enumerate(zip(recorded.rewards, steps, strict=False), 1):
         if reward != reply.reward:
-            yield f"step {step}: the reward was {reward!r}, and is {reply.reward!r}"
+            yield f"step {step}: reward: recorded {reward!r}, replayed {reply.reward!r}"
     for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), 1):
         if parts != (paid := reply.ledger.step):
-            yield f"step {step}: the parts of the reward were {parts}, and are {paid}"
+            yield f"step {step}: parts of the reward: recorded {parts}, replayed {paid}"
     for name, value in _expected(recorded, replies, bank, train_databases).items():
         if (written := getattr(recorded, name)) != value:
             was, now = (str(v) if isinstance(v, Outcome) else v for v in (written, value))
-            yield f"{name} was {was!r}, and is {now!r}"
+            yield f"{name}: recorded {was!r}, replayed {now!r}"
     yield from _text_differences(recorded)
 
 

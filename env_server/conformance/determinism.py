@@ -3,7 +3,7 @@
 import asyncio
 
 from env_server.conformance.check import Registry
-from env_server.conformance.episodes import NUMBERS
+from env_server.conformance.episodes import ENDLESS, NUMBERS
 from env_server.conformance.wire import Wire, expect
 from shared.sqltext import quote_identifier
 
@@ -11,7 +11,6 @@ determinism = Registry("determinism")
 
 EPISODES = 6  # played again, concurrently
 BUSY = 4  # episodes that load the server meanwhile
-ENDLESS = NUMBERS.format("") + " SELECT max(i) FROM n"
 LOAD = NUMBERS.format(" LIMIT 300000") + " SELECT count(*), max(i) FROM n"
 
 

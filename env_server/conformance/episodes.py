@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from env_server.conformance.check import Registry
-from env_server.conformance.wire import Reply, Wire, WireEpisode, expect, fresh_id, tables_of
+from env_server.conformance.wire import Reply, Wire, WireEpisode, brief, expect, fresh_id
 from shared.models import Outcome, ResetResult, SQLState, StepResult
 
 plays = Registry("play")
@@ -16,6 +16,7 @@ replays = Registry("replay")
 NUMBERS = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n{})"
 QUERY = "QUERY: SELECT 1 AS one"
 OTHER = "QUERY: SELECT 2 AS two"
+ENDLESS = NUMBERS.format("") + " SELECT max(i) FROM n"
 SLOW = NUMBERS.format(" LIMIT 200000") + " SELECT max(i) FROM n"
 WRONG = "ANSWER: surely not this, 31337"
 
@@ -50,7 +51,9 @@ async def _reset(wire: Wire) -> None:
     body = {"episode_id": fresh_id(), "seed": 1, "step_budget": 3}
     result = shaped(ResetResult, wire.ok(await wire.post("/reset", body), "a reset"))
     seen = result.observation
-    expect(seen.question and tables_of(seen.schema_info), "a reset must show a question and tables")
+    listed = seen.schema_info.startswith("Tables: ")
+    expect(listed, f"schema_info must start with 'Tables: a, b', not {brief(seen.schema_info)!r}")
+    expect(seen.question and seen.tables, "a reset must show a question and tables")
     progress = (seen.step_count, seen.budget_remaining, seen.action_history)
     expect(
         (*progress, seen.result, seen.error, result.done) == (0, 3, [], "", None, False),

@@ -14,13 +14,12 @@ from functools import partial
 from typing import Any
 
 from env_server.conformance.check import Registry
-from env_server.conformance.episodes import NUMBERS, QUERY
+from env_server.conformance.episodes import ENDLESS, QUERY
 from env_server.conformance.wire import Failed, Wire, fresh_id
 from shared.errors import ServerUnreachable
 
 fairness = Registry("fairness")
 
-ENDLESS = NUMBERS.format("") + " SELECT max(i) FROM n"
 MAX_WAIT_S = 1.0  # of another client's step
 CONTROL_FACTOR = 3
 TRIES = 3

@@ -38,18 +38,14 @@ def key(number: int) -> bytes:
     return b'"k%x":1' % number
 
 
-def action(fields: bytes = b"") -> bytes:
-    """Return the JSON of an action, open for more keys."""
-    return b'{"action_type":"QUERY","argument":"SELECT 1",' + fields
-
-
+OPEN_ACTION = b'{"action_type":"QUERY","argument":"SELECT 1",'  # for more keys
 KEYS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "of a reset": ("/reset", lambda: filled(b"{", key, b"}")),
     "of an action": (
         "/step",
-        lambda: filled(b'{"episode_id":"e","action":' + action(), key, b"}}"),
+        lambda: filled(b'{"episode_id":"e","action":' + OPEN_ACTION, key, b"}}"),
     ),
-    "of a replayed action": ("/reset", lambda: filled(b'{"actions":[' + action(), key, b"}]}")),
+    "of a replayed action": ("/reset", lambda: filled(b'{"actions":[' + OPEN_ACTION, key, b"}]}")),
     "of a batch's item": ("/step_batch", lambda: filled(b'{"steps":[{', key, b"}]}")),
 }
 NESTED = b"[" * 150 + b"]" * 150

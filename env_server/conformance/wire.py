@@ -9,7 +9,6 @@ import httpx
 
 from shared.errors import ServerUnreachable
 from shared.models import ResetResult, ServerMetadata
-from shared.sqltext import split_names
 
 
 class Failed(Exception):
@@ -73,7 +72,7 @@ class WireEpisode:
     @property
     def tables(self) -> list[str]:
         """The tables that the reset listed."""
-        return tables_of(self.reset.observation.schema_info)
+        return self.reset.observation.tables
 
     @property
     def options(self) -> dict[str, Any]:
@@ -114,11 +113,11 @@ class Wire:
         body = {"episode_id": episode_id, "action": action}
         return await self.post("/step", body if step is None else body | {"step": step})
 
-    async def steps(self, episode: WireEpisode, actions: list[Any], start: int = 0) -> list[Reply]:
+    async def steps(self, episode: WireEpisode, actions: list[Any]) -> list[Reply]:
         """Take steps in a row, each of which must be answered with 200."""
         return [
             self.ok(await self.step(episode, action, number), f"step {number}")
-            for number, action in enumerate(actions, start)
+            for number, action in enumerate(actions)
         ]
 
     async def start(self, step_budget: int | None = None, **fields: Any) -> WireEpisode:
@@ -159,11 +158,3 @@ class Wire:
 
 def fresh_id() -> str:
     return f"conformance-{uuid.uuid4()}"
-
-
-def tables_of(schema_info: str) -> list[str]:
-    """Return the tables that the first line of `schema_info` lists."""
-    first = schema_info.split("\n", 1)[0]
-    listed = first.startswith("Tables: ")
-    expect(listed, f"schema_info must start with 'Tables: a, b', not {brief(first)!r}")
-    return split_names(first.removeprefix("Tables: "))

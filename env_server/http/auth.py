@@ -95,8 +95,8 @@ def check_name(host: str) -> None:
     is_address = name.replace(".", "").isdecimal()
     if "." in name and not is_address and not name.endswith(".localhost"):
         raise Forbidden(
-            f"host {host[:100]}: this server opens without a key, so use localhost or its IP "
-            f"address, or start it with {ENV_PREFIX}API_KEY"
+            f"host {host[:100]}: a server without keys accepts localhost, an IP address or a name "
+            f"without a dot; use one of these, or start it with {ENV_PREFIX}API_KEY"
         )
 
 

@@ -38,10 +38,9 @@ async def questions(request: Request) -> Response:
 
     Questions without gold are not listed.
     """
-    wanted = parse_item(QuestionsRequest, dict(request.query_params))
-    levels = () if wanted.difficulty is None else (wanted.difficulty,)
-    bank = service_of(request).pool.bank
-    part, place = _page(bank.matching((wanted.split, levels, wanted.db_id)), wanted)
+    wanted = parse_item(QuestionsRequest, _asked(request))
+    found = service_of(request).pool.bank.matching(wanted.split, wanted.difficulty, wanted.db_id)
+    part, place = _page(found, wanted)
     listed = [
         ListedQuestion(
             question_id=question.question_id,
@@ -63,10 +62,16 @@ async def questions(request: Request) -> Response:
 )
 async def databases(request: Request) -> Response:
     """List the databases that a reset can draw questions about, by id."""
-    wanted = parse_item(PageRequest, dict(request.query_params))
+    wanted = parse_item(PageRequest, _asked(request))
     part, place = _page(service_of(request).pool.bank.drawable_counts, wanted)
     listed = [ListedDatabase(db_id=db_id, questions=counts) for db_id, counts in part]
     return json_reply(to_json(DatabasePage(**place, databases=listed)))
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """Return the fields of a query; one that is given several times has a list."""
+    query = request.query_params
+    return {name: every if (every := query.getlist(name))[1:] else every[0] for name in query}
 
 
 def _page(entries: Sequence[T], wanted: PageRequest) -> tuple[Sequence[T], dict[str, Any]]:

@@ -104,14 +104,15 @@ class Session:
                 return self.error(problem, "UNKNOWN_TYPE")
 
     async def reset(self, data: dict[str, Any]) -> bytes:
-        """Start an episode, and leave the one before it; or continue one that exists."""
+        """Start an episode or continue one that exists, and leave the one before it."""
         pool, wanted = service_of(self.socket).pool, parse_item(Reset, data)
         if wanted.resume:
             if wanted.episode_id is None:
                 raise InvalidRequest("resume: name the episode to continue with episode_id")
-            return self._observation(
-                await bytes_in_time(self.socket, pool.resume, wanted.episode_id)
-            )
+            reply = await bytes_in_time(self.socket, pool.resume, wanted.episode_id)
+            if self.episode_id != wanted.episode_id:
+                await self.leave()
+            return self._observation(reply)
         await self.leave()
         held = wanted.episode_id and pool.store.find(wanted.episode_id, caller_of(self.socket))
         if held and held.outcome is None:

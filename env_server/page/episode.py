@@ -66,6 +66,8 @@ async def shown_line(
     if isinstance(replies, SQLEnvError):
         note = f"Actions and rewards as recorded; a replay fails here: {replies.message}."
         replies = []
+    elif not line.observations:
+        note = "Lost to infrastructure before the first reply."
     elif [observation_digest(one.observation) for one in replies] != line.observations:
         note = "The replay differs from the record: other data, rules or limits."
     title = policy_name(line.phase, line.mode, line.step)

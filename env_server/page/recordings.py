@@ -14,6 +14,7 @@ DEPTH = ("", "*/", "*/*/")  # of a run's folder below the folder of runs
 INDICES = 8  # runs whose lists are kept; one of 6,000 episodes takes 3 MB
 FACETS = ("database", "difficulty", "outcome", "policy")
 _PHASES = (*PHASES[:2], "train", "eval", *PHASES[2:])  # as they follow each other
+TRAIN = _PHASES.index("train")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Entry:
     policy: str
     steps: int
     reward: float | None = None
-    order: tuple[int, ...] = ()  # of the policy, among those of its run
+    order: tuple[int, ...] = ()  # of the policy: not greedy, step, place of its phase
 
 
 def runs_in(folder: Path) -> dict[str, RunFiles]:

@@ -25,7 +25,7 @@ from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
 from env_server.http.work import bytes_in_time
 from env_server.page.board import Board
-from env_server.page.recordings import FACETS, Entry
+from env_server.page.recordings import FACETS, TRAIN, Entry
 from env_server.page.view import View
 from shared import pages
 from shared.errors import Forbidden, InvalidRequest, QueueFull, SQLEnvError
@@ -149,8 +149,7 @@ async def choose(view: View) -> Response:
     """Show the questions that can be played."""
     asked = {name: value for name, value in view.asked.items() if value}
     wanted = parse_item(QuestionsRequest, {**asked, "limit": ROWS})
-    levels = () if wanted.difficulty is None else (wanted.difficulty,)
-    found = view.bank.matching((wanted.split, levels, wanted.db_id))
+    found = view.bank.matching(wanted.split, wanted.difficulty, wanted.db_id)
     page = view.render(
         "play.html.j2",
         wanted=wanted.model_dump(exclude={"offset", "limit"}, exclude_none=True),
@@ -243,7 +242,7 @@ async def question(view: View) -> str:
         for one in sorted(own, key=lambda one: one.order):
             first.setdefault(f"{name}: {one.policy}" if names[1:] else one.policy, (name, one))
     chosen = [policy for policy in view.asked.getlist("policy") if policy in first]
-    chosen = chosen[:SIDES] or spread([policy for policy in first if "train, " not in policy])
+    chosen = chosen[:SIDES] or spread({policy: one for policy, (_, one) in first.items()})
     played = [(policy, *first[policy]) for policy in chosen]
     asked = view.question(question_id)
     return await asyncio.to_thread(
@@ -260,10 +259,14 @@ async def question(view: View) -> str:
     )
 
 
-def spread(policies: list[str]) -> list[str]:
-    """Return at most `SIDES` policies of the first one's mode, from the first to the last."""
-    mode = "sampled" in "".join(policies[:1])
-    same = [one for one in policies if ("sampled" in one) == mode]
+def spread(policies: dict[str, Entry]) -> list[str]:
+    """Return at most `SIDES` policies of the first one's mode, from the first to the last.
+
+    Those of training episodes, each of which a checkpoint played once, are left out.
+    """
+    measured = {name: one for name, one in policies.items() if one.order[-1] != TRAIN}
+    modes = [one.order[0] for one in measured.values()]
+    same = [name for name, mode in zip(measured, modes, strict=True) if mode == modes[0]]
     places = [round(place * (len(same) - 1) / (SIDES - 1)) for place in range(SIDES)]
     return [same[place] for place in dict.fromkeys(places)] if same else []
 

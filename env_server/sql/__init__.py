@@ -7,6 +7,7 @@ deadline.py     the limit on a job's CPU time
 run.py          `SqlRunner`: runs jobs in this process
 worker.py       the child process: a `SqlRunner` behind a socket
 process.py      one child process, from asyncio
+queue.py        the order in which waiting jobs run
 pool.py         `SqlPool`: several of them
 """
 

@@ -30,15 +30,12 @@ Row = tuple[Cell, ...]
 LENGTH = struct.Struct("<I")
 # native: each number is read at once, while the other process may be writing
 MARKER = struct.Struct("@Qdd")
-NUMBER = struct.Struct("@Q")  # the marker's first field
-TIMES = struct.Struct("@dd")  # the others
+NUMBER = struct.Struct("@Q")  # the marker's first field; the numbers of three jobs follow it
+TIMES = struct.Struct("@dd")  # its others
 TIMES_AT = NUMBER.size
-REASSIGNED = struct.Struct("@Q")
 REASSIGNED_AT = MARKER.size
-STOP = struct.Struct("@Q")
-STOP_AT = REASSIGNED_AT + REASSIGNED.size
-BEGUN = struct.Struct("@Q")
-BEGUN_AT = STOP_AT + STOP.size
+STOP_AT = REASSIGNED_AT + NUMBER.size
+BEGUN_AT = STOP_AT + NUMBER.size
 MARKER_BYTES = mmap.PAGESIZE
 STOPPED = "stopped"  # the error code of a job that its parent stopped; never a caller's result
 
@@ -91,7 +88,7 @@ _FIELDS = tuple(field.name for field in fields(SqlResult))
 def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
     """Write which job runs now, and its start. A number only ever stands beside its own times."""
     if number:
-        BEGUN.pack_into(marker, BEGUN_AT, number)
+        NUMBER.pack_into(marker, BEGUN_AT, number)
     NUMBER.pack_into(marker, 0, 0)
     TIMES.pack_into(marker, TIMES_AT, now_s, cpu_s)
     NUMBER.pack_into(marker, 0, number)

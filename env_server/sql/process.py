@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Protocol
 
 from env_server.sql.jobs import (
-    BEGUN,
     BEGUN_AT,
     LENGTH,
     MARKER_BYTES,
-    REASSIGNED,
+    NUMBER,
     REASSIGNED_AT,
-    STOP,
     STOP_AT,
     SqlResult,
     decode_results,
@@ -66,7 +64,7 @@ class WorkerProcess(asyncio.Protocol):
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.process: subprocess.Popen[bytes] | None = None
-        self.came_up = asyncio.Event()
+        self.came_up = False
         self.sent: dict[int, Task] = {}
         self.stopping = 0  # the number of the job that it was last asked to stop
         self.since = 0.0  # monotonic seconds: when it got the first of its jobs, or lost the others
@@ -82,7 +80,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def up(self) -> bool:
-        return self._transport is not None and self.came_up.is_set()
+        return self._transport is not None and self.came_up
 
     @property
     def started(self) -> bool:
@@ -153,8 +151,8 @@ class WorkerProcess(asyncio.Protocol):
         if not self.up or not self.sent:
             return []
         assert self._marker is not None
-        REASSIGNED.pack_into(self._marker, REASSIGNED_AT, self._newest)
-        current, begun = self.current, BEGUN.unpack_from(self._marker, BEGUN_AT)[0]
+        NUMBER.pack_into(self._marker, REASSIGNED_AT, self._newest)
+        current, begun = self.current, NUMBER.unpack_from(self._marker, BEGUN_AT)[0]
         back = [n for n in self.sent if n > begun or (finished and n < current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
@@ -162,7 +160,7 @@ class WorkerProcess(asyncio.Protocol):
     def stop_job(self, number: int) -> None:
         """Ask the process to give up a job, if it still runs it; it then answers with `STOPPED`."""
         if self._marker is not None and number:
-            STOP.pack_into(self._marker, STOP_AT, number)
+            NUMBER.pack_into(self._marker, STOP_AT, number)
             self.stopping = number
 
     def stop_unwanted(self) -> None:
@@ -194,7 +192,7 @@ class WorkerProcess(asyncio.Protocol):
     def _answer(self, body: bytes) -> None:
         if not body:  # it is ready
             self.failures = 0
-            self.came_up.set()
+            self.came_up = True
             return
         for number, result in decode_results(body):
             if (task := self.sent.pop(number, None)) is not None:
@@ -243,18 +241,18 @@ class WorkerProcess(asyncio.Protocol):
             self.kill()
             return
         silent_s, idle = time.monotonic() - self._heard, self.sent and not self.current
-        limit_s = limits.kill_after_s if self.came_up.is_set() else limits.start_timeout_s
-        if silent_s > limit_s and (idle or not self.came_up.is_set()):
+        limit_s = limits.kill_after_s if self.came_up else limits.start_timeout_s
+        if silent_s > limit_s and (idle or not self.came_up):
             self.kill()
 
     def connection_lost(self, _: Exception | None) -> None:
         """Handle the worker's death: blame its current job if it got CPU time, resend the rest."""
         if self._transport is None:  # `stop` handles it
             return
-        was_up = self.came_up.is_set()
+        was_up = self.came_up
         number = self.current
         self._transport = None
-        self.came_up.clear()
+        self.came_up = False
         self._reap()
         running, stalled, self._stalled = self.sent.get(number), self._stalled, False
         if running is not None:
@@ -271,8 +269,9 @@ class WorkerProcess(asyncio.Protocol):
         elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
             if not running.future.done():
-                reason = "a query got no CPU time twice: the server is stopped or its disk stuck"
-                running.future.set_exception(InternalError(reason))
+                reason = "a query got no CPU time in two workers"
+                cause = "is the server suspended, or its disk not responding?"
+                running.future.set_exception(InternalError(f"{reason}: {cause}"))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
         self.pool.counts["retries"] += len(tasks)
         if running is not None:
@@ -309,7 +308,7 @@ class WorkerProcess(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-        self.came_up.clear()
+        self.came_up = False
         if self.process is not None:
             deadline = time.monotonic() + (END_TIMEOUT_S if not self.current else 0.0)
             while self.process.poll() is None and time.monotonic() < deadline:

@@ -21,9 +21,7 @@ from env_server.sql.jobs import (
     LENGTH,
     MARKER_BYTES,
     NUMBER,
-    REASSIGNED,
     REASSIGNED_AT,
-    STOP,
     STOP_AT,
     SqlResult,
     decode_jobs,
@@ -39,8 +37,7 @@ FLUSH_AFTER_S = 0.005  # results wait no longer for later jobs of their frame, e
 def main() -> None:
     """Serve the parent that started this process."""
     socket_fd, marker_fd, limits_json = sys.argv[1:]
-    fields = json.loads(limits_json)
-    limits = SqlLimits(**{**fields, "functions": tuple(fields["functions"])})
+    limits = SqlLimits(**json.loads(limits_json))
     for stop in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, and closes the socket
         signal.signal(stop, signal.SIG_IGN)
     marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
@@ -48,7 +45,7 @@ def main() -> None:
     _set_resource_limits(limits)
 
     def asked_to_stop() -> bool:
-        return bool(STOP.unpack_from(marker, STOP_AT)[0] == NUMBER.unpack_from(marker)[0])
+        return bool(NUMBER.unpack_from(marker, STOP_AT)[0] == NUMBER.unpack_from(marker)[0])
 
     with (
         socket.socket(fileno=int(socket_fd)) as channel,
@@ -66,7 +63,7 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
             results: list[tuple[int, SqlResult]] = []
             flushed = time.monotonic()
             for number, job in decode_jobs(body):
-                if number <= REASSIGNED.unpack_from(marker, REASSIGNED_AT)[0]:
+                if number <= NUMBER.unpack_from(marker, REASSIGNED_AT)[0]:
                     continue
                 now = time.monotonic()
                 if results and now - flushed > FLUSH_AFTER_S:

@@ -23,8 +23,8 @@ MAX_TEXT_CHARS = 100_000
 class AnyText(Text):  # type: ignore[misc]
     """Texts of any characters, up to a length; samples are printable ASCII."""
 
-    def __init__(self, max_length: int, seed: int | None = None) -> None:
-        super().__init__(max_length, charset=string.printable, seed=seed)
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, charset=string.printable)
 
     def contains(self, x: object) -> bool:
         """Return whether a value is a text of the space."""
@@ -35,9 +35,10 @@ class SQLEnvGym(gymnasium.Env[str, str]):  # type: ignore[misc]
     """Episodes of a running server: `SQLEnvGym("http://127.0.0.1:8000", difficulty="easy")`.
 
     An action is its text form, such as "DESCRIBE: singer"; any other text is played as a QUERY, so
-    that it takes a step and shows an error. An observation is the text that an agent reads. The
-    episode is truncated when its steps run out, and terminated by an ANSWER. `options` here and in
-    `reset` are those of `SQLEnvClient.reset`. `episode_id` names the present episode.
+    that it takes a step and shows an error; one that is too long is cut. An observation is the
+    text that an agent reads. The episode is truncated when its steps run out, and terminated by an
+    ANSWER. `options` here and in `reset` are those of `SQLEnvClient.reset`. `episode_id` names the
+    present episode.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  as Gymnasium declares it
@@ -77,7 +78,7 @@ class SQLEnvGym(gymnasium.Env[str, str]):  # type: ignore[misc]
         try:
             parsed = parse_action(action)
         except ActionParseError:
-            parsed = parse_action(f"QUERY: {action.strip() or ';'}")
+            parsed = parse_action(f"QUERY: {action.strip()[:MAX_ACTION_CHARS] or ';'}")
         reply = self._client.step(self.episode_id, parsed)
         self._done = reply.done
         self._text = step_text(reply.observation)[:MAX_TEXT_CHARS]

@@ -34,7 +34,8 @@ _ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
 _REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
 _SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
 _COLUMN = re.compile(
-    r"(?P<name>\S+)(?: (?P<type>[^->]*?))?(?: (?P<key>primary key))?(?: -> (?P<target>.+))?"
+    r'(?P<name>"(?:[^"]|"")*"|\S+)(?: (?P<type>(?!primary key|->).*?))?'
+    r"(?: (?P<key>primary key))?(?: -> (?P<target>.+))?"
 )
 
 
@@ -107,7 +108,7 @@ def _schema(lines: list[str]) -> ObservationMarkup | None:
         (
             cut(column["name"], CELL_CHARS),
             column["type"] or "",
-            column["key"] or (f"→ {column['target']}" if column["target"] else ""),
+            ", ".join(filter(None, (column["key"], column["target"] and f"→ {column['target']}"))),
         )
         for column in columns[:SCHEMA_ROWS]
     )

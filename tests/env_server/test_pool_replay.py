@@ -68,11 +68,19 @@ async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
     assert len(driver.pool) == 1
 
 
-async def test_actions_past_the_end_are_a_conflict(driver: Driver) -> None:
-    with pytest.raises(Conflict, match="over"):
-        await driver.reset(actions=["ANSWER: x", driver.query])
+@pytest.mark.parametrize("last", ["QUERY: SELECT 1", "ANSWER: 1"])
+async def test_actions_past_the_end_are_a_conflict(driver: Driver, last: str) -> None:
+    for actions, budget, end in (
+        (["ANSWER: x", last], None, 1),
+        ([driver.query, driver.query, last], 2, 2),
+        ([driver.query, "ANSWER: x", last], 2, 2),
+    ):
+        with pytest.raises(Conflict, match=f"over after {end} of {len(actions)} actions"):
+            await driver.reset(actions=actions, step_budget=budget)
     with pytest.raises(UnknownEpisode):
         await driver.state()
+    assert not driver.pool.ended  # so that no figure counts what was refused
+    assert not driver.sql.jobs
 
 
 async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:

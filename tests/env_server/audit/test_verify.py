@@ -141,30 +141,30 @@ def forged(name: str, value: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: the reward was"),
-        (forged("observations", lambda old: ["0" * 16, *old[1:]]), "step 0: the observation was"),
+        (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: reward: recorded"),
+        (forged("observations", lambda old: ["0" * 16, *old[1:]]), "step 0: observation: recorded"),
         (
             forged("observations", lambda old: [*old[:-1], "f" * 16]),
-            "the observation was ffffffffffffffff",
+            "observation: recorded ffffffffffffffff",
         ),
         (forged("observations", lambda old: old[:-1]), "observations"),
         (forged("rewards", lambda old: old[:-1]), "rewards"),
-        (forged("reward", lambda old: old + 1.0), "reward was"),
-        (forged("correctness", lambda old: 1.0 - old), "correctness was"),
-        (forged("progress", lambda old: old + 0.25), "progress was"),
-        (forged("operational", lambda old: old - 0.01), "operational was"),
-        (forged("outcome", "correct"), "outcome was"),
-        (forged("steps", lambda old: old + 1), "steps was"),
-        (forged("env_errors", lambda old: old + 1), "env_errors was"),
-        (forged("database", "zoo2"), "database was"),
-        (forged("difficulty", "other"), "difficulty was"),
-        (forged("part", "unknown"), "part was"),
+        (forged("reward", lambda old: old + 1.0), "reward: recorded"),
+        (forged("correctness", lambda old: 1.0 - old), "correctness: recorded"),
+        (forged("progress", lambda old: old + 0.25), "progress: recorded"),
+        (forged("operational", lambda old: old - 0.01), "operational: recorded"),
+        (forged("outcome", "correct"), "outcome: recorded"),
+        (forged("steps", lambda old: old + 1), "steps: recorded"),
+        (forged("env_errors", lambda old: old + 1), "env_errors: recorded"),
+        (forged("database", "zoo2"), "database: recorded"),
+        (forged("difficulty", "other"), "difficulty: recorded"),
+        (forged("part", "unknown"), "part: recorded"),
         (forged("parse_failures", 99), "parse_failures is 99"),
         (forged("context_overflow", True), "context_overflow"),
         (forged("too_large", True), "too_large"),
         (forged("texts", lambda old: old[:-1]), "texts"),
         (forged("question_id", "nobody's"), "can't be replayed: no question"),
-        (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "the observation was"),
+        (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "observation: recorded"),
         (
             forged("actions", lambda old: [*old[:-1], "nonsense"]),
             "can't be replayed: not an action",
@@ -200,7 +200,7 @@ def test_a_wrong_episode_can_not_become_a_right_one(run: Path) -> None:
     write_results(run)
     reported = [str(problem) for problem in verify(run).problems]
     assert all(line.startswith(f"episodes.jsonl line {number}: ") for line in reported)
-    assert any("outcome was 'correct', and is 'wrong'" in line for line in reported)
+    assert any("outcome: recorded 'correct', replayed 'wrong'" in line for line in reported)
 
 
 def test_an_episode_that_was_too_large_has_a_text_that_was_not_played(run: Path) -> None:
@@ -342,17 +342,18 @@ def result(*path: str, value: Any) -> Change:
         (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1; recomputed"),
         (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
         (result("eval_success_after", "sampled", value={}),
-         "eval_success_after.sampled has no episodes"),
+         "eval_success_after.sampled: no episode gives this key"),
         (result("env_errors", value=-1), "env_errors is -1; recomputed"),
         (result("by_phase", "train", "parse_failures", value=-1),
          "by_phase.train.parse_failures is -1"),
-        (result("by_phase", "more", value={"episodes": 9}), "by_phase.more has no episodes"),
+        (result("by_phase", "more", value={"episodes": 9}),
+         "by_phase.more: no episode gives this key"),
         (result("evaluations", "after", "mode", "by_difficulty", "easy", "n", value=99),
          "evaluations.after.greedy.by_difficulty.easy.n is 99"),
         (result("evaluations", "after", "mode", "behaviour", "seen", "repeats", value=-1.0),
          "evaluations.after.greedy.behaviour.seen.repeats is -1.0"),
         (result("evaluations", "random", "mode", "outcomes", "correct", value=99),
-         "evaluations.random.sampled.outcomes.correct "),
+         "evaluations.random.sampled.outcomes.correct"),
         (result("evaluations", "random", "mode", "mean_reward", value=9.0),
          "evaluations.random.sampled.mean_reward is 9.0"),
     ],
@@ -433,7 +434,7 @@ def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
     forge(run / "episodes.jsonl", 3, forged("reward", 9.0))
     result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1"])
     assert result.exit_code == 1
-    assert "episodes.jsonl line 3: reward was 9.0" in result.output
+    assert "episodes.jsonl line 3: reward: recorded 9.0" in result.output
     assert "FAILED" in result.output
     missing = tmp_path / "missing" / "report.json"
     result = CliRunner().invoke(

@@ -135,6 +135,19 @@ def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
         assert (fresh["done"], fresh["observation"]["step_count"]) == (False, 0)
 
 
+def test_a_resume_leaves_the_episode_before_it(http: TestClient) -> None:
+    with http.websocket_connect("/ws") as lost:
+        call(lost, "reset", question_id="shop-1", episode_id="mine")
+    with http.websocket_connect("/ws") as socket:
+        call(socket, "reset", question_id="shop-1", episode_id="other")
+        assert call(socket, "reset", episode_id="none", resume=True)[0] == "error"
+        assert http.get("/state", params={"episode_id": "other"}).status_code == 200
+        for _ in range(2):  # its own episode again
+            assert call(socket, "reset", episode_id="mine", resume=True)[0] == "observation"
+        assert http.get("/state", params={"episode_id": "other"}).status_code == 404
+        assert http.get("/state", params={"episode_id": "mine"}).status_code == 200
+
+
 def test_a_gateway_starts_the_ids_of_a_connections_episodes(http: TestClient) -> None:
     with http.websocket_connect("/ws", headers={"X-Episode-Id": "gate"}) as socket:
         ids = [call(socket, "reset")[1]["metadata"]["episode_id"] for _ in range(2)]

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +19,7 @@ import pytest
 from env_server.app import create_app
 from env_server.http.requests import MAX_STEP_BYTES
 from env_server.page import board, episode, recordings, routes, view
+from env_server.page.recordings import TRAIN, Entry
 from env_server.settings import Settings
 from shared.dataset import load_splits
 from shared.run_files import RunFiles
@@ -233,6 +235,38 @@ async def test_the_list_is_filtered(recorded: Path) -> None:
         links = [link for link in second.links if link.startswith("episode?")]
         assert len(links) == 50
         assert (await http.get("/page/" + links[-1])).status_code == 200
+
+
+async def test_an_episode_lost_before_its_first_reply_says_so(
+    recorded: Path, tmp_path: Path
+) -> None:
+    line = next(one for _, one in lines(recorded) if one["phase"] == "train")
+    lost = {"actions": [], "texts": [], "rewards": [], "parts": [], "observations": [], "steps": 0}
+    lost |= dict.fromkeys(("reward", "correctness", "progress", "operational"))
+    folder = Path(shutil.copytree(recorded / "run", tmp_path / "lost"))
+    RunFiles(folder).episodes.write_text(
+        json.dumps(line | lost | {"finished": False, "outcome": "infra_failed"}) + "\n"
+    )
+    async with serving(tmp_path, data_dir=recorded / "data") as http:
+        page = await seen(http, "/page/episode", run="lost", at=0)
+    assert "Lost to infrastructure before the first reply." in page.text
+    assert "differs from the record" not in page.text
+
+
+def test_policies_of_one_mode_are_spread_whatever_a_runs_name_is() -> None:
+    def policy(phase: int, step: int, *, greedy: bool) -> Entry:
+        return Entry(0, "q", "d", "easy", "wrong", "", 1, None, (not greedy, step, phase))
+
+    policies = {
+        f"sampled-runs/train, 1: {phase}, {step}, {greedy}": policy(phase, step, greedy=greedy)
+        for greedy in (True, False)
+        for phase, step in ((1, 0), (TRAIN, 1), (TRAIN, 2), (3, 2), (4, 9))
+    }
+    chosen = routes.spread(policies)
+    assert chosen == [
+        name for name, one in policies.items() if not one.order[0] and one.order[2] != 2
+    ]
+    assert routes.spread({}) == []
 
 
 async def test_checkpoints_stand_side_by_side(recorded: Path) -> None:

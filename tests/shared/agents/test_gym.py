@@ -46,8 +46,8 @@ def test_an_answer_terminates_and_the_budget_truncates(env: SQLEnvGym) -> None:
     *_, terminated, truncated, info = env.step("ANSWER: 5")
     assert (terminated, truncated, info["outcome"]) == (True, False, "correct")
     env.reset()
-    for _ in range(3):
-        text, _, terminated, truncated, info = env.step("no action \x00 'é")
+    for action in ("no action \x00 'é", "SELECT 'é", "x" * 100_000):
+        text, _, terminated, truncated, info = env.step(action)
         assert "Error: " in text
         assert env.observation_space.contains(text)
     assert (terminated, truncated, info["outcome"]) == (False, True, "budget")

@@ -9,7 +9,7 @@ import pytest
 
 from shared.actions import ActionType, SQLAction
 from shared.client import SQLEnvClient
-from shared.errors import Conflict, ServerUnreachable, SQLEnvError, UnknownEpisode
+from shared.errors import Behind, Conflict, ServerUnreachable, SQLEnvError, UnknownEpisode
 from tests.shared.client.fake_server import URL, FakeServer, client_of, drive, dropped, reply
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -40,6 +40,20 @@ def test_an_episode_from_reset_to_answer() -> None:
             assert last.done
             assert client.open_episodes == []  # ended episodes are not kept
             assert client.stats.steps == 2
+            assert client.stats.retries == client.stats.rebuilds == 0
+
+    drive(main())
+
+
+def test_a_step_ahead_of_the_episode_is_refused_without_a_request() -> None:
+    async def main() -> None:
+        server = FakeServer()
+        async with server.client() as client:
+            episode_id = (await client.reset()).episode_id
+            with pytest.raises(Behind, match="played 0 steps") as error:
+                await client.step(episode_id, "SAMPLE: t", step=3)
+            assert error.value.details == {"step_count": 0}
+            assert (await client.step(episode_id, "SAMPLE: t", step=0)).observation.step_count == 1
             assert client.stats.retries == client.stats.rebuilds == 0
 
     drive(main())

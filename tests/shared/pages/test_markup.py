@@ -43,6 +43,9 @@ def test_sql_is_highlighted() -> None:
          ("column", "type", "key"), (("id", "INTEGER", "primary key"), ("name", "", "")), ""),
         ("DESCRIBE: t", "t: 2 rows\nb_id VARCHAR(9) -> b.id", "table",
          ("column", "type", "key"), (("b_id", "VARCHAR(9)", "→ b.id"),), ""),
+        ("DESCRIBE: t", '"a b": 2 rows\n"K (12)" REAL primary key -> "a b"."x -> y"\nc NOT-A TYPE',
+         "table", ("column", "type", "key"),
+         (('"K (12)"', "REAL", 'primary key, → "a b"."x -> y"'), ("c", "NOT-A TYPE", "")), ""),
         ("ANSWER: 1", "", "none", (), (), ""),
     ],
 )  # fmt: skip

@@ -115,22 +115,38 @@ def configured(
     return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
 
 
-# settings that an option names too; either may stand beside a value from the environment
-PLACES = (("output_dir", "out"), ("server_urls", "server"), ("data_dir", "data"))
+# the fields whose options have other names; either may stand beside a value from the environment
+OPTION_OF = {
+    "output_dir": "out",
+    "server_urls": "server",
+    "data_dir": "data",
+    "model_name": "model",
+    "max_steps": "steps",
+    "num_train_epochs": "epochs",
+    "difficulty_filter": "difficulty",
+}
 
 
 def check_given_once(
-    settings: Collection[str], given: Collection[str], servers: list[str] | None
+    settings: Collection[str],
+    given: Collection[str],
+    servers: list[str] | None,
+    option_only: Collection[str] = (),
 ) -> list[str] | None:
     """Refuse one of the `given_options` beside the `--set` of the field that means the same.
 
-    Return the servers of the option: none beside `--set server_urls`, which overrides those of the
-    environment.
+    `option_only` are the fields that a command reads from their options alone: their `--set` is
+    refused. Return the servers of the option: none beside `--set server_urls`, which overrides
+    those of the environment.
     """
-    for name, option in PLACES:
-        if name in settings and option in given:
-            problem = f"{name} and --{option} mean the same: give one of them"
-            raise typer.BadParameter(problem, param_hint=f"--set, --{option}")
+    for name in settings:
+        option = OPTION_OF.get(name, name)
+        flag = f"--{option.replace('_', '-')}"
+        if option in given:
+            problem = f"{name} and {flag} mean the same: give one of them"
+            raise typer.BadParameter(problem, param_hint=f"--set, {flag}")
+        if name in option_only:
+            raise typer.BadParameter(f"{name} has no effect here: use {flag}", param_hint="--set")
     return None if "server_urls" in settings else servers
 
 

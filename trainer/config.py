@@ -110,7 +110,8 @@ class GRPOConfig:
     # standard of right answers, which the servers must have too: docs/trust-answers.md
     standard: StandardName = DEFAULT_STANDARD
     server_wait_s: _NotNegative = 600.0  # wait for a lost server before its episodes count as lost
-    # of the episodes of a generation batch or an evaluation; above it the run stops
+    # maximum fraction of lost episodes in a generation batch or an evaluation; above it the run
+    # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
     # worked examples that the conversation begins with

@@ -24,7 +24,7 @@ def joined_curve(
     check_same_questions([*before, *after])
     summaries = {"before": measurements(before), "after": measurements(after)}
     title = headline(model, runs[0].config.seed, summaries)
-    return learning_curve(rows, title=title, steps=rows[-1]["step"], **summaries)
+    return learning_curve(rows, summaries, title=title, steps=rows[-1]["step"])
 
 
 def joined_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""`output_dir` and `server_urls` are obeyed or refused by every command that takes settings."""
+"""A setting that has an option too is obeyed or refused by every command that takes settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Job:
     servers: tuple[str, ...]
     output_dir: str | None = None
     data_dir: Path = Path("data")
+    model_name: str = field(default="", compare=False)
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         jobs.append(Job(options.out, options.servers, config.output_dir, config.data_dir))
 
     def run_evaluation(settings: Any, *_: Any) -> None:
-        jobs.append(Job(settings.out, settings.servers, data_dir=settings.config.data_dir))
+        config = settings.config
+        job = Job(settings.out, settings.servers, None, config.data_dir, config.model_name)
+        jobs.append(job)
 
     monkeypatch.setattr("trainer.grpo.job.run_job", run_job)
     monkeypatch.setattr("trainer.evaluation.run.run_evaluation", run_evaluation)
@@ -47,7 +50,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_three_commands_take_settings() -> None:
+def test_four_commands_take_settings() -> None:
     """A command added to these belongs into the tables below."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     taking = {
@@ -55,7 +58,7 @@ def test_three_commands_take_settings() -> None:
         for name, command in commands.items()
         if any("--set" in one.opts for one in command.params)
     }
-    assert taking == {"train", "sft", "evaluate"}
+    assert taking == {"train", "sft", "evaluate", "play"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,50 @@ def test_both_at_once_are_refused(
     assert code == 2
     assert named in " ".join(output.split())
     assert started == []
+
+
+PLAY = ["play", "--db", "gone.db", "-q", "How many?"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["train", "--seed", "1", "--set", "seed=2"], "seed and --seed mean the same"),
+        (["train", "--steps", "3", "--set", "max_steps=9"], "max_steps and --steps mean the same"),
+        (["train", "--generation-url", "http://a/v1", "--set", "generation_url="],
+         "generation_url and --generation-url mean the same"),
+        (["sft", "--epochs", "3", "--set", "num_train_epochs=9"],
+         "num_train_epochs and --epochs mean the same"),
+        (["sft", "--model", "a", "--set", "model_name=b"], "model_name and --model mean the same"),
+        (["evaluate", "--difficulty", "easy", "--set", "difficulty_filter=medium"],
+         "difficulty_filter and --difficulty mean the same"),
+        (["evaluate", "--standard", "bird", "--set", "standard=spider"],
+         "standard and --standard mean the same"),
+        (["evaluate", "--set", "temperature=0.3"], "temperature has no effect here: use --temp"),
+        (["evaluate", "--set", "seed=7"], "seed has no effect here: use --seed"),
+        ([*PLAY, "--no-thinking", "--set", "thinking=true"], "thinking and --thinking mean the"),
+        ([*PLAY, "--step-budget", "4", "--set", "step_budget=5"],
+         "step_budget and --step-budget mean the same"),
+        ([*PLAY, "--set", "temperature=1"], "temperature has no effect here: use --temperature"),
+        ([*PLAY, "--set", "model_name=m"], "model_name has no effect here: use --model"),
+        ([*PLAY, *SET_URLS], "server_urls has no effect here: use --server"),
+    ],
+)  # fmt: skip
+def test_a_field_is_set_once_and_not_without_effect(
+    started: list[Job], arguments: list[str], problem: str
+) -> None:
+    code, output = run(*arguments)
+    assert (code, problem in output) == (2, True), output
+    assert started == []
+
+
+def test_evaluate_takes_the_name_of_a_served_model_from_either(started: list[Job]) -> None:
+    openai = ["evaluate", "--policy", "openai", "--base-url", "http://a/v1"]
+    assert run(*openai)[0] == 2
+    for name in (["--model", "m"], ["--set", "model_name=m"]):
+        code, output = run(*openai, *name)
+        assert code == 0, output
+    assert [job.model_name for job in started] == ["m", "m"]
 
 
 @pytest.mark.parametrize("command", ["train", "sft", "evaluate"])

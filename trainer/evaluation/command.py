@@ -118,13 +118,14 @@ def evaluate(
         raise typer.BadParameter(
             f"{min(unknown)!r} is not one of {', '.join(DIFFICULTIES)}", param_hint="--difficulty"
         )
+    chosen = settings_of(set_)
+    server = check_given_once(chosen, given_options(context), server, ("seed", "temperature"))
+    model = chosen.get("model_name", model)
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
     ks = _numbers(k)
-    chosen = settings_of(set_)
-    server = check_given_once(chosen, given_options(context), server)
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
     if standard is not None:
         overrides["standard"] = standard

@@ -69,14 +69,14 @@ def connected(
         urls = list(servers) or ranks.first(start)
         connected_config = replace(config, server_urls=urls)
         metadata = ranks.together(lambda: check_servers(connected_config, inputs.data_digest))
-        stack.enter_context(last_words(own))
+        stack.enter_context(server_log_on_error(own))
         client = stack.enter_context(open_client(connected_config, metadata.digest))
         yield Connection(connected_config, client, metadata, own)
 
 
 @contextmanager
-def last_words(server: SupervisedServer | None) -> Iterator[None]:
-    """Add the end of the run's own server's log to a `RolloutError`, if that server has died."""
+def server_log_on_error(server: SupervisedServer | None) -> Iterator[None]:
+    """Append the tail of the server's log to a `RolloutError` if the run's own server died."""
     try:
         yield
     except RolloutError as error:

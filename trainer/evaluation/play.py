@@ -12,10 +12,16 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose
 from trainer.evaluation.inputs import Inputs
-from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, policy_play
+from trainer.evaluation.measure import (
+    EVAL_TEMPERATURE,
+    batch_of,
+    model_play,
+    policy_play,
+    random_play,
+)
 from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
+from trainer.rollout.generators.policies import oracle_policy
 from trainer.rollout.loop import EpisodeClient, raise_if_lost
 from trainer.run.observations import append_observations
 
@@ -173,4 +179,4 @@ def player(
         oracle = oracle_policy(load_questions(path), config.step_budget)
         yield Playing(policy_play(oracle, config, client, seed), BATCH)
     else:
-        yield Playing(policy_play(RandomPolicy(), config, client, seed), BATCH)
+        yield Playing(random_play(config, client, seed), BATCH)

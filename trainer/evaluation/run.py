@@ -98,7 +98,9 @@ def run_evaluation(
         playing = stack.enter_context(play)
         total, played = len(rows) * settings.samples, folder.played()
         done = total - len(tasks(rows, settings.samples, played))
-        correct = sum(one.correct for one in played.values())
+        # an earlier session may have played more samples
+        counted = (one for (_, sample), one in played.items() if sample < settings.samples)
+        correct = sum(one.correct for one in counted)
         with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
 
             def on_batch(episodes: int, of_them_correct: int) -> None:

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from shared.actions import ActionType
 from trainer.evaluation.analysis import ByGroup, GroupResult, Groups, PairedGroups
-from trainer.run.console import number, percent, rate_text, table, titled
+from trainer.run.console import number, percent_number, rate_text, table, titled
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def behaviour_table(groups: Groups) -> RenderableType:
             name,
             *(number(group["actions"][kind]) for kind in ActionType),
             *map(number, means),
-            percent(group["accuracy_when_answered"]),
+            percent_number(group["accuracy_when_answered"]),
         )
     return titled("Actions per episode", made)
 
@@ -65,8 +65,8 @@ def paired_table(paired: PairedGroups) -> RenderableType:
         made.add_row(
             name,
             str(group["n"]),
-            percent(group["before"]),
-            percent(group["after"]),
+            percent_number(group["before"]),
+            percent_number(group["after"]),
             f"{100 * (group['difference'] or 0.0):+.1f} [{low:+.1f}, {high:+.1f}]",
             str(group["gained"]),
             str(group["lost"]),

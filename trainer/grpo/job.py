@@ -43,7 +43,7 @@ from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
-from trainer.grpo.overlap import OverlappedRollouts, alone
+from trainer.grpo.overlap import OverlappedRollouts, after_batch_under_way
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
@@ -256,7 +256,7 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        shared = shared_play(alone(play, lambda: self._overlapped), self.ranks)
+        shared = shared_play(after_batch_under_way(play, lambda: self._overlapped), self.ranks)
 
         def played(prompts: Any, before: Any = None, /) -> Any:
             # in all processes, also those without a question to play
@@ -376,7 +376,7 @@ class Job:
         name, lines = Path(self._config.model_name).name, list(read_lines(self.folder.metrics))
         summaries = self._summaries()
         title = headline(name, self._config.seed, summaries)
-        picture = learning_curve(lines, title=title, steps=step, **summaries)
+        picture = learning_curve(lines, summaries, title=title, steps=step)
         write_bytes(self.folder.curve, picture)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:

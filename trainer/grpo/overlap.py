@@ -134,7 +134,7 @@ class OverlappedRollouts:
         return rows
 
 
-def alone(play: Play, rollouts: Callable[[], OverlappedRollouts | None]) -> Play:
+def after_batch_under_way(play: Play, rollouts: Callable[[], OverlappedRollouts | None]) -> Play:
     """Return `play` for a measurement in training: it first waits for the batch under way."""
 
     def played(

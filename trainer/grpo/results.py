@@ -1,6 +1,7 @@
 """The results of a finished job: transcripts, the report, and what the terminal shows."""
 
 import logging
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,8 +45,8 @@ def draw_report(folder: Run) -> None:
     try:
         write_text(folder.report, report(folder.path))
     except Exception:
-        command = f"python -m trainer report {short_path(folder.path)}"
-        log.exception("the report was not drawn; try again with '%s'", command)
+        command = shlex.join(["python", "-m", "trainer", "report", short_path(folder.path)])
+        log.exception("the report was not drawn; try again with: %s", command)
 
 
 def print_result(

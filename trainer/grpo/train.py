@@ -51,7 +51,6 @@ def build_trainer(
     ranks: Ranks | None = None,
     callbacks: Sequence[Any] = (),
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
-    off_policy: bool = False,
     sampler: Sampler | None = None,
     **trl_options: Any,
 ) -> Any:
@@ -59,11 +58,10 @@ def build_trainer(
 
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `off_policy` says that rows come from another sampler or
-    older weights, which `config.importance_cap` corrects; a `sampler` (`rollout_func`) is one;
-    `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises `ConfigError` if the
-    questions don't fill one batch or may not be trained on, and where a single process sees several
-    GPUs.
+    the order of `REWARD_FUNCTIONS`; `config.importance_cap` corrects the rows of a `sampler`
+    (`rollout_func`); `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises
+    `ConfigError` if the questions don't fill one batch or may not be trained on, and where a single
+    process sees several GPUs.
     """
     import torch
     from datasets import Dataset
@@ -104,7 +102,7 @@ def build_trainer(
             callbacks=[guard, *callbacks],
             masked_logits=config.masked_logits,
             updates=config.updates_per_batch,
-            importance_cap=config.importance_cap if off_policy or sampler is not None else 0.0,
+            importance_cap=config.importance_cap if sampler is not None else 0.0,
             skip_one_verdict_groups=config.skip_one_verdict_groups,
         )
     trainer.remove_callback(PrinterCallback)

@@ -1,8 +1,8 @@
 """The player: a model in this process, or one behind an OpenAI-compatible server."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,17 @@ def _reached(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose besides the model. What is None is the model's own."""
+    """What the user chose besides the model. What is None is the model's own.
+
+    `settings` are further fields of `GRPOConfig`, which override the model's own too.
+    """
 
     sampling: Sampling
     server_wait_s: float
     preset: str | None = None
     steps: int | None = None
     thinking: bool | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def local_agent(model: str | None, options: Options) -> Agent:
@@ -157,6 +161,6 @@ def _config(choice: Choice, options: Options, **prompt: Any) -> GRPOConfig:
         if value is not None:
             settings[name] = value
     try:
-        return GRPOConfig.preset(choice.preset, **settings)
+        return GRPOConfig.preset(choice.preset, **{**settings, **options.settings})
     except SQLEnvError as error:
         raise PlayError(f"invalid settings for this model: {error.message}") from error

@@ -10,13 +10,25 @@ import typer
 from shared.console import errors, print_line
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.cli import ApiOption, PresetOption, TokenizerOption, console, guarded
+from trainer.cli import (
+    ApiOption,
+    PresetOption,
+    SetOption,
+    TokenizerOption,
+    check_given_once,
+    console,
+    given_options,
+    guarded,
+    settings_of,
+)
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no answer
+OPTION_ONLY = ("model_name", "seed", "server_urls", "temperature")  # fields that --set can't set
 
 
 def play(
+    context: typer.Context,
     db: Annotated[Path, typer.Option("--db", help="SQLite file. It is only read.")],
     question: Annotated[
         list[str] | None,
@@ -66,6 +78,7 @@ def play(
     seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")
     ] = DEFAULT_SEED,
+    set_: SetOption = None,
     json_path: Annotated[
         Path | None,
         typer.Option(
@@ -87,6 +100,8 @@ def play(
     Exit code: 0 if every question got an answer, 3 if one got none, 1 on an error, 2 for
     contradictory options.
     """
+    chosen = settings_of(set_)
+    check_given_once(chosen, given_options(context), server, OPTION_ONLY)
     if greedy and temperature:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if base_url is not None and model is None:
@@ -118,7 +133,7 @@ def play(
         database = examine(db)
         questions = [check_question(text) for text in question or ()]
         sampling = Sampling(temperature or 0.0, seed)
-        options = Options(sampling, SERVER_WAIT_S, preset, step_budget, thinking)
+        options = Options(sampling, SERVER_WAIT_S, preset, step_budget, thinking, chosen)
         with ExitStack() as stack:
             display: Display = Screen(console)
             if json_path == Path("-"):

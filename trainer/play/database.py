@@ -7,6 +7,7 @@ it, SQLite's backup API copies the committed state.
 
 import json
 import re
+import shlex
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ class Database:
     size_bytes: int
     modified_ns: int
     log: Path | None
+
+    @property
+    def quoted(self) -> str:
+        """The given path as an argument of a shell command."""
+        return shlex.quote(str(self.given.expanduser()))
 
     def changed(self) -> bool:
         """Return whether the file has been written since."""
@@ -152,12 +158,12 @@ def _explained(database: Database, error: sqlite3.Error) -> DatabaseLoadError:
     elif database.log and code == sqlite3.SQLITE_READONLY:
         remedy = (
             f"{database.log.name} holds an unfinished transaction; roll it back with: "
-            f"sqlite3 {given} 'SELECT count(*) FROM sqlite_master'"
+            f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'"
         )
     elif database.log and code == sqlite3.SQLITE_CANTOPEN:
         remedy = f"copy it with {database.log.name} to a folder that you can write to"
     else:
-        remedy = f"save what is left with: sqlite3 {given} .recover"
+        remedy = f"save what is left with: sqlite3 {database.quoted} .recover"
     return DatabaseLoadError(f"SQLite can't read {given}: {error}; {remedy}")
 
 

@@ -71,7 +71,9 @@ class PlayedQuestion:
             doubts.append("the query behind it returned no rows")
         elif not _is_in(self.answer, self.query.result):
             doubts.append("it is not in the result of the query")
-        failed = Counter(step.argument for step in self.steps if step.error is not None)
+        failed = Counter(
+            (step.action, step.argument) for step in self.steps if step.error is not None
+        )
         if any(count > 1 for count in failed.values()):
             doubts.append("an action that failed was repeated")
         return doubts

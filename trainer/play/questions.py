@@ -82,7 +82,7 @@ def play_questions(
             display.note(
                 f"{database.given} was written to meanwhile: the agent may have seen a mix of two "
                 "states. Ask again, or use a copy made with: "
-                f"sqlite3 {database.given} '.backup copy.sqlite'"
+                f"sqlite3 {database.quoted} '.backup copy.sqlite'"
             )
     return answered
 

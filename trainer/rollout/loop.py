@@ -3,8 +3,8 @@
     sample a turn -> parse -> step -> observation -> bridge -> repeat
 
 A model in this process takes the turns of all unfinished episodes together; those that have ended
-are stepped while the others are under way. A model server takes each one's as soon as its own step
-is answered.
+are stepped while the others are under way. A model server samples an episode's next turn as soon as
+that episode's own step is answered.
 
 `play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
 TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 SCRIPTED_BATCH = 512  # demonstrations played at once
-# of the turns under way, when the steps of those that ended are sent: benchmarks/rounds.py
+# share of the turns under way that must end before their steps are sent: benchmarks/rounds.py
 ENDED_SHARE = 0.5
 LEAST_ATTEMPTS = 6  # even if server_wait_s is 0: about 5 s, for a connection that breaks
 

@@ -136,6 +136,11 @@ def without_thinking(text: str) -> str:
     return _THOUGHTS.sub("", text)
 
 
+def without_half_pairs(text: str) -> str:
+    """Replace by `?` each half of a surrogate pair: JSON can spell it, UTF-8 can't encode it."""
+    return text.encode(errors="replace").decode()
+
+
 def _visible(text: str) -> str:
     """Return `text` without any thinking."""
     return _THINK.sub("", without_thinking(text))
@@ -274,7 +279,8 @@ def _argument(rest: str, more: list[str]) -> str:
     text = "\n".join([rest, *more]).strip().removesuffix("**").rstrip()
     if text.startswith("(") and _closes_at_end(text.rstrip(";")):
         return text.rstrip(";")[1:-1].strip()
-    text = re.sub(r"^[:=][\s*_]*", "", text)
+    # an underscore that no space follows may begin a table's name
+    text = re.sub(r"^[:=](?:[*_]+\s)?\s*\**", "", text)
     text = _ARGUMENT.sub("", text, count=1) if _ARGUMENT.match(text) else text
     if text.count("`") == 2 and text[0] == text[-1] == "`":
         text = text[1:-1]

@@ -56,8 +56,7 @@ def served_model(
 
         if api == "tools" and config.few_shot:
             raise ConfigError(
-                "the examples of few_shot are texts, not tool calls: leave it out, or use --api "
-                "chat",
+                "few_shot examples are texts, not tool calls: set few_shot=0, or use --api chat",
                 field="few_shot",
             )
         with (ToolPolicy if api == "tools" else OpenAIPolicy)(

@@ -104,9 +104,9 @@ class Transcript:
 class ChatCodec:
     """Converts between messages, action texts and the ids of one tokenizer.
 
-    What the template writes around texts is tokenized together with them, as a server does that
-    renders the same messages. With `thinking` a template that knows thinking lets the model think;
-    a row keeps what was sampled, so old thinking stays in the context.
+    The template's text is tokenized together with the messages, as by a server that renders them.
+    With `thinking` a template that knows thinking lets the model think; a row keeps what was
+    sampled, so old thinking stays in the context.
 
     Control tokens that are spelled in text from outside (questions, table names, cells) are encoded
     as plain text, so a cell that holds `<|im_end|>` can't end a turn.

@@ -63,7 +63,7 @@ class Baseline:
     interval: tuple[float, float] | None = None
 
 
-def number(value: float) -> str:
+def axis_number(value: float) -> str:
     """Format with three significant digits: 1,234, 0.25, 3e-4."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "-"
@@ -93,7 +93,7 @@ class Chart:
     series: Sequence[Series] = ()
     baselines: Sequence[Baseline] = ()
     bounds: tuple[float | None, float | None] = (None, None)  # of the y axis; None: from the values
-    form: Callable[[float], str] = number
+    form: Callable[[float], str] = axis_number
     stacked: bool = False  # stacked columns: the series are shares of a whole
     steps: int | None = None  # the x axis ends here; None: at the last point
     note: str = ""

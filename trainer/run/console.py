@@ -114,7 +114,7 @@ def rate_text(rate: RateSummary | None) -> str:
     return f"{100 * rate['rate']:.1f} [{math.floor(100 * low)}, {math.ceil(100 * high)}]"
 
 
-def percent(share: float | None) -> str:
+def percent_number(share: float | None) -> str:
     return number(None if share is None else 100 * share, ".1f")
 
 
@@ -152,9 +152,9 @@ def behaviour_table(title: str, results: Results) -> RenderableType:
             does = one["behaviour"]["overall"]
             made.add_row(
                 f"{phase} {mode}",
-                percent(does["answered"]),
-                percent(does["accuracy_when_answered"]),
-                percent(does["describe_first"]),
+                percent_number(does["answered"]),
+                percent_number(does["accuracy_when_answered"]),
+                percent_number(does["describe_first"]),
                 *(number(mean) for mean in (does["steps"], does["repeats"], does["errors"])),
             )
     return titled(title, made)

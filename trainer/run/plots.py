@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.console import percent
-from shared.run_files import TimedMeasurement
 from shared.run_stats import MODES, Rate
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 from trainer.run.statistics import mean_interval
@@ -21,7 +20,6 @@ EPISODES = "training episodes"
 
 Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
-Measured = Mapping[str, TimedMeasurement]  # by mode
 
 
 def series(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
@@ -150,20 +148,13 @@ def headline(name: str, seed: int, summaries: Summaries) -> str:
 
 
 def learning_curve(
-    rows: Sequence[Row],
-    *,
-    title: str,
-    random: Measured | None = None,
-    before: Measured | None = None,
-    after: Measured | None = None,
-    steps: int = 0,
+    rows: Sequence[Row], summaries: Summaries, *, title: str, steps: int = 0
 ) -> bytes:
     """Return a PNG of two charts over the training steps: success and reward.
 
-    `rows` are those of metrics.jsonl. `random`, `before` and `after` are evaluations of the whole
-    set, in the form of summary.json; any may be missing while the run is under way. `steps` is the
-    last step, where `after` is drawn.
+    `rows` are those of metrics.jsonl. `summaries` are evaluations of the whole set, in the form of
+    summary.json, of the phases random, before and after; any may be missing while the run is under
+    way. `steps` is the last step, where `after` is drawn.
     """
-    summaries = {"random": random or {}, "before": before or {}, "after": after or {}}
     charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
     return png(charts, title, dpi=120)

@@ -36,10 +36,11 @@ def sft(
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
-            "(those of other data), explorer or explorer:DIR (the same, but in a database of up to "
-            "five tables describing every table, not only the gold query's), generated (fresh "
-            "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR "
-            "(a run's incorrect episodes up to a failed query, then the gold query); repeatable.",
+            "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
+            "of a database with at most five tables; at most one in four first tries a query with "
+            "a misspelled column), generated (fresh databases), run:DIR (correct episodes of a run "
+            "or an evaluation), or corrected:DIR (a run's incorrect episodes up to a failed query, "
+            "then the gold query); repeatable.",
             show_default="oracle",
         ),
     ] = None,

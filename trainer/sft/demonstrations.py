@@ -19,8 +19,9 @@ from trainer.sft.scripts import Script, balanced
 CHUNK = 512  # scripts played at once
 # why a script is not taught
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
-LONG_ROW, LONG_TURN = "longer than the window", "with an action longer than a turn"
-OTHER_ERRORS = "with an error less or more than meant"
+LONG_ROW = "longer than the context window"
+LONG_TURN = "with an action longer than max_new_tokens"
+OTHER_ERRORS = "with an unexpected number of errors"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Its folder is like a training run's (`trainer.run.folder`), with demonstrations.jsonl in addition.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
@@ -194,10 +195,18 @@ class SftJob(Job):
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
         print_files(self.console, folder, ("summary", "model"))
-        print_line(
-            self.console, f"train it: python -m trainer train --model {short_path(folder.model)}"
-        )
+        print_line(self.console, f"train it: {train_command(folder.model, self._config)}")
         return summary
+
+
+def train_command(model: Path, config: GRPOConfig) -> str:
+    """Return the shell command that trains a model with the data and the standard of `config`."""
+    options, defaults = ["--model", short_path(model)], GRPOConfig()
+    if config.data_dir != defaults.data_dir:
+        options += ["--data", str(config.data_dir)]
+    if config.standard != defaults.standard:
+        options += ["--standard", config.standard]
+    return shlex.join(["python", "-m", "trainer", "train", *options])
 
 
 def check_sources(options: SftOptions) -> None:

@@ -40,7 +40,10 @@ GENERATED_NOISE = 0.3
 EXPLORED_TABLES = 5  # of a larger database an explorer describes the gold query's tables alone
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
-_QUOTED_OR_SPACE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|\s+""")
+# comments are white space: on one line, `--` would hide the rest of the query
+_QUOTED_OR_SPACE = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|(?:\s|--[^\n]*|/\*.*?\*/)+""", re.DOTALL
+)
 _QUOTED_OR_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|\w+""")
 # a column compared with text: T1.name = 'x', name LIKE "x%", name IN ('x', ...)
 _COMPARED = re.compile(
@@ -283,7 +286,7 @@ def _found(scripts: Iterable[Script], source: str, what: str) -> list[Script]:
 
 
 def one_line(sql: str) -> str:
-    """Return a query on one line, as a turn is one line; quoted text stays as it is."""
+    """Return a query on one line without comments, as a turn is one line; quoted text stays."""
     return _QUOTED_OR_SPACE.sub(lambda match: match[1] or " ", sql).strip().rstrip("; ")
 
 

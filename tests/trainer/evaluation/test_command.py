@@ -249,6 +249,17 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     assert len(lines(tmp_path / "other")) == 10
 
 
+def test_progress_counts_the_samples_that_are_asked_for(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
+) -> None:
+    bench.config = bench.config.override(max_lost_fraction=0.1)
+    bench.client = FakeClient(failing={"eval-shop-0": 0})
+    bench.run(tmp_path / "out", **api(chat, samples=4))
+    bench.client = FakeClient()
+    correct = bench.run(tmp_path / "out", **api(chat))["success"]["overall"]["success"]["rate"]
+    assert f"12/12 success {100 * correct:.1f} %" in bench.output
+
+
 def test_a_model_on_several_gpus_is_asked_which_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,8 @@ def update(
             trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
         trainer.sampler_step = -1
         if difference is not None:
+            if not trls:
+                trainer._importance_cap = settings.importance_cap  # as with a sampler
             rollout = trainer.rollout_func
 
             def played(*arguments: Any) -> Any:
@@ -50,7 +52,6 @@ def update(
         tokenizer,
         settings,
         prepare,
-        off_policy=difference is not None and not trls,
         vllm_importance_sampling_mode="token_truncate",
         vllm_importance_sampling_clip_max=CAP,
     )

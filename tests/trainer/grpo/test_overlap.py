@@ -21,7 +21,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RolloutError
 from trainer.grpo import overlap
 from trainer.grpo.generation import generation_server
-from trainer.grpo.overlap import alone
+from trainer.grpo.overlap import after_batch_under_way
 from trainer.grpo.train import build_trainer, overlapped, run_training_with_metrics
 from trainer.rollout import loop
 from trainer.rollout.loop import BackgroundEpisodes
@@ -248,7 +248,7 @@ def test_a_measurement_waits_for_the_batch_under_way(
     def measure(step: int) -> None:
         if step == 1:
             measuring.set()
-            alone(play, lambda: overlapped(trainer))([], None)
+            after_batch_under_way(play, lambda: overlapped(trainer))([], None)
 
     callbacks = [At(begin=measure)]
     with trainer_of(

@@ -18,8 +18,8 @@ Still = tuple[dict[str, tuple[bytes, int]], int]
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A database of the user's, alone in a folder."""
-    (tmp_path / "home").mkdir()
-    return run_script(tmp_path / "home" / "shop.db", SHOP)
+    (tmp_path / "my files").mkdir()
+    return run_script(tmp_path / "my files" / "shop.db", SHOP)
 
 
 def run_script(path: Path, script: str) -> Path:

@@ -162,6 +162,20 @@ def test_a_model_that_calls_tools_answers(shop: Path) -> None:
     assert last["role"] == "tool"
 
 
+def test_a_setting_of_the_models_training_can_be_changed(shop: Path, tmp_path: Path) -> None:
+    saved = json.loads((ROOT / TRAINED_MODEL / "config.json").read_text())
+    saved["sqlenv"]["constrain_first_token"] = True
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    with served(ChatServer(scripted("ANSWER: 3"), models=(str(tmp_path),))) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", tmp_path)
+        refused = play(*asked)
+        assert refused.exit_code == 1
+        assert "add --set constrain_first_token=false" in one_line(refused.output)
+        result = play(*asked, "--set", "constrain_first_token=false", "--set", "max_new_tokens=9")
+    assert result.exit_code == 0, result.output
+    assert chat.requests[-1]["max_tokens"] == 9
+
+
 def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     with served(ChatServer(scripted("ANSWER: 3"))) as chat:
@@ -190,6 +204,7 @@ def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> N
         again = play(*asked, "--server", server.url)
         assert (again.exit_code, json.loads(again.stdout)["answer"]) == (0, "3")
         assert f"note: {shop} was written to meanwhile" in again.stderr
+        assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in again.stderr
         other = play(*asked, "-q", "Which?", "--server", server.url)
         assert other.exit_code == 1
         assert "does not host this question on this database" in one_line(other.output)

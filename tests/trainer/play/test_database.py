@@ -1,6 +1,7 @@
 """From a user's file to a data directory: what is refused and why; the file is unchanged."""
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -92,20 +93,22 @@ def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> Non
 
 
 def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path: Path) -> None:
-    path = make(home / "pets.sqlite", rows=2000)
+    path = make(home / "my pets.sqlite", rows=2000)
     killed_writer(
         path,
         "c.execute('PRAGMA cache_size = 1'); c.execute('BEGIN');"
         " c.execute(\"UPDATE pets SET name = 'no'\")",
     )
-    assert (home / "pets.sqlite-journal").stat().st_size > 0
+    assert (home / "my pets.sqlite-journal").stat().st_size > 0
     before = still(home)
     remedy = r"pets\.sqlite-journal holds an unfinished transaction; roll it back with: sqlite3 .*'"
     with pytest.raises(DatabaseLoadError, match=remedy) as caught:
         host(examine(path), ["How many?"], tmp_path / "data")
     assert still(home) == before
+    program, given, sql = shlex.split(str(caught.value).partition("back with: ")[2])
+    assert (program, given) == ("sqlite3", str(path))
     with closing(sqlite3.connect(path)) as connection:  # the remedy
-        connection.execute(str(caught.value).split("'")[-2]).fetchone()
+        connection.execute(sql).fetchone()
     made = host(examine(path), ["How many?"], tmp_path / "again")
     assert made.how == "read in place"
     assert count(path) == 2000
@@ -161,6 +164,17 @@ def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
     with pytest.raises(DatabaseLoadError, match=message) as caught:
         examine(home / "pets.sqlite")
     assert str(home / "pets.sqlite") in str(caught.value)
+
+
+def test_a_remedy_names_the_file_as_a_shell_does(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    _cut(home / "my pets.sqlite")
+    with pytest.raises(DatabaseLoadError) as caught:
+        examine(Path("~/my pets.sqlite"))  # which a shell does not expand in --db=~/...
+    command = str(caught.value).partition("save what is left with: ")[2]
+    assert shlex.split(command) == ["sqlite3", str(home / "my pets.sqlite"), ".recover"]
 
 
 def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,8 @@ def test_an_answer_that_its_query_returned_is_not_doubted(answer: str) -> None:
         ((("QUERY: SELECT 1 FROM orders", "1\n(no rows)", None),), "1",
          ["the query behind it returned no rows"]),
         ((FAILED, FAILED, QUERIED), "Ann", ["an action that failed was repeated"]),
+        ((("DESCRIBE: order", "", "no table"), ("SAMPLE: order", "", "no table"), QUERIED), "Ann",
+         []),
         ((FAILED, FAILED), "7",
          ["no query behind it worked", "an action that failed was repeated"]),
     ],

@@ -12,8 +12,8 @@ from trainer.run.charts import (
     Chart,
     Point,
     Series,
+    axis_number,
     label_ends,
-    number,
     plot,
     png,
     step_ticks,
@@ -35,7 +35,7 @@ from trainer.run.charts import (
     ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
+    assert axis_number(value) == text
 
 
 def test_shares_are_percentages() -> None:

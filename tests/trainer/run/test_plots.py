@@ -70,32 +70,26 @@ def test_every_part_of_the_curve_is_drawn() -> None:
             "eval_greedy_reward": 0.6,
         }
     ]
+    before = {"random": rates(0.1), "before": rates(0.2)}
     drawn = [
-        learning_curve([], title="run"),
-        learning_curve(rows, title="run"),
-        learning_curve([*rows, *evals], title="run"),
-        learning_curve([*rows, *evals], title="run", random=rates(0.1)),
-        learning_curve([*rows, *evals], title="run", random=rates(0.1), before=rates(0.2)),
-        learning_curve(
-            [*rows, *evals],
-            title="run",
-            random=rates(0.1),
-            before=rates(0.2),
-            after=rates(0.8),
-            steps=10,
-        ),
+        learning_curve([], {}, title="run"),
+        learning_curve(rows, {}, title="run"),
+        learning_curve([*rows, *evals], {}, title="run"),
+        learning_curve([*rows, *evals], {"random": rates(0.1)}, title="run"),
+        learning_curve([*rows, *evals], before, title="run"),
+        learning_curve([*rows, *evals], before | {"after": rates(0.8)}, title="run", steps=10),
     ]
     pictures = [pixels(png) for png in drawn]
     assert all(picture.shape[0] > 500 and picture.shape[1] > 500 for picture in pictures)
-    for before, after in itertools.pairwise(pictures):
-        assert not np.array_equal(before, after)  # each further part shows
+    for one, more in itertools.pairwise(pictures):
+        assert not np.array_equal(one, more)  # each further part shows
 
 
 def test_a_rate_that_was_not_measured_is_left_out() -> None:
     empty = {"greedy": {"overall": {"rate": None, "n": 0, "ci95": [0.0, 1.0]}}}
     assert np.array_equal(
-        pixels(learning_curve([], title="run", before=empty)),
-        pixels(learning_curve([], title="run")),
+        pixels(learning_curve([], {"before": empty}, title="run")),
+        pixels(learning_curve([], {}, title="run")),
     )
 
 

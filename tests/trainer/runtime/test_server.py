@@ -11,7 +11,7 @@ import pytest
 
 from shared.errors import ServerStartError
 from trainer.errors import RolloutError
-from trainer.evaluation.measure import last_words
+from trainer.evaluation.measure import server_log_on_error
 from trainer.runtime.server import SupervisedServer
 
 STAND_IN = """
@@ -123,12 +123,12 @@ def test_a_restart_that_fails_is_tried_again(
         assert "restart 1 failed: cannot fork" in caplog.text
 
 
-def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -> None:
+def test_lost_episodes_are_explained_by_the_servers_log(tmp_path: Path) -> None:
     lost = RolloutError("8 of 8 episodes were lost", lost=8, episodes=8)
     with (
         server(tmp_path) as running,
         pytest.raises(RolloutError, match=r"were lost$"),
-        last_words(running),
+        server_log_on_error(running),
     ):
         raise lost  # for another reason: the server still runs
     ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
@@ -136,12 +136,12 @@ def test_lost_episodes_are_explained_by_the_servers_last_words(tmp_path: Path) -
     eventually(ended.died)
     with (
         pytest.raises(RolloutError, match=r"(?s)8 of 8 .*exit code 3.*out of disk") as caught,
-        last_words(ended),
+        server_log_on_error(ended),
     ):
         raise lost
     ended.stop()
     assert caught.value.details == lost.details
-    with pytest.raises(RolloutError, match=r"lost$"), last_words(None):
+    with pytest.raises(RolloutError, match=r"lost$"), server_log_on_error(None):
         raise lost
 
 

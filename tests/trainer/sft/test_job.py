@@ -25,7 +25,7 @@ from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.sft.demonstrations import demonstrate, read_demonstrations, taught
-from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
+from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions, train_command
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
@@ -92,6 +92,14 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
         resumed_settings(run, (), {})
 
 
+def test_the_command_that_trains_the_result_keeps_its_data_and_standard() -> None:
+    model, config = Path.cwd() / "my runs" / "model", GRPOConfig.preset("offline")
+    command = "python -m trainer train --model 'my runs/model'"
+    assert train_command(model, config) == command
+    other = config.override(data_dir="my data", standard="bird")
+    assert train_command(model, other) == f"{command} --data 'my data' --standard bird"
+
+
 def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,10 +140,12 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
     assert "1 over the step budget" in shown
 
     short = config.override(max_context_tokens=config.max_new_tokens + 1)
-    with pytest.raises(RunError, match=r"no demonstration is left.*longer than the window"):
+    with pytest.raises(RunError, match=r"no demonstration is left.*longer than the context window"):
         run_here(short, options, client, monkeypatch, kind=SftJob)
     terse = config.override(max_new_tokens=2)
-    with pytest.raises(RunError, match=r"no demonstration is left.*an action longer than a turn"):
+    with pytest.raises(
+        RunError, match=r"no demonstration is left.*an action longer than max_new_tokens"
+    ):
         run_here(terse, options, client, monkeypatch, kind=SftJob)
     with pytest.raises(RunError, match=r"no demonstration is left.*not correct"):
         run_here(config, options, FakeClient(), monkeypatch, kind=SftJob)

@@ -93,10 +93,21 @@ def test_tables_whose_text_is_compared(sql: str, tables: list[str]) -> None:
     assert compared_tables(sql, ["t", "u"]) == tables
 
 
-def test_a_query_is_put_on_one_line_outside_its_quoted_text() -> None:
-    assert one_line("SELECT  a\n FROM t WHERE b = 'x  ''\n y' ;\n") == (
-        "SELECT a FROM t WHERE b = 'x  ''\n y'"
-    )
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("SELECT  a\n FROM t WHERE b = 'x  ''\n y' ;\n", "SELECT a FROM t WHERE b = 'x  ''\n y'"),
+        ("SELECT a -- it isn't b\nFROM t WHERE b = 'x  y'; -- all",
+         "SELECT a FROM t WHERE b = 'x  y'"),
+        ("/* a\n-- b */ SELECT a/**/FROM t", "SELECT a FROM t"),
+        ("SELECT '--  a', \"/* b  */\" - -1\nFROM [--  t]",
+         "SELECT '--  a', \"/* b  */\" - -1 FROM [--  t]"),
+    ],
+)  # fmt: skip
+def test_a_query_is_put_on_one_line_without_comments_outside_its_quoted_text(
+    sql: str, line: str
+) -> None:
+    assert one_line(sql) == line
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from trainer.config import PromptKind
 from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer, log
-from trainer.rollout.parsing import first_turn, without_thinking
+from trainer.rollout.parsing import first_turn, without_half_pairs, without_thinking
 from trainer.rollout.prompts import format_observation, opening_messages
 from trainer.rollout.tokens import KEPT_PAIRS
 
@@ -99,7 +99,7 @@ class OpenAIPolicy(ModelServer):
             if usage := reply.usage:
                 view.prompt_tokens += usage.prompt_tokens or 0
                 view.sampled_tokens += usage.completion_tokens or 0
-            return self._text(reply.choices[0])
+            return without_half_pairs(self._text(reply.choices[0]))
 
     def _shown(self, messages: Messages) -> Messages:
         """Return a conversation as the server gets it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.agents.tools import SQLEnvTools
 from trainer.rollout.generators.openai import Messages, OpenAIPolicy
-from trainer.rollout.parsing import TOOL_CALL, without_thinking
+from trainer.rollout.parsing import TOOL_CALL, without_half_pairs, without_thinking
 
 NAMES = ("describe", "sample", "query", "answer")
 _END = "\n</tool_call>"
@@ -54,7 +54,8 @@ def with_tool_calls(messages: Messages) -> Messages:
             shown.append({"role": "tool", "tool_call_id": call_id, "content": message["content"]})
         elif message["role"] == "assistant" and (call := _call_of(message["content"])):
             content, name, arguments = call
-            function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+            spelled = without_half_pairs(json.dumps(arguments, ensure_ascii=False))
+            function = {"name": name, "arguments": spelled}
             # Mistral's templates take ids of nine letters and digits only
             calls = [{"id": f"call{number:05d}", "type": "function", "function": function}]
             shown.append({"role": "assistant", "content": content, "tool_calls": calls})

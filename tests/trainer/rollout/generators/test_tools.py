@@ -107,6 +107,32 @@ def test_odd_calls(name: str, arguments: Any, action: str | None, kept: bool) ->
     assert shown["content"] == ("Before." if kept else text)
 
 
+@pytest.mark.parametrize(
+    "turn",
+    [
+        tool_call("query", {"sql": "SELECT '\ud83d'"}),  # written as an escape
+        '<tool_call>\n{"name": "query", "arguments": {"sql": "SELECT \'\\ud83d\'"}}\n</tool_call>',
+        "QUERY: SELECT '\ud83d'",
+    ],
+)
+def test_half_a_surrogate_pair_ends_no_episode(config: GRPOConfig, turn: Any) -> None:
+    turns = [turn, "ANSWER: 42"]
+    with (
+        served(ChatServer(lambda messages: turns[len(messages) // 2 - 1])) as chat,
+        served_model(config, chat.url, "tools") as model,
+    ):
+        [row] = play_episodes(
+            [prompt_of("a", "?", config)],
+            None,
+            None,
+            config,
+            client=FakeClient(),
+            policy=model.policy,
+        )
+    assert (row.outcome, row.actions) == ("correct", ["QUERY: SELECT '?'", "ANSWER: 42"])
+    json.dumps(row.transcript, ensure_ascii=False).encode()  # as the run's files hold it
+
+
 def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GRPOConfig) -> None:
     view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
     with served(ChatServer(lambda messages: tool_call("describe", {"table": "t"}))) as chat:

@@ -22,7 +22,7 @@ from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import plan
 from benchmarks.chaos.measure import FaultOutcome, soak, training
-from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
 from shared.console import print_line, write_json
 from shared.seeds import MAX_SEED
 
@@ -73,11 +73,7 @@ def main(
 ) -> None:
     """Play the same episodes undisturbed and under faults, and compare them."""
     outcomes, skipped = [], {}
-    ways = way or WAYS
-    if unknown := set(ways) - set(WAYS):
-        raise typer.BadParameter(
-            f"{min(unknown)!r} is not one of {', '.join(WAYS)}", param_hint="way"
-        )
+    ways = chosen(way, WAYS, "way")
     planned = plan(faults, servers, seed)
     with (
         tempfile.TemporaryDirectory(prefix="sqlenv-faults-") as scratch,

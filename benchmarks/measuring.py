@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,17 @@ def memory_mib(pid: int) -> float:
         with suppress(psutil.Error):  # it has ended
             total += member.memory_full_info().pss
     return total / 2**20
+
+
+def chosen(given: Collection[str] | None, known: Iterable[str], what: str) -> list[str]:
+    """Return the names in `given`, or all that are known; exit code 2 if one is unknown.
+
+    `what` is the noun of one: "part".
+    """
+    known = list(known)
+    if unknown := sorted(set(given or ()) - set(known)):
+        raise failure(f"no {what} {unknown[0]!r}; the {what}s are {', '.join(known)}", 2)
+    return list(given or known)
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

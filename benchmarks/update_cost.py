@@ -20,10 +20,10 @@ import torch
 import typer
 from transformers import TrainerCallback
 
-from benchmarks.measuring import JsonPath, print_table
+from benchmarks.measuring import JsonPath, chosen, print_table
 from env_server.app import create_app
 from shared.client import in_process
-from shared.console import failure, write_json
+from shared.console import write_json
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.presets import OFFLINE_MODEL
@@ -170,9 +170,7 @@ def main(
     json_path: JsonPath = None,
 ) -> None:
     """Do the update in every way and print a table."""
-    names = list(only or WAYS)
-    if unknown := sorted(set(names) - set(WAYS)):
-        raise failure(f"no way {', '.join(unknown)}; the ways are {', '.join(WAYS)}")
+    names = chosen(only, WAYS, "way")
     costs = []
     with tempfile.TemporaryDirectory() as folder:
         config = settings(model, episodes, micro_batch, folder)

@@ -12,7 +12,7 @@ from data.generate import generate_command
 from data.introspection.command import questions_command
 from data.sources.command import fetch_app, import_app
 from data.summary import show
-from shared.console import errors, failure, one_line_errors, print_line, table_console
+from shared.console import counted, errors, failure, one_line_errors, print_line, table_console
 
 HELP = "Build, audit, generate, import and fetch data sets."
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
@@ -43,7 +43,8 @@ def build_command(
     for problem in problems:
         print_line(errors, problem, "yellow")
     if problems:
-        raise failure(f"{len(problems)} files differ in {directory}: run 'python -m data build'")
+        files = counted(len(problems), "file")
+        raise failure(f"differences in {files} of {directory}: run 'python -m data build'")
     typer.echo(f"{directory} is what the code builds" if check else f"wrote {directory}")
 
 

@@ -23,7 +23,7 @@ from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
 from data.domains.spec import Draft
 from data.domains.templates import balanced
-from shared.console import failure, one_line_errors, progress_bar
+from shared.console import counted, failure, one_line_errors, progress_bar
 from shared.dataset import database_path, questions_path
 from shared.seeds import DEFAULT_SEED
 
@@ -116,8 +116,8 @@ def generate_command(
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise failure(f"{out} is not empty: empty it, or name another directory with --out")
     if eval_databases >= databases:
-        reserved = f"--eval-databases {eval_databases}"
-        raise failure(f"{reserved} leaves none of {databases} databases for training")
+        of_all = f"--eval-databases {eval_databases} of --databases {databases}"
+        raise failure(f"{of_all} leaves none for training")
     with one_line_errors():
         count = generate(
             seed,
@@ -130,4 +130,5 @@ def generate_command(
         )
     missing = databases * questions - count
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
-    typer.echo(f"wrote {databases} databases and {count} questions to {out}{note}")
+    made = f"{counted(databases, 'database')} and {counted(count, 'question')}"
+    typer.echo(f"wrote {made} to {out}{note}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,7 @@ from shared.console import right_aligned
 from shared.dataset import database_path, load_splits
 from shared.models import DIFFICULTIES, AnswerType
 
-ANSWER_TYPES: tuple[AnswerType, ...] = ("integer", "float", "string", "list", "table")
+ANSWER_TYPES: tuple[AnswerType, ...] = get_args(AnswerType)
 
 
 def show(console: Console, data_dir: Path) -> None:

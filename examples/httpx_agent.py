@@ -31,11 +31,7 @@ def play(url: str) -> None:
         episode, seen = reply["episode_id"], reply["observation"]
         print("question:", seen["question"])
         table = seen["schema_info"].removeprefix("Tables: ").split(", ")[0]
-        for action in (
-            f"DESCRIBE: {table}",
-            f"QUERY: SELECT count(*) FROM {table}",
-            "ANSWER: 42",
-        ):
+        for action in (f"DESCRIBE: {table}", f"QUERY: SELECT count(*) FROM {table}", "ANSWER: 42"):
             step = reply["observation"]["step_count"]
             reply = post(http, "/step", episode_id=episode, action=action, step=step)
             seen = reply["observation"]

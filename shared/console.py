@@ -50,6 +50,11 @@ def percent(share: object, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %" if isinstance(share, (int, float)) else "-"
 
 
+def counted(number: int, of: str) -> str:
+    """Format a count with its noun: "1 step", "2,000 steps"."""
+    return f"{number:,} {of}" + ("" if number == 1 else "s")
+
+
 def failure(message: object, status: int = 1) -> typer.Exit:
     """Print one error line to stderr and return the exception that ends the command."""
     errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -19,8 +19,8 @@ import typer
 
 from benchmarks.attacks.attackers import ATTACKS
 from benchmarks.attacks.measure import Setup, measure
-from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
-from shared.console import failure, write_json
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
+from shared.console import write_json
 
 
 def main(
@@ -37,11 +37,10 @@ def main(
     """Measure honest steps beside each attack, and beside all of them at once."""
     setup = Setup.of(data, checkout)
     rows = {"none": [], **{name: [name] for name in ATTACKS}, "all": [*ATTACKS]}
-    if unknown := sorted(set(only or ()) - set(rows)):
-        raise failure(f"no attack {unknown[0]!r}; the attacks are {', '.join(rows)}")
+    names = chosen(only, rows, "attack")
     logging.disable()  # the client warns of every retry
     results = []
-    for name in only or rows:
+    for name in names:
         results.append(measure(name, rows[name], setup, seconds))
         print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
     headings = (

@@ -21,8 +21,8 @@ import typer
 
 from benchmarks.growth import measure
 from benchmarks.growth.figure import draw
-from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
-from shared.console import failure, write_json
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
+from shared.console import write_json
 
 EPISODES = [1, 16, 64, 256, 1024, 4096]
 ROWS = [100, 1_000, 10_000, 100_000, 1_000_000]
@@ -99,13 +99,12 @@ def main(
         "open": lambda: measure.open_memory(data, open_count),
         "steps": lambda: measure.memory_over_steps(data, steps),
     }
-    if unknown := sorted(set(part or ()) - set(parts)):
-        raise failure(f"no part {unknown[0]!r}; the parts are {', '.join(parts)}")
+    names = chosen(part, parts, "part")
     report: Report = {}
     if json_path is not None and json_path.exists():
         report = json.loads(json_path.read_text())
     report |= {"cpus": os.cpu_count(), "python": platform.python_version()}
-    for name in part or parts:
+    for name in names:
         report[name] = parts[name]()
         tables({name: report[name]})
         write_json(json_path, report)

@@ -18,12 +18,12 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measuring import DATA, DataDir, JsonPath, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
 from benchmarks.peers.environments import CACHE
 from benchmarks.peers.figure import draw
 from benchmarks.peers.measure import measure, workload_of
 from benchmarks.peers.report import HEADINGS, PEERS, Report, row
-from shared.console import failure, write_json
+from shared.console import write_json
 
 
 def main(
@@ -37,11 +37,9 @@ def main(
     figure: Annotated[Path | None, typer.Option(help="Draw the comparison as this PNG.")] = None,
 ) -> None:
     """Compare the cost of a step with that of other frameworks."""
-    names = [one.name for one in PEERS]
-    if unknown := sorted(set(peer or ()) - set(names)):
-        raise failure(f"no peer {unknown[0]!r}; the peers are {', '.join(names)}")
-    bases = {one.base for one in PEERS if not peer or one.name in peer}
-    wanted = [one for one in PEERS if not peer or one.name in {*peer, *bases}]
+    names = chosen(peer, [one.name for one in PEERS], "peer")
+    bases = {one.base for one in PEERS if one.name in names}
+    wanted = [one for one in PEERS if one.name in {*names, *bases}]
 
     def log(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

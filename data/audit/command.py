@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data.audit.report import audit
-from shared.console import failure, one_line_errors, table_console, write_json
+from shared.console import counted, failure, one_line_errors, table_console, write_json
 from shared.dataset import data_directory
 
 
@@ -35,10 +35,10 @@ def audit_command(
         report = audit(data_dir)
     report.show(table_console(), everything=everything)
     questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
-    verdict = "clean" if report.clean else f"{len(report.errors):,} errors"
-    notes = len(report.findings) - len(report.errors)
-    size = f"{questions}; {report.databases} databases"
-    typer.echo(f"{verdict}, {notes:,} notes: {size}, {report.wall_s:.1f} s")
+    verdict = "clean" if report.clean else counted(len(report.errors), "error")
+    notes = counted(len(report.findings) - len(report.errors), "note")
+    size = f"{questions}; {counted(report.databases, 'database')}"
+    typer.echo(f"{verdict}, {notes}: {size}, {report.wall_s:.1f} s")
     write_json(json_path, report.as_json())
     if not report.clean:
         raise typer.Exit(1)

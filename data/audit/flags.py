@@ -50,7 +50,7 @@ _NOTES = {
     "letter-case": "a literal of the gold is in the data in another letter case only",
     "text-arithmetic": "the gold calculates with values that are text",
     **{
-        kept_flag(reason): f"{_ERRORS[reason]}; the import was to keep it"
+        kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
         for reason in sorted(KEEP_TIES | KEEP_EMPTY)
     },
 }

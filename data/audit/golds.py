@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding, kept_flag
-from data.audit.values import value_findings
+from data.audit.values import table_of, value_findings
 from data.choose import contains_answer
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
 from shared.console import percent
@@ -90,36 +90,25 @@ def mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> float
     if gold.answer_type not in ("integer", "float", "string"):
         return None
     try:
-        column, tables = _selected_column(sql)
+        query = parse_query(sql)
     except (SqlglotError, RecursionError):
         return None
-    name = quote_identifier(column)
-    for table in map(quote_identifier, tables):
-        try:
-            counts: list[Any] = connection.execute(
-                f"SELECT {name}, count(*) FROM {table} WHERE {table}.{name} IS NOT NULL "
-                "GROUP BY 1 ORDER BY 2 DESC"
-            ).fetchall()
-        except (apsw.Error, UnicodeDecodeError):
-            continue  # the column is another table's
-        rows = sum(count for _, count in counts)
-        frequent = rows >= MODE_MIN_ROWS and counts[0][0] == gold.answer
-        return counts[0][1] / rows if frequent else None
-    return None
-
-
-def _selected_column(sql: str) -> tuple[str, list[str]]:
-    """Return the only column that a query selects, and the tables that may have it."""
-    query = parse_query(sql)
     if not isinstance(query, exp.Select) or len(query.selects) != 1:
-        return "", []
+        return None
     column = query.selects[0].unalias()
-    if not isinstance(column, exp.Column) or column.is_star:
-        return "", []
-    named = {table.alias_or_name.lower(): table.name for table in query.find_all(exp.Table)}
-    if column.table:
-        return column.name, [named[key] for key in [column.table.lower()] if key in named]
-    return column.name, list(dict.fromkeys(named.values()))
+    if not isinstance(column, exp.Column) or (table := table_of(column, connection)) is None:
+        return None
+    name = quote_identifier(column.name)
+    try:
+        counts: list[Any] = connection.execute(
+            f"SELECT {name}, count(*) FROM {quote_identifier(table)} WHERE {name} IS NOT NULL "
+            "GROUP BY 1 ORDER BY 2 DESC"
+        ).fetchall()
+    except (apsw.Error, UnicodeDecodeError):
+        return None
+    rows = sum(count for _, count in counts)
+    frequent = rows >= MODE_MIN_ROWS and counts[0][0] == gold.answer
+    return counts[0][1] / rows if frequent else None
 
 
 def _short(value: Any) -> str:

@@ -111,9 +111,15 @@ def _across(
 def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """Yield findings on unseen databases with the bytes or most tables of a training database."""
     known = sorted({question.database_name for question in splits.get(TRAIN, [])})
+    unseen = {
+        split: sorted({question.database_name for question in questions} - set(known))
+        for split, questions in splits.items()
+    }
+    if not any(unseen.values()):
+        return
     prints = {db_id: _fingerprint(database_path(data_dir, db_id)) for db_id in known}
     for split, questions in splits.items():
-        for db_id in sorted({question.database_name for question in questions} - set(known)):
+        for db_id in unseen[split]:
             digest, tables = _fingerprint(database_path(data_dir, db_id))
             for twin, (twin_digest, twin_tables) in prints.items():
                 shared = len(tables & twin_tables)
@@ -140,9 +146,11 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
         return str(path), frozenset()
     tables = set()
     with closing(connection):
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
-            if not str(name).startswith("sqlite_"):
+        # not those of virtual tables, whose modules may not be loaded
+        for _, name, kind, *_ in connection.execute("PRAGMA main.table_list").fetchall():
+            if kind == "table" and not str(name).startswith("sqlite_"):
                 info = connection.execute(f"PRAGMA table_info({quote_identifier(str(name))})")
                 columns = sorted(str(row[1]).lower() for row in info)
                 tables.add((str(name).lower(), *columns))
-    return hashlib.sha256(path.read_bytes()).hexdigest(), frozenset(tables)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), frozenset(tables)

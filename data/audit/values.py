@@ -42,7 +42,7 @@ def _findings(node: exp.Expression, connection: apsw.Connection) -> Iterator[tup
         if isinstance(operand, exp.Literal) and operand.is_string:
             texts.append(str(operand.this))
         elif isinstance(operand, exp.Column):
-            if (table := _table_of(operand, connection)) is not None:
+            if (table := table_of(operand, connection)) is not None:
                 columns.append((operand, table))
             elif operand.this.args.get("quoted") and not operand.table:
                 texts.append(operand.name)  # SQLite reads an unknown "name" as a text
@@ -67,7 +67,7 @@ def _operands(node: exp.Expression) -> Iterator[exp.Expression]:
             yield child.unnest()
 
 
-def _table_of(column: exp.Column, connection: apsw.Connection) -> str | None:
+def table_of(column: exp.Column, connection: apsw.Connection) -> str | None:
     """Return the table that a column is of; None if it is none's, of a subquery or a WITH table."""
     select = column.find_ancestor(exp.Select)
     while select is not None:

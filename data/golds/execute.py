@@ -26,6 +26,7 @@ import apsw
 from data.golds.bare_columns import find_bare
 from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
 from shared.actions import MAX_ARGUMENT_BYTES, too_long
+from shared.console import counted
 from shared.errors import DatabaseLoadError, DataError
 from shared.models import AnswerType
 
@@ -190,7 +191,7 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
                     raise GoldRejected(Reason.OVERSIZE, f"a cell of {len(cell):,} characters")
                 size += len(cell.encode()) + 3
             elif isinstance(cell, bytes):
-                raise GoldRejected(Reason.UNSTABLE, f"a blob of {len(cell):,} bytes")
+                raise GoldRejected(Reason.UNSTABLE, f"a blob of {counted(len(cell), 'byte')}")
             elif isinstance(cell, float) and not math.isfinite(cell):
                 raise GoldRejected(Reason.UNSTABLE, "a number that is not finite")
             else:

@@ -33,7 +33,7 @@ from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting, held_out, held_out_of_many
 from data.sources.sqlite_files import copy_database
 from data.sources.staging import check_out
-from shared.console import progress_bar
+from shared.console import counted, progress_bar
 from shared.dataset import Question
 from shared.errors import DatabaseLoadError, DataError
 
@@ -80,11 +80,11 @@ def make_questions(
         pools = dict(_pools(files, copies, count, splitting.seed, report))
         rows = _rows(pools, count, splitting, report)
 
-        def write(source: Path, target: Path) -> None:
+        def write(_source: Path, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(source, target)
+            shutil.move(copies[target.stem], target)
 
-        return import_source(Source(report, rows, copies.__getitem__, write), out)
+        return import_source(Source(report, rows, files.__getitem__, write), out)
 
 
 def _pools(
@@ -98,7 +98,7 @@ def _pools(
                 copy_database(path, copies[name])
                 yield name, _pool(name, copies[name], round(SURPLUS * count), seed)
             except (DatabaseLoadError, apsw.Error) as error:
-                message = str(error) if isinstance(error, apsw.Error) else error.message
+                message = f"{path}: {error}" if isinstance(error, apsw.Error) else error.message
                 message = message.replace(str(copies[name]), str(path))
                 if len(files) == 1:
                     raise DatabaseLoadError(message) from error
@@ -196,7 +196,8 @@ def _rows(
     made = Counter(row.database for row in rows.values())
     for name, pool in pools.items():
         if made[name] < count:
-            report.problems.append(f"{name}: {made[name]} of {count} questions, as {_why(pool)}")
+            asked = counted(count, "question")
+            report.problems.append(f"{name}: {made[name]} of {asked}, as {_why(pool)}")
     return [rows[one.question_id] for one in drawn if one.question_id in rows]
 
 
@@ -227,5 +228,6 @@ def _why(pool: _Pool) -> str:
     domain, left_out = pool.schema.domain, pool.schema.left_out
     columns = sum(len(table.columns) for table in domain.tables)
     reasons = ", ".join(f"{reason} ({number})" for reason, number in left_out.most_common())
-    there = f"it has {len(domain.tables)} tables of two rows or more, with {columns} usable columns"
+    tables = counted(len(domain.tables), "table")
+    there = f"it has {tables} of two rows or more, with {counted(columns, 'usable column')}"
     return f"{there}; left out: {reasons}" if reasons else there

@@ -4,6 +4,7 @@ The sample is for choosing what to ask; counts of storage classes are over the w
 and virtual tables are left out: their rows are those of tables.
 """
 
+import math
 import random
 import sys
 from collections import Counter
@@ -70,10 +71,10 @@ class RawTable:
 
 
 def is_blank(cell: Value) -> bool:
-    """Return whether no question can quote a cell: NULL, `N/A`, or spaces around a text."""
-    if not isinstance(cell, str):
-        return cell is None
-    return cell.lower() in BLANKS or cell != cell.strip()
+    """Return whether no question can quote a cell: NULL, `N/A`, infinity, spaces around a text."""
+    if isinstance(cell, str):
+        return cell.lower() in BLANKS or cell != cell.strip()
+    return cell is None or not math.isfinite(cell)
 
 
 def read_tables(connection: apsw.Connection, rng: random.Random) -> list[RawTable]:
@@ -246,7 +247,8 @@ def _declared(
         if parent is None or row[0] in composite:
             continue
         key = str(row[4] or (parent.keys[0] if len(parent.keys) == 1 else "")).lower()
-        if table.column(column) and parent.column(key):
+        # without a sample, it holds BLOBs or text that is not UTF-8
+        if all(each and each.sample for each in (table.column(column), parent.column(key))):
             yield _Link(table, column, parent, key)
 
 
@@ -260,7 +262,7 @@ def _undeclared(
     parents = []
     for parent in tables:
         key = parent.column(parent.keys[0]) if len(parent.keys) == 1 else None
-        if parent is table or key is None:
+        if parent is table or key is None or not key.sample:
             continue
         words = max(words_of(key.name), key.words, key=len)  # of `ArtistId` or `artistid`
         own = [singular(word) for word in core_of(parent.words)]

@@ -14,12 +14,12 @@ from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
 from data.settings import DataSettings
 from data.sources.bird import import_bird
 from data.sources.fetch import fetch_spider
-from data.sources.own import Request, import_csv, import_postgres, import_sqlite
+from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
 from data.sources.postgres import database_name
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
 from data.sources.split import Splitting
-from shared.console import failure, one_line_errors, table_console
+from shared.console import counted, failure, one_line_errors, table_console
 
 import_app = typer.Typer(
     no_args_is_help=True, help="Convert your own data or a public data set to SQLEnv's format."
@@ -64,9 +64,9 @@ EvalQuestions = Annotated[
     ),
 ]
 EvalShare = Annotated[
-    float, typer.Option(min=0.01, max=0.9, help="Share of questions to hold out, to measure on.")
+    float, typer.Option(min=0.01, max=0.9, help="Share of questions held out for evaluation.")
 ]
-Seed = Annotated[int, typer.Option(help="Random seed of that choice.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 Out = Annotated[
     Path | None, typer.Option(help="Data directory to write.", show_default="NAME-data")
 ]
@@ -238,7 +238,7 @@ def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
 
 def named_after(path: Path) -> Path:
     """Return the default of --out."""
-    return Path(f"{path.resolve().stem}-data")
+    return Path(f"{name_of(path)}-data")
 
 
 def _import_own(importer: Callable[[Request], ImportReport], request: Request) -> None:
@@ -251,8 +251,7 @@ def _import_own(importer: Callable[[Request], ImportReport], request: Request) -
 def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
     """Print what was kept and dropped, and what to do next."""
     report.show(table_console(), dropped=dropped)
-    databases = f"{report.databases:,} database{'s' * (report.databases != 1)}"
-    counts = f"{report.kept:,} questions on {databases}"
+    counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     directory = shlex.quote(str(out))
     files = list(out.glob("databases/*/*.sqlite"))
@@ -269,7 +268,9 @@ def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> No
         typer.echo(f"  python -m trainer evaluate --data {directory}")
         typer.echo(f"  python -m trainer play --db {database}")
     else:
-        typer.echo("It has no questions: pass some with --questions, or make or ask some:")
+        typer.echo(
+            "It has no questions: import some with --questions, generate some, or ask your own:"
+        )
         made = shlex.quote(f"{path.stem}-questions")  # the default is perhaps this directory
         typer.echo(f"  python -m data questions {database} --out {made}")
         typer.echo(f"  python -m trainer play --db {database}")

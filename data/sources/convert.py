@@ -27,7 +27,7 @@ from data.sources.report import UNPARSED, Flagged, ImportReport
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from data.sources.staging import staged
-from shared.console import progress_bar
+from shared.console import counted, progress_bar
 from shared.dataset import Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
@@ -36,8 +36,9 @@ from shared.errors import DatabaseLoadError, DataError
 class Source:
     """What a reader found.
 
-    file_of    returns where the database of a name is; raises `DatabaseLoadError` if nowhere
-    write      writes the SQLite file of what is there to a path; raises `DatabaseLoadError`
+    file_of    returns the path of the database with this name; raises `DatabaseLoadError` if
+               unknown
+    write      write(source, target) copies or converts source into the SQLite file target
     notes      returns lines for the report on a written database, given with its tables and views
     databases  written even if no question is kept
     dialect    sqlglot's name for the SQL dialect to try on golds that SQLite rejects
@@ -138,7 +139,7 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
         message = error.message.replace(str(target), str(path))
         if name in source.databases:
             raise DatabaseLoadError(message) from error
-        report.problems.append(f"{message}; {len(rows)} questions need it")
+        report.problems.append(f"{message}; needed by {counted(len(rows), 'question')}")
         for row in rows:
             _drop(report, row, "unusable database", message)
         return []

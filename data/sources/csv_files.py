@@ -5,7 +5,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import apsw
 from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
+from shared.console import counted
 from shared.errors import DataError
 from shared.sqltext import quote_identifier
 
@@ -24,8 +25,10 @@ MAX_INTEGER_CHARS = len(str(-(2**63)))
 MISSING = {"", "na", "n/a", "nan", "null", "none"}  # NULL in a column of numbers
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
 _REAL = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_COMMA = re.compile(r"-?(?:0|[1-9]\d*),\d+")  # 2.5 as 2,5
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # 1234 as 1,234
 KINDS = ("INTEGER", "REAL", "TEXT")  # a column has the last that one of its cells needs
-_READ: dict[str, Callable[[str], Any]] = {"INTEGER": int, "REAL": float}
+WITH_COMMAS = {"COMMA", "GROUPED", "COMMA OR GROUPED"}  # kinds of cells, not of columns
 
 
 def csv_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -61,7 +64,7 @@ def _add_table(
     connection: apsw.Connection, path: Path, encoding: str, report: ImportReport
 ) -> None:
     with path.open(encoding=encoding, newline="") as file:
-        delimiter = delimiter_of(file.readline())
+        delimiter = delimiter_of(path, file.readline())
 
     def rows() -> Iterator[list[str]]:
         with path.open(encoding=encoding, newline="") as file:
@@ -70,8 +73,9 @@ def _add_table(
             for row in filter(None, reader):  # not the empty lines
                 width = width or len(row)
                 if len(row) != width:
-                    problem = f"{path} line {reader.line_num} has {len(row)} cells, its header"
-                    raise DataError(f"{problem} {width}: quote cells that contain {delimiter!r}")
+                    problem = f"{path} line {reader.line_num} has {counted(len(row), 'cell')}"
+                    remedy = f"quote cells that contain {delimiter!r}"
+                    raise DataError(f"{problem}, its header {width}: {remedy}")
                 yield row
 
     header = next(rows(), None)
@@ -87,8 +91,12 @@ def _add_table(
         for found, cell in zip(seen, row, strict=True):
             if "TEXT" not in found:
                 found.add(_kind(cell))
-    kinds = [_column_kind(found) for found in seen]
-    types = dict(zip(columns, kinds, strict=True))
+    if delimiter == ",":  # a cell with a comma was quoted: it is text
+        seen = [found | {"TEXT"} if found & WITH_COMMAS else found for found in seen]
+    types = {
+        name: _column_kind(f"{path.stem}.{name}", found, report)
+        for name, found in zip(columns, seen, strict=True)
+    }
     declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
     table = quote_identifier(path.stem)
     connection.execute(f"CREATE TABLE {table} ({declared})")
@@ -96,7 +104,7 @@ def _add_table(
     next(body)
     connection.executemany(
         f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})",
-        ([_value(cell, kind) for cell, kind in zip(row, kinds, strict=True)] for row in body),
+        ([_value(*pair) for pair in zip(row, types.values(), strict=True)] for row in body),
     )
     report.tables.append(ConvertedTable(path.stem, count, types))
 
@@ -122,17 +130,37 @@ def _kind(cell: str) -> str:
     if _INTEGER.fullmatch(text):  # a longer one is a code
         fits = len(text) <= MAX_INTEGER_CHARS and -(2**63) <= int(text) < 2**63
         return "INTEGER" if fits else "TEXT"
-    return "REAL" if _REAL.fullmatch(text) and math.isfinite(float(text)) else "TEXT"
+    if _GROUPED.fullmatch(text):
+        return "COMMA OR GROUPED" if _COMMA.fullmatch(text) else "GROUPED"
+    kind = "REAL" if _REAL.fullmatch(text) else "COMMA" if _COMMA.fullmatch(text) else "TEXT"
+    return kind if kind == "TEXT" or math.isfinite(_real(text)) else "TEXT"
 
 
-def _column_kind(found: set[str]) -> str:
-    return max(found - {""}, key=KINDS.index, default="TEXT")
+def _column_kind(column: str, found: set[str], report: ImportReport) -> str:
+    """Return a column's type, given the kinds of its cells; report how commas are read."""
+    if not found & WITH_COMMAS:
+        return max(found - {""}, key=KINDS.index, default="TEXT")
+    if found & {"REAL", "TEXT"}:
+        return "TEXT"
+    if "COMMA" in found and "GROUPED" not in found:
+        report.problems.append(f"{column} is read with decimal commas: 2,5 is 2.5")
+        return "REAL"
+    remedy = "write decimals with a point, and thousands without separators"
+    report.problems.append(f"{column} stays text, as 1,234 may be 1.234 or 1234: {remedy}")
+    return "TEXT"
 
 
 def _value(cell: str, kind: str) -> Any:
     if kind == "TEXT":
         return cell or None
-    return None if cell.strip().lower() in MISSING else _READ[kind](cell)
+    if cell.strip().lower() in MISSING:
+        return None
+    return int(cell) if kind == "INTEGER" else _real(cell)
+
+
+def _real(text: str) -> float:
+    """Return a number that is written with a decimal point or comma."""
+    return float(text.replace(",", "."))
 
 
 @contextmanager

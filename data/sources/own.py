@@ -43,7 +43,9 @@ class Request:
 def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
     """Import SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
-        raise DataError("no questions: name a file with --questions (see docs/own-data.md)")
+        named = "name a file with --questions (see docs/own-data.md)"
+        made = "generate some: python -m data questions DATABASE"
+        raise DataError(f"no questions: {named}, or {made}")
     found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
     return _import(report, found.values(), found, copy_database, request)
@@ -78,7 +80,13 @@ def import_csv(folder: Path, request: Request, encoding: str | None = None) -> I
     def write(_folder: Path, target: Path) -> None:
         write_csv_database(files, target, report, encoding)
 
-    return _import(report, files, {folder.resolve().stem: folder}, write, request)
+    return _import(report, files, {name_of(folder): folder}, write, request)
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a folder, or of a file without its suffix."""
+    path = path.resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def import_postgres(source: str, request: Request) -> ImportReport:
@@ -147,4 +155,5 @@ def _notes(_database: str, connection: apsw.Connection, tables: Sequence[str]) -
             yield f"table {table} has no rows: a question about it has no answer"
         for column, found in zip(columns, blobs, strict=True):
             if found:
-                yield f"{table}.{column} holds BLOBs: an agent sees their size, and no answer may"
+                fact = "an agent sees only their size, and no gold answer can contain one"
+                yield f"{table}.{column} holds BLOBs: {fact}"

@@ -19,7 +19,7 @@ from shared.sqltext import quote_identifier
 
 Key = tuple[str, str]  # schema, table
 Cells = Sequence[str | None]  # of a row, as PostgreSQL prints them
-MAX_INTEGER_DIGITS = 18  # that SQLite's integers can hold
+MAX_INTEGER_DIGITS = 18  # that SQLite's integers, of 64 bits, can hold
 
 # sqlglot's name of a PostgreSQL type -> the type in SQLite; any other is TEXT
 _TYPES = {
@@ -44,7 +44,7 @@ _TABLE = re.compile(r"CREATE\s+(?:UNLOGGED\s+)?TABLE\b", re.I)
 _KEY = re.compile(r"ALTER\s+TABLE\b.*\b(?:PRIMARY|FOREIGN)\s+KEY\b", re.I | re.S)
 _NOT_COPIED = re.compile(
     r"CREATE\s+(?:OR\s+REPLACE\s+)?(?P<kind>(?:MATERIALIZED\s+|RECURSIVE\s+)?VIEW|FOREIGN\s+TABLE)\s+"
-    r"(?P<name>[^\s(]+)",
+    r"(?P<name>(?:\"[^\"]*\"|[^\s(\"])+)",
     re.I,
 )
 
@@ -143,7 +143,7 @@ def sqlite_type(kind: exp.DataType) -> str:
     text = str(kind.sql(dialect="postgres"))
     name, _, size = text.partition("(")
     if name == "DECIMAL" and (digits := re.fullmatch(r"(\d+)(?:, 0)?\)", size)):
-        return "INTEGER" if int(digits[1]) <= MAX_INTEGER_DIGITS else "TEXT"
+        return "INTEGER" if int(digits[1]) <= MAX_INTEGER_DIGITS else "NUMERIC"
     return "TEXT" if text.endswith("]") else _TYPES.get(name, "TEXT")
 
 
@@ -154,7 +154,9 @@ def value_of(text: str | None, kind: str) -> Any:
     match kind:
         case "INTEGER":
             return int(text)
-        case "REAL":
+        case "NUMERIC" if text != "NaN" and -(2**63) <= int(text) < 2**63:
+            return int(text)
+        case "REAL" | "NUMERIC":
             return float(text)  # NaN becomes NULL
         case "BOOLEAN":
             return _BOOLEANS[text.lower()]
@@ -180,11 +182,16 @@ def write_tables(
         raise DataError(f"{report.path} has no table: name a plain dump that pg_dump wrote")
     with new_database(target) as connection:
         for key, name in names.items():
-            connection.execute(_create(schema.tables[key], name, names))
+            try:
+                connection.execute(_create(schema.tables[key], name, names))
+            except apsw.Error as error:
+                remedy = "rename it in PostgreSQL (SQLite ignores case), or dump without the table"
+                raise DataError(f"SQLite cannot hold table {name}: {error}; {remedy}") from error
         for key, columns, rows in data:
             own = schema.parent(key)
             if own in names:
                 _insert(connection, schema.tables[own], names[own], columns, rows)
+        schema.problems += _rounded(connection, schema, names)
     report.problems += schema.problems
     for key, name in names.items():
         table = schema.tables[key]
@@ -195,6 +202,16 @@ def write_tables(
         report.tables.append(ConvertedTable(name, table.rows, types))
         for column in table.computed:
             report.problems.append(f"{name}.{column} is computed by PostgreSQL: it is left out")
+
+
+def _rounded(connection: apsw.Connection, schema: PgSchema, names: dict[Key, str]) -> Iterator[str]:
+    """Yield the columns of integers that have some of more than 64 bits."""
+    for key, name in names.items():
+        for column, kind in schema.tables[key].columns.items():
+            real = f"typeof({quote_identifier(column)}) = 'real'"
+            some = f"SELECT 1 FROM {quote_identifier(name)} WHERE {real} LIMIT 1"
+            if kind == "NUMERIC" and connection.execute(some).fetchall():
+                yield f"{name}.{column} has integers of more than 64 bits: they are rounded"
 
 
 def _create(table: PgTable, name: str, names: dict[Key, str]) -> str:
@@ -225,7 +242,7 @@ def _insert(
     def values() -> Iterator[list[Any]]:
         for row in rows:
             table.rows += 1
-            with _named(f"{name}, row {table.rows}"):
+            with _named(f"row {table.rows} of {name}"):
                 yield [value_of(cell, kind) for cell, kind in zip(row, kinds, strict=True)]
 
     marks = ", ".join("?" * len(columns))
@@ -238,7 +255,7 @@ def _named(place: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, OverflowError) as error:
-        raise DataError(f"{place}: not what its columns hold: {error}; dump it again") from error
+        raise DataError(f"{place} does not fit the column types: {error}") from error
 
 
 def _add_keys(table: PgTable, part: exp.Expression) -> None:

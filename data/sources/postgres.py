@@ -9,7 +9,7 @@ from data.sources.pg_dump import read_data, read_schema
 from data.sources.pg_tables import Cells, Key, PgSchema, write_tables
 from data.sources.report import ImportReport
 from shared.errors import DataError
-from shared.sqltext import quote_identifier
+from shared.sqltext import quote_identifier, sql_name
 
 SCHEMES = ("postgres", "postgresql")
 CONNECT_TIMEOUT_S = 15
@@ -96,7 +96,7 @@ def _read_schema(connection: Any) -> PgSchema:
     for oid, *key, readable in connection.execute(_TABLES).fetchall():
         name = ".".join(map(quote_identifier, key))
         if not readable:
-            schema.problems.append(f"no right to read {name}: it is not copied")
+            schema.problems.append(f"no permission to read {name}: not copied")
             continue
         columns = [
             f"{quote_identifier(column)} {kind}"
@@ -107,7 +107,7 @@ def _read_schema(connection: Any) -> PgSchema:
     for statement in keys:
         schema.add(statement)
     for kind, *key in connection.execute(_NOT_COPIED):
-        schema.add(f"CREATE {kind} {'.'.join(key)}")
+        schema.add(f"CREATE {kind} {'.'.join(map(sql_name, key))}")
     return schema
 
 

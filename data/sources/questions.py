@@ -23,6 +23,12 @@ KEYS = {
 }
 REQUIRED = ("question", "query")
 DELIMITERS = ",;\t|"
+# one by one, what may be left out at the ends, quoted parts, words and other characters
+_SQL = re.compile(
+    r"(?P<around>\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z))"
+    r"|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|\w+|.",
+    re.DOTALL,
+)
 MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only counted
 
 
@@ -85,7 +91,7 @@ class RawRow:
         evidence: bool = True,
     ) -> Row:
         """Return the row, of which `fault` found nothing. `evidence`: whether to append it."""
-        sql = self.text("query").strip().rstrip(";").rstrip()
+        sql = _bare(self.text("query"))
         question, hint = self.text("question").strip(), " ".join(self.text("evidence").split())
         if evidence and hint and _is_plain(hint):
             question = f"{question} Hint: {hint}"
@@ -98,11 +104,17 @@ def read_rows(path: Path) -> list[RawRow]:
     if path.suffix.lower() in (".csv", ".tsv"):
         return list(_csv_rows(path, text))
     try:
-        if text.lstrip().startswith("{"):
-            return list(_json_lines(text))
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # nested too deeply
+        if text.lstrip().startswith("{"):
+            return list(_json_lines(path, text))
         raise DataError(f"{path} is not JSON: {error}") from error
+    if isinstance(value, dict):
+        row = RawRow("line", 1, value)
+        if any(map(row.text, KEYS)):
+            return [row]
+        remedy = "expected an array of questions, or one object per line"
+        raise DataError(f"{path} holds one object: {remedy}")
     if not isinstance(value, list):
         raise DataError(f"{path} holds no JSON array of questions")
     return [RawRow("row", number, row) for number, row in enumerate(value)]
@@ -168,15 +180,17 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
 
 
-def delimiter_of(header: str) -> str:
-    """Return the delimiter that divides a CSV file's first line into most cells."""
+def delimiter_of(path: Path, header: str) -> str:
+    """Return a tab for a .tsv file, else the delimiter with the most cells in the first line."""
+    if path.suffix.lower() == ".tsv":
+        return "\t"
     cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in DELIMITERS}
     return max(cells, key=lambda mark: cells[mark])
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[RawRow]:
     header = io.StringIO(text, newline="").readline()
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(header))
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, header))
     before = 1  # the header's line
     try:
         for row in reader:
@@ -186,13 +200,19 @@ def _csv_rows(path: Path, text: str) -> Iterator[RawRow]:
         raise DataError(f"{path} line {reader.line_num}: {error}") from error
 
 
-def _json_lines(text: str) -> Iterator[RawRow]:
+def _json_lines(path: Path, text: str) -> Iterator[RawRow]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield RawRow("line", number, json.loads(line))
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path} is not JSON: line {number}: {error}") from error
+
+
+def _bare(sql: str) -> str:
+    """Return SQL without the comments and semicolons around it."""
+    code = [found for found in _SQL.finditer(sql) if not found["around"]]
+    return sql[code[0].start() : code[-1].end()] if code else ""
 
 
 def _is_plain(text: str) -> bool:

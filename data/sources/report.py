@@ -5,17 +5,17 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from data.golds.execute import Reason
-from shared.console import print_line, right_aligned
+from shared.console import counted, print_line, right_aligned
 from shared.dataset import Question
 from shared.errors import DataError
-from shared.models import DIFFICULTIES
+from shared.models import DIFFICULTIES, AnswerType
 
 REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
@@ -23,7 +23,7 @@ BAD_ROW = "bad row"
 UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
 # what a user can do about a dropped question
 REMEDIES: dict[str, str] = {
-    Reason.FAILING: "correct the SQL; it is SQLite's, one SELECT",
+    Reason.FAILING: "correct the SQL: it must be exactly one SELECT in SQLite's dialect",
     Reason.EMPTY: "ask for what is there, or pass --keep-empty",
     Reason.NULL: "ask for what is there, or pass --keep-empty",
     Reason.TIED: "name more columns in ORDER BY, or pass --keep-ties",
@@ -183,8 +183,9 @@ class ImportReport:
                 if reason in REMEDIES and reason not in self.keep:
                     print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
-            differ = "read them, since LIKE, casts and dates differ"
-            print_line(console, f"{self.translated:,} golds were translated to SQLite: {differ}")
+            golds = counted(self.translated, "gold")
+            differ = "read the SQL, since LIKE, casts and dates differ"
+            print_line(console, f"translated to SQLite: {golds}: {differ}")
 
     def _show_counts(self, console: Console) -> None:
         title = f"{self.source}: questions kept and dropped"
@@ -206,7 +207,7 @@ class ImportReport:
             row(f"  on request: {reason}", [split.kept_on_request[reason] for split in splits])
         for difficulty in DIFFICULTIES:
             row(f"  {difficulty}", [split.difficulty[difficulty] for split in splits])
-        for kind in ("integer", "float", "string", "list", "table"):
+        for kind in get_args(AnswerType):
             row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
 

@@ -76,7 +76,10 @@ def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
     """
     connection = open_readonly(path)
     try:
-        lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        try:
+            lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        except apsw.SQLError:  # not damage: a collation of the application that wrote the file
+            lines = []
         names = connection.execute(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
             "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks.measuring import Timing, make_scripts, print_table, train
+from benchmarks.measuring import Timing, chosen, make_scripts, print_table, train
 from env_server.questions import QuestionBank
 
 
@@ -25,6 +25,15 @@ def test_a_timing_adds_up_its_blocks() -> None:
             pass
     assert (timing.steps, timing.cpu_s, timing.cpu_us) == (20, 0.75, 37_500.0)
     assert timing.steps_per_s == 20 / timing.wall_s > 0
+
+
+def test_unknown_names_end_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chosen(None, ("a", "b"), "part") == ["a", "b"]
+    assert chosen(["b"], {"a": 1, "b": 2}, "part") == ["b"]
+    with pytest.raises(typer.Exit) as ended:
+        chosen(["b", "c"], ("a", "b"), "part")
+    assert ended.value.exit_code == 2
+    assert "no part 'c'; the parts are a, b" in capsys.readouterr().err
 
 
 def test_a_table_shows_its_title_and_cells(capsys: pytest.CaptureFixture[str]) -> None:

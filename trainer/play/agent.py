@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.console import percent
+from shared.console import counted, percent
 from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from trainer.config import ApiName, GRPOConfig
@@ -15,7 +15,6 @@ from trainer.presets import TRAINED_MODEL, Choice
 from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.run.console import counted
 from trainer.run.folder import Run, newest, read_json
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast

@@ -16,13 +16,12 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shared.actions import ActionType
-from shared.console import print_line
+from shared.console import counted, print_line
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database, size_text
 from trainer.play.played import PlayedQuestion, PlayStep
 from trainer.play.session import Display
-from trainer.run.console import counted
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_TABLES = 12  # named in the heading

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jinja2 import Environment
 from markupsafe import Markup
 
+from shared.console import counted
 from shared.dataset import Question
 from shared.pages.markup import (
     ActionMarkup,
@@ -20,7 +21,6 @@ from shared.run_stats import MODES, PHASES
 from trainer.report.browser import Item
 from trainer.report.run_reader import LoadedRun
 from trainer.rollout.prompts import STEPS_LEFT
-from trainer.run.console import counted
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import by_kind
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from shared.console import counted
 from shared.dataset import Question, data_digest, load_questions
 from shared.errors import SQLEnvError
 from shared.models import Outcome
@@ -18,7 +19,6 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
-from trainer.run.console import counted
 from trainer.run.folder import Run, how_to_resume, read_json
 from trainer.run.observations import read_observations
 

@@ -101,11 +101,6 @@ def number(value: object, form: str = ".2f") -> str:
     return format(value, form) if isinstance(value, (int, float)) else "-"
 
 
-def counted(number: int, of: str) -> str:
-    """Format a count with its noun: "1 step", "2 steps"."""
-    return f"{number:,} {of}" + ("" if number == 1 else "s")
-
-
 def rate_text(rate: RateSummary | None) -> str:
     """Format a rate in percent: "45.0 [40, 50]", the ends of the interval rounded outwards."""
     if not rate or rate["rate"] is None:

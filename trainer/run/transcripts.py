@@ -5,7 +5,7 @@ import html
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainer.run.console import counted
+from shared.console import counted
 from trainer.run.records import EpisodeRecord
 
 Episodes = Mapping[str, EpisodeRecord]  # by question_id

@@ -149,7 +149,7 @@ class Asker:
         return cell, row
 
     def link(self, child_kinds: tuple[Kind, ...] = (), parent_kinds: tuple[Kind, ...] = ()) -> Link:
-        """Pick a foreign key that is the only one between its two tables."""
+        """Pick a foreign key that is the only one between its two tables, in either direction."""
         links = []
         for child in self.domain.tables:
             refs = child.of_kind(Kind.REF)
@@ -158,6 +158,8 @@ class Asker:
                 if ref.references in (None, child.name) or targets.count(ref.references) > 1:
                     continue
                 parent = self.domain.table(str(ref.references))
+                if any(other.references == child.name for other in parent.of_kind(Kind.REF)):
+                    continue
                 fits = not child_kinds or child.of_kind(*child_kinds)
                 if fits and (not parent_kinds or parent.of_kind(*parent_kinds)):
                     links.append(Link(child, ref, parent))

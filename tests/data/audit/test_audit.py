@@ -283,6 +283,16 @@ def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> No
     assert renamed.clean  # one table of three in common
 
 
+def test_virtual_tables_of_unknown_modules_are_not_compared(tmp_path: Path) -> None:
+    virtual = (
+        "PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES "
+        "('table', 'v', 'v', 0, 'CREATE VIRTUAL TABLE v USING absent(x)')"
+    )
+    report = twin(tmp_path, lambda script: f"{script};{virtual}")
+    assert {one.flag for one in report.findings} == {"shared-database"}
+    assert "3 of its 3 tables" in report.findings[0].detail
+
+
 def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
     root = write(tmp_path, [SOUND, LEGS], [])
     path = root / "questions" / "questions_train.json"
@@ -344,7 +354,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"][1]], []), "--all")
     assert code == 0
     assert "note: guessable-one: train-1" in shown
-    assert "clean, 1 notes: 2 train; 1 databases" in shown
+    assert "clean, 1 note: 2 train; 1 database, " in shown
 
 
 def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:

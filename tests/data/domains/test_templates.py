@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import apsw
 import pytest
@@ -274,6 +275,16 @@ def test_a_conditions_test_and_sql_agree() -> None:
                     checked[column.kind] += 1
     assert min(checked.values()) >= 10
     assert len(checked) == 4
+
+
+def test_tables_that_refer_to_each_other_are_not_joined() -> None:
+    """How many employees have no department: their own, or one whose head they are?"""
+    shops, sales = _small_domain().tables
+    best = Column("best_sale_id", Kind.REF, references="sales")
+    mutual = replace(shops, columns=(*shops.columns, best))
+    assert Asker(Domain("one", "", (shops, sales)), {}, random.Random(1)).link().parent is shops
+    with pytest.raises(NoQuestionError):
+        Asker(Domain("both", "", (mutual, sales)), {}, random.Random(1)).link()
 
 
 def test_every_gold_runs_on_sqlite(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]) -> None:

@@ -100,6 +100,38 @@ def test_a_sign_is_an_answer_but_a_dash_is_none(world: Path) -> None:
     assert "–" not in answers
 
 
+def test_no_question_is_about_infinity(world: Path) -> None:
+    columns = "id INTEGER PRIMARY KEY, name TEXT, weight REAL, size REAL"
+    values = "i, 'Item ' || i, iif(i % 3, i * 2.5, 9e999), iif(i % 4, i * 1.5, -9e999)"
+    make_database(world / "items.db", filled("item", columns, values))
+    assert run("items.db", "--count", 60)[0] == 0
+    made = questions(world / "items-data")
+    assert any("weight" in one.gold_sql for one in made)
+    assert not any(re.search(r"\binf", one.model_dump_json(), re.IGNORECASE) for one in made)
+
+
+def test_an_applications_collation_is_no_damage(world: Path) -> None:
+    item = "id INTEGER PRIMARY KEY, name TEXT COLLATE LOCALIZED, price REAL, kind TEXT"
+    connection = apsw.Connection(str(world / "own.db"))
+    connection.create_collation("LOCALIZED", lambda one, other: (one > other) - (one < other))
+    values = "i, 'Item ' || i, i * 3.5, 'k' || (i % 3)"
+    script = filled("item", item, values, 2_000) + "CREATE INDEX names ON item (name)"
+    connection.execute(script).fetchall()
+    connection.close()
+    status, text = run("own.db", "--count", 20)
+    assert status == 0, text
+
+
+def test_damage_is_reported_of_the_users_own_file(world: Path) -> None:
+    content = bytearray((world / "world.db").read_bytes())
+    content[36:40] = (5).to_bytes(4, "big")  # the size of the freelist, which is empty
+    (world / "torn.db").write_bytes(content)
+    status, text = run("torn.db", "--count", 20)
+    assert status == 1
+    assert "torn.db is corrupt: " in text
+    assert "copies" not in text
+
+
 def test_the_seed_decides(world: Path) -> None:
     made = []
     for seed, out in ((1, "a"), (1, "b"), (2, "c")):
@@ -117,7 +149,7 @@ def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) 
     )
     status, text = run("small.db")
     assert status == 0
-    assert re.search(r"small: \d+ of 300 questions, as it has 1 tables? .* 2 usable columns", text)
+    assert re.search(r"small: \d+ of 300 questions, as it has 1 table of .* 2 usable columns", text)
     assert "left out: BLOBs (1)" in text
 
 

@@ -129,6 +129,21 @@ def test_uncertain_references_are_none(tmp_path: Path, column: str, value: str) 
     assert not schema.domain.table("city").of_kind(Kind.REF)
 
 
+@pytest.mark.parametrize("column", ["land TEXT REFERENCES country(id)", "country_id TEXT"])
+@pytest.mark.parametrize("some", ["CAST('k' || i AS BLOB)", "CAST(x'e9' AS TEXT) || i"])
+@pytest.mark.parametrize("unreadable", ["country", "city"])
+def test_columns_that_cannot_be_read_are_no_references(
+    tmp_path: Path, column: str, some: str, unreadable: str
+) -> None:
+    key = f"iif(i > 10, {some}, 'k' || i)" if unreadable == "country" else "'k' || i"
+    value = f"iif(i > 15, {some}, 'k' || i)" if unreadable == "city" else "'k' || (1 + i % 9)"
+    parent = filled("country", "id TEXT PRIMARY KEY, name TEXT", f"{key}, 'Land ' || i")
+    city = f"id INTEGER PRIMARY KEY, {column}, name TEXT"
+    schema = read(tmp_path, parent + filled("city", city, f"i, {value}, 'Town ' || i"))
+    assert not schema.domain.table("city").of_kind(Kind.REF)
+    assert len(schema.rows["city"]) == 20
+
+
 def test_a_last_name_is_a_name_only_with_its_phrase(tmp_path: Path) -> None:
     schema = read(tmp_path, filled("student", "LName TEXT, age INTEGER", "'Name ' || i, i"))
     assert schema.partial == {"student": "last name"}

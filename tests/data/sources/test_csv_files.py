@@ -79,6 +79,54 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
 
 
 @pytest.mark.parametrize(
+    ("cells", "values", "problem"),
+    [
+        (["2,50", "-10,75", "3", "NA"], [2.5, -10.75, 3.0, None], "is read with decimal commas"),
+        (["1,234", "0,5"], [1.234, 0.5], "is read with decimal commas"),
+        (["1,234", "0,250"], [1.234, 0.25], "is read with decimal commas"),  # 250 has no leading 0
+        (["1,234", "5"], ["1,234", "5"], "stays text, as 1,234 may be 1.234 or 1234: write"),
+        (["1,234,567", "5"], ["1,234,567", "5"], "stays text, as 1,234 may be 1.234 or 1234"),
+        (["1,234,567", "2,5"], ["1,234,567", "2,5"], "stays text"),
+        (["2,50", "2.50"], ["2,50", "2.50"], None),
+        (["2,50", "007"], ["2,50", "007"], None),
+        (["2,50", "x"], ["2,50", "x"], None),
+        ([f"{'9' * 400},5", "1,5"], [f"{'9' * 400},5", "1,5"], None),  # infinite as a number
+    ],
+)
+def test_decimal_commas(
+    home: Path, cells: list[str], values: list[Any], problem: str | None
+) -> None:
+    (home / "shop" / "t.csv").write_text("n;x\n" + "".join(f"0;{cell}\n" for cell in cells))
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    assert [row[1] for row in table(home)] == values
+    assert f"problem: t.x {problem}" in text if problem else "problem" not in text
+
+
+def test_quoted_commas_of_a_comma_file_stay_text(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text('n,x\n0,"2,50"\n0,"1,234"\n')
+    status, text = run_import("csv", "shop")
+    assert (status, "problem" in text) == (0, False)
+    assert [row[1] for row in table(home)] == ["2,50", "1,234"]
+
+
+def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
+    (home / "shop" / "t.tsv").write_text("city, state, country\tpop\nBerlin, BE, DE\t3\n")
+    assert run_import("csv", "shop")[0] == 0
+    assert table(home) == [("Berlin, BE, DE", 3)]
+
+
+def test_folders_keep_the_whole_of_a_name_with_a_dot(home: Path) -> None:
+    for year in (2024, 2025):
+        (folder := home / f"sales.{year}").mkdir()
+        (folder / "t.csv").write_text(f"year\n{year}\n")
+        assert run_import("csv", folder.name)[0] == 0
+    for year in (2024, 2025):
+        path = database_path(home / f"sales.{year}-data", f"sales.{year}")
+        assert apsw.Connection(str(path)).execute("SELECT year FROM t").fetchall() == [(year,)]
+
+
+@pytest.mark.parametrize(
     ("text", "columns", "row"),
     [
         ("\ufeffid;Naïve name\n1;a,b\n", ["id", "Naïve name"], (1, "a,b")),
@@ -131,7 +179,7 @@ def test_a_table_without_rows_is_noted(home: Path) -> None:
         ({"t.csv": "\n\n"}, "shop/t.csv is empty"),
         ({"t.csv": "id,Name,name\n"}, "the column 'name' twice (columns 2 and 3): rename one"),
         ({"t.csv": "id,name\n1,a,b\n"}, "shop/t.csv line 2 has 3 cells, its header 2"),
-        ({"t.csv": "id,name\n1,a\n2\n"}, "shop/t.csv line 3 has 1 cells, its header 2"),
+        ({"t.csv": "id,name\n1,a\n2\n"}, "shop/t.csv line 3 has 1 cell, its header 2"),
         ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, "two files would become the table t"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         ({"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"}, "shop/t.csv: too many columns"),

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from data.audit import audit
 from data.commands import app
+from data.sources.questions import RawRow
 from shared.dataset import Question, database_path, load_splits
 from tests.data.sources.importing import (
     QUESTIONS,
@@ -99,6 +100,41 @@ def test_csv_questions_may_have_any_line_ends(home: Path, line_end: str) -> None
     assert len(by_id(home / "out")) == len(QUESTIONS)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.json", '{\n "question": "How many?",\n "sql": "SELECT count(*) FROM item"\n}'),
+        (
+            "q.tsv",
+            "question\tsql\ttags, or, notes, if, any\nHow many?\tSELECT count(*) FROM item\t",
+        ),
+    ],
+)
+def test_files_that_resemble_other_formats(home: Path, name: str, content: str) -> None:
+    (home / name).write_text(content)
+    status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "out")
+    assert status == 0, text
+    assert [one.gold_answer for one in by_id(home / "out").values()] == [4]
+
+
+@pytest.mark.parametrize(
+    ("sql", "bare"),
+    [
+        ("-- items; all\nSELECT 1", "SELECT 1"),
+        ("/* x\n */ -- y\n SELECT 1 ;;\n", "SELECT 1"),
+        ("SELECT 1; -- the end", "SELECT 1"),
+        ("SELECT 1; /* not closed", "SELECT 1"),
+        ("SELECT /* one */ 1 -- two\n + 1", "SELECT /* one */ 1 -- two\n + 1"),
+        ("SELECT 'a; -- b'", "SELECT 'a; -- b'"),
+        ("SELECT 'it''s; /*'", "SELECT 'it''s; /*'"),
+        ('SELECT "a;--"; SELECT [;--]', 'SELECT "a;--"; SELECT [;--]'),
+        ("-- nothing", ""),
+    ],
+)
+def test_comments_around_a_gold_are_left_out(sql: str, bare: str) -> None:
+    assert RawRow("line", 1, {"question": "?", "sql": sql}).parse("q", None, "shop").sql == bare
+
+
 def test_the_user_names_the_eval_questions(home: Path) -> None:
     (home / "more").mkdir()
     write_questions(home / "more" / "q.jsonl", QUESTIONS[:2])
@@ -179,7 +215,7 @@ def test_dropped_questions_are_named_with_what_helps(home: Path) -> None:
         "not kept: q-0008: failing: not a SELECT",
         "not kept: q-0009: tied: rows 2 to 3 differ and are equal in the sort key 9.5",
         "not kept: q-0010: empty: no rows",
-        "not kept: q-0011: unstable: a blob of 1 bytes",
+        "not kept: q-0011: unstable: a blob of 1 byte",
         "tied: name more columns in ORDER BY, or pass --keep-ties",
     ):
         assert line in text
@@ -207,6 +243,8 @@ def test_what_an_agent_cannot_read_is_noted(home: Path) -> None:
         ("question;answer\na;b\n", "q.csv", "q.csv has question, answer, but none of query, sql"),
         ("", "q.csv", "q.csv holds no question"),
         ("[]", "q.json", "q.json holds no question"),
+        ('{"questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
+         "q.json holds one object: expected an array of questions, or one object per line"),
         ('{"question": "x"', "q.jsonl", "q.jsonl is not JSON: line 1: "),
         ("no json", "q.json", "q.json is not JSON: "),
         ('"a"', "q.json", "q.json holds no JSON array of questions"),
@@ -262,8 +300,8 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
     args = ("--questions", "q.json", "--out", "out")
     status, text = run_import("sqlite", "shop.db", "zoo.db", "empty.db", *args)
     assert status == 0
-    assert "no database 'moon' among those to import; 1 questions need it" in text
-    assert "problem: empty.db has no table; 1 questions need it" in text
+    assert "no database 'moon' among those to import; needed by 1 question" in text
+    assert "problem: empty.db has no table; needed by 1 question" in text
     assert "q.json row 7: no text in 'db_id'" in text
     assert [path.name for path in (home / "out" / "databases").iterdir()] == ["shop"]
 
@@ -271,7 +309,7 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
 def test_without_questions_it_says_how_to_get_some(home: Path) -> None:
     status, text = run_import("sqlite", "shop.db")
     assert status == 1
-    assert "no questions: name a file with --questions (see docs/own-data.md)" in text
+    assert "no questions: name a file with --questions (see docs/own-data.md), or generate" in text
 
 
 def test_one_question_cannot_be_divided(home: Path) -> None:

@@ -85,7 +85,7 @@ def test_golds_in_postgresqls_dialect_are_translated(tmp_path: Path) -> None:
     args = ("--questions", questions, "--out", tmp_path / "out")
     status, text = run_import("postgres", COPY, *args)
     assert status == 0, text
-    assert "3 golds were translated to SQLite: " in text
+    assert "translated to SQLite: 3 golds: " in text
     splits = load_splits(tmp_path / "out")
     found = {one.question_text: one for many in splits.values() for one in many}
     assert found[QUESTIONS[0][0]].gold_sql == "SELECT COUNT(*) FROM orders"
@@ -116,6 +116,8 @@ def test_the_cells_of_copy(line: str, cells: list[str | None]) -> None:
         ("t", "BOOLEAN", 1),
         ("\\x6162", "BLOB", b"ab"),
         ("12", "TEXT", "12"),
+        ("-9223372036854775808", "NUMERIC", -(2**63)),
+        ("9223372036854775808", "NUMERIC", 2.0**63),
     ],
 )
 def test_values(text: str, kind: str, value: Any) -> None:
@@ -143,7 +145,7 @@ def test_hand_written_statements(tmp_path: Path) -> None:
     table = schema.tables["public", "T;1"]
     assert table.primary_key == ["id"]
     assert table.foreign_keys == [(["other"], ("public", "u"), ["id"])]
-    assert schema.tables["public", "u"].columns == {"id": "INTEGER", "n": "TEXT"}
+    assert schema.tables["public", "u"].columns == {"id": "INTEGER", "n": "NUMERIC"}
     found = [(key, columns, list(rows)) for key, columns, rows in read_data(dump)]
     assert found == [
         (
@@ -181,8 +183,18 @@ def test_statements_of_a_functions_body_and_nested_comments_are_no_rows(tmp_path
         (b"--\n-- PostgreSQL database dump\n--\nCREATE TABLE t (x int);\n", "is not complete"),
         (b"\\connect a\nCREATE TABLE t (x int);\n\\connect b\n", "has several databases"),
         (b"CREATE TABLE t (x text);\nCOPY t FROM stdin;\n\xe9\n\\.\n", "pg_dump --encoding=UTF8"),
-        (b"CREATE TABLE t (x int);\nCOPY t FROM stdin;\nabc\n\\.\n", "t, row 1: not what its col"),
-        (b"CREATE TABLE t (x int);\nCOPY t FROM stdin;\n1\t2\n\\.\n", "t, row 1: not what its col"),
+        (
+            b"CREATE TABLE t (x int);\nCOPY t FROM stdin;\nabc\n\\.\n",
+            "row 1 of t does not fit the ",
+        ),
+        (
+            b"CREATE TABLE t (x int);\nCOPY t FROM stdin;\n1\t2\n\\.\n",
+            "row 1 of t does not fit the ",
+        ),
+        (
+            b'CREATE TABLE t (name text, "Name" text);\n',
+            "SQLite cannot hold table t: duplicate column name: Name; rename it in PostgreSQL",
+        ),
         (b"CREATE TABLE t (x int);\nCOPY t (y) FROM stdin;\n1\n\\.\n", "have a column 'y'"),
         (
             b"CREATE TABLE t (x int);\nINSERT INTO t VALUES (f(1));\n",
@@ -201,6 +213,38 @@ def test_bad_dumps_are_one_error(tmp_path: Path, content: bytes | None, message:
     assert message in text
     assert files_of(tmp_path) == before
     assert [path.name for path in tmp_path.iterdir()] == list(before)
+
+
+def test_long_numerics_are_numbers_and_keys(tmp_path: Path) -> None:
+    dump = tmp_path / "d.sql"
+    dump.write_text(
+        "CREATE TABLE t (id numeric(20,0) PRIMARY KEY, n numeric(30));\n"
+        "CREATE TABLE child (t_id bigint);\n"
+        "COPY t FROM stdin;\n9\t9\n10\tNaN\n9223372036854775807\t-1\n"
+        "18446744073709551615\t123456789012345678901234567890\n\\.\n"
+        "COPY child FROM stdin;\n9\n9223372036854775807\n\\.\n"
+    )
+    status, text = run_import("postgres", dump, "--out", tmp_path / "out")
+    assert status == 0, text
+    path = database_path(tmp_path / "out", "d")
+    assert rows(path, "SELECT n FROM t ORDER BY id") == [
+        (9,),
+        (None,),
+        (-1,),
+        (1.2345678901234568e29,),
+    ]
+    assert rows(path, "SELECT id FROM t JOIN child ON id = t_id") == [(9,), (2**63 - 1,)]
+    for column in ("id", "n"):
+        assert f"problem: t.{column} has integers of more than 64 bits: they are rounded" in text
+
+
+def test_quoted_names_of_what_is_not_copied_are_whole(tmp_path: Path) -> None:
+    dump = tmp_path / "d.sql"
+    dump.write_text(
+        'CREATE VIEW public."my (own) view" AS SELECT 1;\nCREATE VIEW v(a) AS SELECT 1;'
+    )
+    problems = ['view public."my (own) view" is not copied', "view v is not copied"]
+    assert read_schema(dump).problems == problems
 
 
 def test_tables_that_are_not_understood_are_named(tmp_path: Path) -> None:

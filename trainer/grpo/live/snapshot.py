@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from shared.console import percent
+from shared.console import counted, percent
 from shared.run_stats import Rate
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
-from trainer.run.console import counted
 from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, points, smoothed
 from trainer.run.records import EpisodeRecord
 from trainer.run.statistics import mean_interval

@@ -1,6 +1,7 @@
 """SQLite reads quoted names and strings back unchanged."""
 
 import sqlite3
+from contextlib import closing
 
 import apsw
 import pytest
@@ -31,18 +32,18 @@ def test_sqlite_reads_back_what_was_quoted(text: str) -> None:
         assert unquote_identifier(quote_identifier(text)) == text
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *sorted(apsw.keywords), *map(str.lower, apsw.keywords)])
-def test_a_name_is_quoted_where_sqlite_needs_it(name: str) -> None:
-    word = sql_name(name)
-    with sqlite3.connect(":memory:") as connection:
-        connection.execute(f"CREATE TABLE {word} ({word})")
-        connection.execute(f"INSERT INTO {word} VALUES (7)")
-        for query in (
-            f"SELECT {word} FROM {word} WHERE {word} = 7 GROUP BY {word} ORDER BY {word} DESC",
-            f"SELECT t.{word} FROM {word} AS t LEFT JOIN {word} ON {word}.{word} = t.{word}",
-            f"SELECT {word} FROM {word} NATURAL JOIN (SELECT 7 AS {word}) AS other",
-        ):
-            assert connection.execute(query).fetchall() == [(7,)]
+def test_a_name_is_quoted_where_sqlite_needs_it() -> None:
+    for name in [*TEXTS, *apsw.keywords, *map(str.lower, apsw.keywords)]:
+        word = sql_name(name)
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute(f"CREATE TABLE {word} ({word})")
+            connection.execute(f"INSERT INTO {word} VALUES (7)")
+            for query in (
+                f"SELECT {word} FROM {word} WHERE {word} = 7 GROUP BY {word} ORDER BY {word} DESC",
+                f"SELECT t.{word} FROM {word} AS t LEFT JOIN {word} ON {word}.{word} = t.{word}",
+                f"SELECT {word} FROM {word} NATURAL JOIN (SELECT 7 AS {word}) AS other",
+            ):
+                assert connection.execute(query).fetchall() == [(7,)], name
 
 
 def test_only_what_needs_quotes_has_them() -> None:

@@ -324,8 +324,10 @@ def digest_of(text: str) -> bytes:
 
 def find_table(argument: str, tables: list[str]) -> str | None:
     """Return the table that an agent names, whatever its letter case, quotes or final semicolon."""
-    name = argument.strip().rstrip(";").strip()
-    name = unquote_identifier(name)
-    if name in tables:
-        return name
-    return next((table for table in tables if table.lower() == name.lower()), None)
+    text = argument.strip().rstrip(";").strip()
+    for name in (text, unquote_identifier(text)):
+        if name in tables:
+            return name
+        if found := next((table for table in tables if table.lower() == name.lower()), None):
+            return found
+    return None

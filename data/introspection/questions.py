@@ -80,9 +80,11 @@ def make_questions(
         pools = dict(_pools(files, copies, count, splitting.seed, report))
         rows = _rows(pools, count, splitting, report)
 
-        def write(_source: Path, target: Path) -> None:
+        copy_of = {files[name]: copies[name] for name in files}
+
+        def write(source: Path, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(copies[target.stem], target)
+            shutil.move(copy_of[source], target)
 
         return import_source(Source(report, rows, files.__getitem__, write), out)
 

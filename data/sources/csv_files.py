@@ -143,7 +143,10 @@ def _column_kind(column: str, found: set[str], report: ImportReport) -> str:
     if found & {"REAL", "TEXT"}:
         return "TEXT"
     if "COMMA" in found and "GROUPED" not in found:
-        report.problems.append(f"{column} is read with decimal commas: 2,5 is 2.5")
+        report.problems.append(
+            f"{column} is read with decimal commas: 2,5 is 2.5; if these are lists, write "
+            "them with spaces"
+        )
         return "REAL"
     remedy = "write decimals with a point, and thousands without separators"
     report.problems.append(f"{column} stays text, as 1,234 may be 1.234 or 1234: {remedy}")

@@ -180,6 +180,7 @@ def write_tables(
     names = schema.names()
     if not names:
         raise DataError(f"{report.path} has no table: name a plain dump that pg_dump wrote")
+    _keep_keys_exact(schema)
     with new_database(target) as connection:
         for key, name in names.items():
             try:
@@ -202,6 +203,16 @@ def write_tables(
         report.tables.append(ConvertedTable(name, table.rows, types))
         for column in table.computed:
             report.problems.append(f"{name}.{column} is computed by PostgreSQL: it is left out")
+
+
+def _keep_keys_exact(schema: PgSchema) -> None:
+    """Make the columns of keys text that could hold integers of more than 64 bits."""
+    for table in schema.tables.values():
+        keys = [(table, table.primary_key), *((table, own) for own, _, _ in table.foreign_keys)]
+        for _, target, others in table.foreign_keys:
+            keys += [(schema.tables[target], others)] if target in schema.tables else []
+        for one, columns in keys:
+            one.columns |= {name: "TEXT" for name in columns if one.columns.get(name) == "NUMERIC"}
 
 
 def _rounded(connection: apsw.Connection, schema: PgSchema, names: dict[Key, str]) -> Iterator[str]:

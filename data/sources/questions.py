@@ -111,7 +111,7 @@ def read_rows(path: Path) -> list[RawRow]:
         raise DataError(f"{path} is not JSON: {error}") from error
     if isinstance(value, dict):
         row = RawRow("line", 1, value)
-        if any(map(row.text, KEYS)):
+        if any(map(row.text, REQUIRED)):
             return [row]
         remedy = "expected an array of questions, or one object per line"
         raise DataError(f"{path} holds one object: {remedy}")

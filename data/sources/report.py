@@ -184,8 +184,9 @@ class ImportReport:
                     print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
             golds = counted(self.translated, "gold")
-            differ = "read the SQL, since LIKE, casts and dates differ"
-            print_line(console, f"translated to SQLite: {golds}: {differ}")
+            print_line(
+                console, f"translated to SQLite: {golds}; read them: LIKE, casts and dates differ"
+            )
 
     def _show_counts(self, console: Console) -> None:
         title = f"{self.source}: questions kept and dropped"

@@ -21,7 +21,6 @@ from shared.client.limits import ClientLimits, ClientStats
 from shared.client.replica import Replica, encode
 from shared.client.resolver import Resolve, system_addresses
 from shared.errors import (
-    Behind,
     DigestMismatch,
     ServerUnreachable,
     SQLEnvError,
@@ -198,23 +197,18 @@ class AsyncClient:
         asks the server for it if another client started the episode. Repeating an answered step
         returns its stored reply. An episode of this client that is lost with its server is rebuilt
         first, elsewhere if need be. A call that was cancelled may or may not have been played:
-        repeat it with the same action, or reset. `Behind` if `step` is ahead of an episode of this
-        client.
+        repeat it with the same action, or reset. `Behind` if `step` is ahead of the episode.
         """
         text = _text(action)
         request: dict[str, object] = {"episode_id": episode_id, "action": text, "step": step}
         episode = self._episodes.get(episode_id)
         with self._waiting:
-            if episode is None:
+            # a step ahead is another client's episode, or the server refuses it
+            if episode is None or (step is not None and step > len(episode.actions)):
                 result = await self._step_foreign(episode_id, request)
             else:
                 async with episode.order:
                     played = len(episode.actions)
-                    if step is not None and step > played:
-                        raise Behind(
-                            f"step {step}: this client has played {played} steps of the episode",
-                            step_count=played,
-                        )
                     request["step"] = number = played if step is None else step
                     item = encode(request)
                     result = await self._failover.run(

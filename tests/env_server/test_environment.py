@@ -445,7 +445,9 @@ def test_find_table() -> None:
     }
     meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
     assert {name: find_table(name, tables) for name in meant} == meant
-    assert find_table(quote_identifier('a "b"'), ['a "b"']) == 'a "b"'
+    for strange in ('a "b"', "[a]", "'x'", '"y"'):
+        for name in (strange, quote_identifier(strange)):
+            assert find_table(name, [strange]) == strange
     assert find_table("x", tables) is find_table("", tables) is None
 
 

@@ -99,8 +99,8 @@ def run_evaluation(
         total, played = len(rows) * settings.samples, folder.played()
         done = total - len(tasks(rows, settings.samples, played))
         # an earlier session may have played more samples
-        counted = (one for (_, sample), one in played.items() if sample < settings.samples)
-        correct = sum(one.correct for one in counted)
+        asked = (one for (_, sample), one in played.items() if sample < settings.samples)
+        correct = sum(one.correct for one in asked)
         with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
 
             def on_batch(episodes: int, of_them_correct: int) -> None:

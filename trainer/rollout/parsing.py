@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.actions import EXPECTED, MAX_ARGUMENT_BYTES, ActionType, SQLAction
+from shared.sqltext import unquote_identifier
 from trainer.errors import ActionParseError
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ _BARE_SQL = re.compile(
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
-_ONE_NAME = re.compile(r"""[`"'\[]?[^\s`"'\[\]]+[`"'\]]?[;.]?""")
+_QUOTED_NAME = re.compile(r'"(?:[^"]|"")+"')  # as observations write it
+_ONE_NAME = re.compile(rf"""(?:{_QUOTED_NAME.pattern}|[`"'\[]?[^\s`"'\[\]]+[`"'\]]?)[;.]?""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,10 @@ def _action(kind: str, argument: str) -> SQLAction | None:
 
 def _table_name(argument: str) -> str:
     """Extract a table's name from `table x;`, `"x"` or the first of several lines."""
-    name = _TABLE_WORD.sub("", argument.split("\n")[0].strip(), count=1).rstrip(" ;.")
+    first = argument.split("\n")[0].strip().rstrip(" ;.")
+    if _QUOTED_NAME.fullmatch(first):
+        return unquote_identifier(first)
+    name = _TABLE_WORD.sub("", first, count=1)
     if len(name) > 2 and name[0] + name[-1] in ("``", '""', "''", "[]"):
         name = name[1:-1]
     return name or argument

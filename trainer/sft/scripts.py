@@ -24,6 +24,7 @@ from pathlib import Path
 from shared.dataset import Question, check_databases, database_path, load_questions, questions_path
 from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
+from shared.sqltext import sql_name
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
 from trainer.pretraining.pretrain import Stage, generate, load_scripts
@@ -183,8 +184,8 @@ def explorer_script(question: Question, source: str, data_dir: Path, mistaking: 
 
 def _script(question: Question, described: Sequence[str]) -> tuple[str, ...]:
     sql = one_line(question.gold_sql)
-    describes = [f"DESCRIBE: {table}" for table in described]
-    samples = [f"SAMPLE: {table}" for table in compared_tables(sql, described)]
+    describes = [f"DESCRIBE: {sql_name(table)}" for table in described]
+    samples = [f"SAMPLE: {sql_name(table)}" for table in compared_tables(sql, described)]
     return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
 
 
@@ -255,8 +256,11 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
             continue
         replayed = tuple(one_line(action) for action in line.actions[: first + 1])
         known = {action.lower() for action in replayed}
-        describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
-        missing = [action for action in describes if action.lower() not in known]
+        missing = [
+            f"DESCRIBE: {sql_name(table)}"
+            for table in question.tables_involved
+            if not known & {f"describe: {name}".lower() for name in (table, sql_name(table))}
+        ]
         gold = f"QUERY: {one_line(question.gold_sql)}"
         if gold.lower() not in known:
             actions = (*replayed, *missing, gold, answer_of(question))

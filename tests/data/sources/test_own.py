@@ -243,7 +243,7 @@ def test_what_an_agent_cannot_read_is_noted(home: Path) -> None:
         ("question;answer\na;b\n", "q.csv", "q.csv has question, answer, but none of query, sql"),
         ("", "q.csv", "q.csv holds no question"),
         ("[]", "q.json", "q.json holds no question"),
-        ('{"questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
+        ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
          "q.json holds one object: expected an array of questions, or one object per line"),
         ('{"question": "x"', "q.jsonl", "q.jsonl is not JSON: line 1: "),
         ("no json", "q.json", "q.json is not JSON: "),

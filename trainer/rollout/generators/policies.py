@@ -32,7 +32,7 @@ def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPo
     """
     scripts = {}
     for question in questions:
-        looks = [f"DESCRIBE: {table}" for table in question.tables_involved]
+        looks = [f"DESCRIBE: {sql_name(table)}" for table in question.tables_involved]
         acts = [f"QUERY: {question.gold_sql}", f"ANSWER: {question.answer_text}"][-step_budget:]
         scripts[question.question_id] = [*looks[: step_budget - len(acts)], *acts]
     return ScriptedPolicy(scripts)
@@ -60,9 +60,9 @@ class RandomPolicy:
         described = [table for table in tables if columns.get(table)]
         kind = rng.integers(3)
         if kind == 0 or (kind == 2 and not described):
-            return f"DESCRIBE: {_pick(rng, tables)}"
+            return f"DESCRIBE: {sql_name(_pick(rng, tables))}"
         if kind == 1:
-            return f"SAMPLE: {_pick(rng, tables)}"
+            return f"SAMPLE: {sql_name(_pick(rng, tables))}"
         table = _pick(rng, described)
         return f"QUERY: {self._query(rng, table, columns[table], cells)}"
 

@@ -409,6 +409,7 @@ def test_a_fault_is_found_with_two_keys(tiny_data: Path, fault: Any, group: str,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # its endless queries run one after the other
 def test_a_server_that_serves_in_order_and_ends_no_work_is_found(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

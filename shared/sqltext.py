@@ -15,7 +15,7 @@ RESERVED = re.compile(
     "WINDOW|WITH",
     re.IGNORECASE,
 )
-_PLAIN = re.compile(r"[^\W\d]\w*")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LISTED = re.compile(r'("(?:[^"]|"")*"|.+?)(?:, |$)')
 
 
@@ -32,7 +32,7 @@ def unquote_identifier(text: str) -> str:
 
 
 def sql_name(name: str) -> str:
-    """Return a name as SQL needs it: in quotes only if it is no plain word, or reserved."""
+    """Return a name as SQL needs it: in quotes only if it is no plain ASCII word, or reserved."""
     plain = _PLAIN.fullmatch(name) and not RESERVED.fullmatch(name)
     return name if plain else quote_identifier(name)
 

@@ -203,19 +203,21 @@ class AsyncClient:
         request: dict[str, object] = {"episode_id": episode_id, "action": text, "step": step}
         episode = self._episodes.get(episode_id)
         with self._waiting:
-            # a step ahead is another client's episode, or the server refuses it
-            if episode is None or (step is not None and step > len(episode.actions)):
+            if episode is None:
                 result = await self._step_foreign(episode_id, request)
             else:
                 async with episode.order:
                     played = len(episode.actions)
-                    request["step"] = number = played if step is None else step
-                    item = encode(request)
-                    result = await self._failover.run(
-                        episode_id, lambda server: server.step(episode_id, item), episode
-                    )
-                    if number == played:
-                        episode.latest = result
+                    if step is not None and step > played:  # another client plays it too
+                        result = await self._step_foreign(episode_id, request)
+                    else:
+                        request["step"] = number = played if step is None else step
+                        item = encode(request)
+                        result = await self._failover.run(
+                            episode_id, lambda server: server.step(episode_id, item), episode
+                        )
+                        if number == played:
+                            episode.latest = result
                     if result.done and self._episodes.get(episode_id) is episode:
                         self._remember_ended(episode)
         self.stats.steps += 1

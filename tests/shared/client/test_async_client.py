@@ -9,7 +9,7 @@ import pytest
 
 from shared.actions import ActionType, SQLAction
 from shared.client import SQLEnvClient
-from shared.errors import Behind, Conflict, ServerUnreachable, SQLEnvError, UnknownEpisode
+from shared.errors import Behind, Conflict, NotReady, ServerUnreachable, SQLEnvError, UnknownEpisode
 from tests.shared.client.fake_server import URL, FakeServer, client_of, drive, dropped, reply
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -57,7 +57,12 @@ def test_a_step_ahead_of_the_episode_is_sent_once() -> None:
             await other.step(episode_id, "SAMPLE: t")
             reply = await client.step(episode_id, "SAMPLE: u", step=1)
             assert reply.observation.step_count == 2
+            second = (await client.reset()).episode_id
             assert client.stats.retries == client.stats.rebuilds == 0
+            server.item_errors[second] = [NotReady("not yet", retry_after_s=0)]
+            both = [client.step(second, "SAMPLE: t", step=step) for step in (0, 1)]
+            replies = await asyncio.gather(*both)  # the second waits for the first
+            assert [one.observation.step_count for one in replies] == [1, 2]
 
     drive(main())
 

@@ -15,6 +15,7 @@ from trainer.rollout.generators.tools import NAMES, ToolPolicy, call_text, with_
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.prompts import get_system_prompt
+from trainer.rollout.row import RolloutRow
 from trainer.rollout.served import served_model
 
 SQL = "SELECT COUNT(*)\nFROM orders -- ANSWER: 3\nWHERE name = '```'"
@@ -37,16 +38,16 @@ def config(config: GRPOConfig) -> GRPOConfig:
     return config.override(system_prompt="tools", model_name="fake")
 
 
+def play_one(config: GRPOConfig, policy: Any) -> RolloutRow:
+    """Play one episode with a policy, on a client that needs no server."""
+    prompts = [prompt_of("a", "?", config)]
+    [row] = play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
+    return row
+
+
 def test_the_calls_of_a_model_are_played(config: GRPOConfig) -> None:
     with served(ChatServer(in_turn)) as chat, served_model(config, chat.url, "tools") as model:
-        [row] = play_episodes(
-            [prompt_of("a", "?", config)],
-            None,
-            None,
-            config,
-            client=FakeClient(),
-            policy=model.policy,
-        )
+        row = play_one(config, model.policy)
         usage = model.server.usage
     assert row.outcome == "correct"
     thought = "QUERY: Let me think about it."
@@ -121,14 +122,7 @@ def test_half_a_surrogate_pair_ends_no_episode(config: GRPOConfig, turn: Any) ->
         served(ChatServer(lambda messages: turns[len(messages) // 2 - 1])) as chat,
         served_model(config, chat.url, "tools") as model,
     ):
-        [row] = play_episodes(
-            [prompt_of("a", "?", config)],
-            None,
-            None,
-            config,
-            client=FakeClient(),
-            policy=model.policy,
-        )
+        row = play_one(config, model.policy)
     assert (row.outcome, row.actions) == ("correct", ["QUERY: SELECT '?'", "ANSWER: 42"])
     json.dumps(row.transcript, ensure_ascii=False).encode()  # as the run's files hold it
 

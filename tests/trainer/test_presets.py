@@ -187,7 +187,7 @@ def test_a_served_model_gets_the_preset_of_its_name(started: list[GRPOConfig]) -
     served = ("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1", "--model")
     assert "preset smollm2-135m: the name" in run(*served, "HuggingFaceTB/SmolLM2-135M-Instruct")
     assert f"preset {GENERAL}: the size of big is unknown" in run(*served, "big")
-    assert [one.learning_rate for one in started] == [1e-5, 5e-5]
+    assert [one.learning_rate for one in started] == [2e-5, 5e-5]
 
 
 def test_the_documentation_lists_every_preset_with_its_settings() -> None:

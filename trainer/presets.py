@@ -36,7 +36,17 @@ _GRPO = {
 }
 # of the gold answers of Spider, 1 % have more than 384 tokens, and 8 % more than 128
 _LENGTHS = {"max_new_tokens": 384, "max_context_tokens": 2048}
-_LORA = {"lora_rank": 16, "lora_alpha": 32.0, "learning_rate": 5e-5}
+_LORA = {"lora_rank": 16, "lora_alpha": 32.0}
+_QWEN3 = {
+    **_GRPO,
+    **_LENGTHS,
+    **_LORA,
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 32,  # up to 16 processes share these and the two updates
+    "gradient_checkpointing": True,
+    "learning_rate": 5e-5,
+    "save_steps": 50,
+}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "offline": {
@@ -82,36 +92,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_steps": 100,
         "save_steps": 10,
     },
-    "qwen3-0.6b": {
-        **_GRPO,
-        **_LENGTHS,
-        **_LORA,
-        "model_name": "Qwen/Qwen3-0.6B",
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 8,
-        "gradient_checkpointing": True,
-        "save_steps": 50,
-    },
-    "qwen3-1.7b": {
-        **_GRPO,
-        **_LENGTHS,
-        **_LORA,
-        "model_name": "Qwen/Qwen3-1.7B",
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 8,
-        "gradient_checkpointing": True,
-        "save_steps": 50,
-    },
-    "qwen3-8b": {
-        **_GRPO,
-        **_LENGTHS,
-        **_LORA,
-        "model_name": "Qwen/Qwen3-8B",
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 8,
-        "gradient_checkpointing": True,
-        "save_steps": 50,
-    },
+    "qwen3-0.6b": {**_QWEN3, "model_name": "Qwen/Qwen3-0.6B"},
+    "qwen3-1.7b": {**_QWEN3, "model_name": "Qwen/Qwen3-1.7B"},
+    "qwen3-8b": {**_QWEN3, "model_name": "Qwen/Qwen3-8B"},
 }
 
 # parameters of each preset's model

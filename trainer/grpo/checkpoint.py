@@ -111,7 +111,12 @@ def _rng_states() -> dict[str, Any]:
 
 
 class WholeCheckpoints:
-    """Mixed into a trainer: a checkpoint that can't be written whole leaves nothing behind."""
+    """Mixed into a trainer: a checkpoint that can't be written whole leaves nothing behind, and one
+    of a GPU that trains in float16 can be read by one that trains in bfloat16."""
+
+    def _load_scaler(self: Any, checkpoint: str | None) -> None:
+        if self.accelerator.scaler is not None:  # only float16 scales its loss
+            super()._load_scaler(checkpoint)  # type: ignore[misc]
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"

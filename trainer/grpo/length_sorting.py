@@ -31,7 +31,7 @@ from trl.trainer.utils import RepeatSampler, split_tensor_dict
 from trainer.grpo.checkpoint import WholeCheckpoints
 from trainer.grpo.idle_rows import both_verdicts, without_idle_rows
 from trainer.runtime.gradients import average_gradients
-from trainer.runtime.masked_logits import prepare, score_tokens
+from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.sharding import is_sharded, tie
 
 Tensor = torch.Tensor
@@ -163,6 +163,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         """
         self._masking, self._updates = masked_logits, updates
         self._importance_cap, self._skip_one_verdict = importance_cap, skip_one_verdict_groups
+        avoid_uncompiled_kernels()
         super().__init__(*arguments, **options)
         if masked_logits:
             lora = hasattr(self.model, "get_base_model")

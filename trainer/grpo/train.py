@@ -5,6 +5,7 @@ checkpoint however training ends. `trainer.grpo.job` adds measurements and a run
 """
 
 import functools
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -34,8 +35,8 @@ def check_enough_questions(questions: int, config: GRPOConfig) -> None:
         raise ConfigError(
             f"a step takes {needed} questions (per_device_train_batch_size x "
             f"gradient_accumulation_steps / num_generations), but only {questions} are left "
-            "after difficulty_filter: reduce per_device_train_batch_size",
-            field="per_device_train_batch_size",
+            "after difficulty_filter: reduce gradient_accumulation_steps",
+            field="gradient_accumulation_steps",
         )
 
 
@@ -129,6 +130,7 @@ def save_trained(trainer: Any, path: Path) -> Any:
     if hasattr(model, "merge_and_unload"):
         model.float()  # bfloat16 would round small changes away
         model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
+        model.requires_grad_(True)  # autocast keeps its casts of such weights only
     trainer.save_model(str(path))
     return model
 
@@ -181,6 +183,8 @@ def run_training_with_metrics(
             if is_out_of_memory(error):
                 doing = f"updating the weights in step {trainer.state.global_step + 1}"
                 known = out_of_memory(guard.config, doing, error)
+                if not ranks.main:  # the others do not know of it
+                    print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
                 trainer.model.zero_grad(set_to_none=True)
             else:
                 known = rank_lost(error)  # an update stopped in a collective left the weights alone

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
+from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
+from trainer.runtime.optional_packages import has_c_compiler
 from trainer.runtime.sharding import is_sharded
 
 Tensor = torch.Tensor
@@ -29,6 +31,16 @@ def prepare(model: Any, temperature: float = 1.0) -> None:
         model, temperature=temperature, cast_lm_head_to_fp32=True, outputs=("log_probs", "entropy")
     )
     select_hidden_states(model)
+
+
+def avoid_uncompiled_kernels() -> None:
+    """Let trl's LM head compute with torch alone on a GPU if there is no C compiler.
+
+    trl uses its Triton kernels wherever Triton can be imported; without a compiler, as in slim
+    containers, the first update would fail. torch takes up to a tile of logits more memory.
+    """
+    if not has_c_compiler():
+        chunked_logprob._TRITON_AVAILABLE = False
 
 
 def select_hidden_states(model: Any) -> None:

@@ -39,7 +39,9 @@ class Memory:
     `cache` is the rollouts' KV cache, full; `copies` are the weights with which rollouts compute:
     autocast's casts, or on a CPU packed ones (`packed_weights`). `activations` are what a
     micro-batch of rows as long as the context keeps for the backward pass; `workspace` is for the
-    logits of a tile or the backward pass of a layer, whichever takes more.
+    logits of a tile or the backward pass of a layer, whichever takes more. `measuring` are all
+    weights in float32 and their copies, before and after training, where episodes are played as
+    memory allows.
     """
 
     weights: int
@@ -49,6 +51,7 @@ class Memory:
     copies: int
     activations: int
     workspace: int
+    measuring: int
 
     @property
     def rollout(self) -> int:
@@ -61,7 +64,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        return max(self.rollout, self.update)
+        return max(self.rollout, self.update, PROCESS + self.measuring)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in vars(self).items())
@@ -83,7 +86,8 @@ def training_memory(
     window = min(config.max_context_tokens, shape.max_position_embeddings)
     rows, layers = config.per_device_train_batch_size, shape.num_hidden_layers
     size, lower = compute.itemsize, compute is not torch.float32
-    base = torch.bfloat16 if config.lora_rank and compute is torch.bfloat16 else torch.float32
+    # of the frozen weights; a CPU, on which this is calculated, has autocast for bfloat16 only
+    base = torch.bfloat16 if config.lora_rank and lower else torch.float32
 
     with FakeTensorMode():
         model = _model(model_config, layers, base)
@@ -95,8 +99,9 @@ def training_memory(
         twice = _kept_bytes(model_config, 2, base, config.lora_rank, rows, window, compute)
     layer = twice - once
     activations, backward = once - layer, layer // 2  # gradients are freed one after another
-    # those of trained weights; LoRA's frozen ones are stored so
-    casts = (parameters - head) * size if lower and not adapters else 0
+    every_cast = (parameters - head) * size if lower else 0
+    casts = 0 if adapters else every_cast  # LoRA's frozen weights are stored so
+    packed = 0 if gpu or not lower else every_cast + head * 4
     if config.gradient_checkpointing:  # keeps each layer's input, and computes the layer again
         activations += layers * rows * window * shape.hidden_size * 4
         backward += layer
@@ -115,9 +120,10 @@ def training_memory(
         gradients=4 * (trained + (0 if adapters else head)),
         optimizer=2 * trained * 4,
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
-        copies=casts if gpu or not lower else (parameters - head) * size + head * 4,
+        copies=packed or casts,
         activations=activations,
         workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
+        measuring=parameters * 4 + (packed or every_cast),
     )
 
 

@@ -1,6 +1,8 @@
-"""Packages that only some settings need: LoRA adapters (peft) and experiment trackers."""
+"""What only some settings need: LoRA adapters (peft), experiment trackers, a GPU's C compiler."""
 
 import importlib.util
+import os
+import shutil
 from typing import Any
 
 from trainer.config import GRPOConfig
@@ -55,6 +57,11 @@ def lora_config(config: GRPOConfig) -> Any:
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
+
+
+def has_c_compiler() -> bool:
+    """Return whether Triton, which compiles its kernels when they are first used, finds one."""
+    return "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
 
 
 def _installed(module: str) -> bool:

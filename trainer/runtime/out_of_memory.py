@@ -95,7 +95,8 @@ def remedies(config: GRPOConfig) -> list[str]:
                 "state)"
             )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
-    if generations >= 2 and accumulated % 2 == 0 and rollouts % generations == 0:
+    whole = accumulated % (2 * config.updates_per_batch) == 0
+    if generations >= 2 and whole and rollouts % generations == 0:
         options.append(
             f"--set num_generations={generations} "
             f"--set gradient_accumulation_steps={accumulated // 2} "

@@ -93,12 +93,13 @@ def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
 
 
 def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
-    """Store the linear layers of a model that LoRA freezes in bfloat16, if autocast uses it.
+    """Store the linear layers of a model that LoRA freezes in the format that autocast uses.
 
     They take half the memory and no cast at every use; autocast computes the same with them.
     """
-    if config.lora_rank and precision(config.device, config.dtype)[1] is torch.bfloat16:
-        cast_linear_layers(model, torch.bfloat16)
+    compute = precision(config.device, config.dtype)[1]
+    if config.lora_rank and compute is not torch.float32:
+        cast_linear_layers(model, compute)
 
 
 def cast_linear_layers(model: Any, dtype: torch.dtype) -> None:

@@ -14,7 +14,7 @@ from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard, WholeCheckpoints
 from trainer.grpo.train import ignore_renamed
 from trainer.grpo.trl_config import shared_arguments
-from trainer.runtime.masked_logits import prepare, score_tokens
+from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
@@ -123,6 +123,7 @@ def build_trainer(
         "remove_unused_columns": False,
     }
     ignore_renamed()
+    avoid_uncompiled_kernels()
     prepare(model)
     if (adapters := lora_config(config)) is not None:
         from peft import get_peft_model

@@ -172,6 +172,20 @@ def test_a_signal_in_an_update_waits_for_the_steps_end(
     assert not finished(None, 1)
 
 
+def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
+    settings: GRPOConfig, model: Any, tokenizer: Any
+) -> None:
+    """A T4 scales its loss, and stores the scale; a newer GPU trains in bfloat16."""
+    whole = settings.override(max_steps=1, save_steps=1)
+    begun = build_trainer(model, tokenizer, whole, prompts(whole), client=FakeClient())
+    run_training_with_metrics(begun)
+    checkpoint = Path(settings.output_dir) / "checkpoint-1"
+    torch.save({"scale": 65536.0}, checkpoint / "scaler.pt")
+    resumed = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    run_training_with_metrics(resumed, resume_from=checkpoint)
+    assert resumed.state.global_step == 2
+
+
 def test_the_second_signal_does_not_wait() -> None:
     with Interrupts() as interrupts, interrupts.deferred():
         os.kill(os.getpid(), signal.SIGTERM)

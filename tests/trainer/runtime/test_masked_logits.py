@@ -12,8 +12,14 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from trl.kernels import chunked_logprob
 
-from trainer.runtime.masked_logits import prepare, score_tokens, shared_prefix
+from trainer.runtime.masked_logits import (
+    avoid_uncompiled_kernels,
+    prepare,
+    score_tokens,
+    shared_prefix,
+)
 
 VOCABULARY = 97
 FAMILIES = {
@@ -146,3 +152,14 @@ def test_other_calls_are_unchanged() -> None:
     before = model(input_ids=ids, attention_mask=attention).logits
     prepare(model)
     assert torch.equal(model(input_ids=ids, attention_mask=attention).logits, before)
+
+
+@pytest.mark.parametrize(("compiler", "uses"), [("", False), ("gcc", True), ("clang", True)])
+def test_a_gpu_computes_without_triton_where_nothing_can_compile_its_kernels(
+    compiler: str, uses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_logprob, "_TRITON_AVAILABLE", True)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: name if name == compiler else None)
+    avoid_uncompiled_kernels()
+    assert chunked_logprob._use_triton(torch.device("cuda")) == uses

@@ -109,6 +109,11 @@ def test_the_adapters_are_those_of_peft(name: str) -> None:
     frozen = sum(one.nbytes for one in model.parameters() if not one.requires_grad)
     assert (found.weights, found.gradients) == (frozen + 4 * trained, 4 * trained)
     assert found.optimizer == 8 * trained
+    weights = sum(one.numel() for one in model.parameters() if not one.requires_grad)
+    head = model.config.vocab_size * model.config.hidden_size
+    on_gpu = training_memory(small(name), settings(lora_rank=16), torch.bfloat16, gpu=True)
+    assert on_gpu.measuring == 4 * weights + 2 * (weights - head)  # before adapters and shrinking
+    assert on_gpu.copies == 0
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -19,7 +19,8 @@ from trainer.run.folder import read_json
 from trainer.run.summary import model_digest
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.optional_packages import check_extras
+from trainer.runtime.optional_packages import check_extras, lora_config
+from trainer.runtime.precision import shrink_frozen_weights
 
 LORA = {"lora_rank": 4, "lora_alpha": 8.0}
 
@@ -73,13 +74,31 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     }
     assert layers == {(False, torch.bfloat16), (True, torch.float32)}
     run_training_with_metrics(trainer)
-    changed = save_trained(trainer, tmp_path / "saved").state_dict()
+    merged = save_trained(trainer, tmp_path / "saved")
+    assert all(one.requires_grad for one in merged.parameters())  # or autocast casts at every use
+    changed = merged.state_dict()
     assert {one.dtype for one in changed.values()} == {torch.float32}
     projections = [name for name in changed if name.endswith("_proj.weight")]
     assert len(projections) == 2 * 7
     for name in projections:
         change = (changed[name] - before[name]).abs()
         assert 0 < change.max() < 1e-3
+
+
+def test_frozen_weights_are_float16_where_a_gpu_computes_in_it(
+    config: GRPOConfig, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peft = pytest.importorskip("peft")
+    monkeypatch.setattr("trainer.runtime.precision.precision", lambda *_: ("cuda", torch.float16))
+    lora = config.override(**LORA)
+    shrink_frozen_weights(model, lora)
+    adapted = peft.get_peft_model(model, lora_config(lora))
+    layers = {
+        (one.requires_grad, one.dtype)
+        for name, one in adapted.named_parameters()
+        if "_proj" in name
+    }
+    assert layers == {(False, torch.float16), (True, torch.float32)}  # loss scaling needs float32
 
 
 @pytest.mark.slow

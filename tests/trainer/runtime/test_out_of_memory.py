@@ -17,9 +17,11 @@ from tests.trainer.small_job import begin, comparable, latest
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
 from trainer.evaluation.inputs import resumed_settings
+from trainer.grpo.checkpoint import guard_of
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import read_lines
 from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_out_of_memory
+from trainer.runtime.ranks import Ranks
 
 ROOT = Path(__file__).parents[3]
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
@@ -80,6 +82,8 @@ def test_only_remedies_that_help_are_proposed(config: GRPOConfig) -> None:
         gradient_accumulation_steps=2,
     )  # fmt: skip
     assert remedies(frugal) == ["--set max_context_tokens=384 or a smaller model"]
+    two = config.override(gradient_accumulation_steps=2, updates_per_batch=2)  # 1 can't be divided
+    assert not [one for one in remedies(two) if "gradient_accumulation_steps=1 " in one]
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -138,6 +142,19 @@ def test_an_update_out_of_memory_keeps_the_last_complete_step(
         run_training_with_metrics(trainer)
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
     assert all(parameter.grad is None for parameter in model.parameters())  # their memory is freed
+
+
+def test_a_process_that_does_not_print_results_prints_its_lack_of_memory(
+    settings: GRPOConfig, model: Any, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Process 0 only sees that this one is gone."""
+    client, other = FakeClient(), Ranks(index=3)
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=client)
+    guard_of(trainer).ranks = other
+    trainer._compute_loss = lambda *_: torchs_own()
+    with pytest.raises(OOMError):
+        run_training_with_metrics(trainer)
+    assert "error: process 3: out of memory while updating the weights" in capsys.readouterr().err
 
 
 def test_an_incomplete_update_leaves_no_checkpoint(

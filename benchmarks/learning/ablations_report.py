@@ -153,6 +153,12 @@ def page(ablations: Ablations, command: str) -> str:
     return "\n\n".join([*parts, table(ablations) + f"\n{picture}", changes]) + "\n"
 
 
+def label(row: Trainings, seeds: list[int]) -> str:
+    """Return the name of a row, with its seeds if other rows have more."""
+    own = sorted(row.by_seed)
+    return row.ablation.name + ("" if own == seeds else f" (seed {', '.join(map(str, own))})")
+
+
 def dots(ablations: Ablations) -> bytes:
     """Return a PNG with a dot and its 95 % interval per ablation and mode, the first at the top."""
     rows = ablations.rows
@@ -169,7 +175,7 @@ def dots(ablations: Ablations) -> bytes:
         axes.set_xlabel("success, %, with 95 % intervals")
         axes.grid(axis="x", alpha=0.25)
         axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(rows)), [row.ablation.name for row in rows])
+    panels[0].set_yticks(range(len(rows)), [label(row, ablations.seeds) for row in rows])
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
     file = io.BytesIO()

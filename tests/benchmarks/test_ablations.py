@@ -31,7 +31,7 @@ from benchmarks.learning.ablations import (
     stored,
     training_folder,
 )
-from benchmarks.learning.ablations_report import as_json, dots, page
+from benchmarks.learning.ablations_report import as_json, dots, label, page
 from benchmarks.learning.bench import Finished, measure_both
 from benchmarks.learning.training import CPUBudget
 from shared.run_stats import Rate
@@ -142,6 +142,13 @@ def test_the_figure_is_drawn_with_and_without_a_baseline(finished: Finished) -> 
     store(finished, ONE_UPDATE, 1, 50)
     assert dots(Ablations(finished, 600, stored(finished, 600))).startswith(b"\x89PNG")
     assert dots(results(finished)).startswith(b"\x89PNG")
+
+
+def test_the_figure_names_the_seeds_of_a_row_that_has_fewer(finished: Finished) -> None:
+    found = results(finished)
+    assert found.seeds == [1, 2, 3]
+    names = [label(row, found.seeds) for row in found.rows]
+    assert names == ["baseline (seed 1, 2)", "one update"]
 
 
 def test_trainings_of_another_budget_are_not_in_the_table(finished: Finished) -> None:

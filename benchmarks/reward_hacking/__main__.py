@@ -69,7 +69,9 @@ async def play(
     env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
     reply: StepResult = await drive_async(env.reset_jobs(question_id=question.question_id), sql.run)
     rng, seen = np.random.default_rng((SEED, *question.question_id.encode())), [reply.observation]
-    episode = HackingEpisode(question.question_id, rng, seen, question=question, constant=constant)
+    episode = HackingEpisode(
+        question.question_id, 0, rng, seen, question=question, constant=constant
+    )
     for action in policy(episode):
         reply = await drive_async(env.step_jobs(action), sql.run)
         episode.actions.append(action)

@@ -70,7 +70,7 @@ def start_episodes(
         question_id = question_id_of(prompt)
         question = int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest())
         stream = (seed, question, seen[question_id])
-        view = EpisodeView(question_id, np.random.default_rng(stream))
+        view = EpisodeView(question_id, seen[question_id], np.random.default_rng(stream))
         episodes.append(Episode(index, list(prompt), view, stream))
         seen[question_id] += 1
     return episodes

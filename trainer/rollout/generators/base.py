@@ -93,6 +93,7 @@ class EpisodeView:
     """What a text policy may see of one episode."""
 
     question_id: str
+    repeat: int  # 0 for the first episode of this question in the batch
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # the policy's texts so far

@@ -41,6 +41,7 @@ def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
     shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
     return EpisodeView(
         question_id,
+        0,
         np.random.default_rng(7),
         shown,
         [f"SAMPLE: t{number}" for number in range(turns)],

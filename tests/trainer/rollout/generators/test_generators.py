@@ -343,7 +343,7 @@ def test_another_architecture_works_too() -> None:
 
 
 def view(question_id: str = "q", **latest: object) -> EpisodeView:
-    return EpisodeView(question_id, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
+    return EpisodeView(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
 
 
 def test_scripted_policy_plays_its_script_to_the_end() -> None:

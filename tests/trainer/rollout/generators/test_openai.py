@@ -94,7 +94,7 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
     chat.delay_s = 0.02
     chat.answer = lambda messages: "ANSWER: " + messages[-1]["content"].split("\n")[0]
     views = [
-        EpisodeView(str(n), np.random.default_rng(n), [observation(1, 5, result=str(n))])
+        EpisodeView(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
         for n in range(12)
     ]
     with policy_of(chat, concurrency=4) as policy:

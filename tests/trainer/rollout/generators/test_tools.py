@@ -128,7 +128,7 @@ def test_half_a_surrogate_pair_ends_no_episode(config: GRPOConfig, turn: Any) ->
 
 
 def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GRPOConfig) -> None:
-    view = EpisodeView("q", None, [observation(0, 6)], [])  # type: ignore[arg-type]
+    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
     with served(ChatServer(lambda messages: tool_call("describe", {"table": "t"}))) as chat:
         chat.message = {"reasoning_content": "I look first, by <tool_call>."}
         with ToolPolicy("fake", chat.url, temperature=0, thinking=True) as policy:
@@ -145,7 +145,7 @@ def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GR
 
 
 def test_a_server_without_tools_is_named_with_its_words(config: GRPOConfig) -> None:
-    view = EpisodeView("q", None, [observation(0, 6)], [])  # type: ignore[arg-type]
+    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
     with served(ChatServer(lambda messages: "ANSWER: 1")) as chat:
         chat.faults += [
             refusal(400, "unknown field parallel_tool_calls"),

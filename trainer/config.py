@@ -155,7 +155,8 @@ class GRPOConfig:
     generation_url: Annotated[str, _OPTIONAL_URL] = ""
     # sample each batch while the weights learn from the one before: it needs generation_url
     overlap_rollouts: _Flag = False
-    # largest importance ratio of a token that another sampler or older weights drew; 0: uncorrected
+    # largest importance ratio of a token that another sampler or older weights drew, where a batch
+    # has one update; 0: uncorrected
     importance_cap: _NotNegative = 2.0
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0

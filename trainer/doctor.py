@@ -109,7 +109,7 @@ def check_device() -> Iterator[Diagnosis]:
     import torch
 
     from trainer.runtime.cpu_budget import usable_cores, usable_threads
-    from trainer.runtime.optional_packages import has_c_compiler
+    from trainer.runtime.optional_packages import can_compile_kernels
 
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -119,9 +119,10 @@ def check_device() -> Iterator[Diagnosis]:
             f"bfloat16 {'native' if native else 'emulated'}"
         )
         yield Diagnosis("device", Status.OK, detail)
-    if torch.cuda.is_available() and not has_c_compiler():
-        detail = "none: Triton's kernels can't be compiled, so an update takes more memory"
-        yield Diagnosis("C compiler", Status.NOTE, detail, "apt-get install gcc libc6-dev")
+    if torch.cuda.is_available() and not can_compile_kernels():
+        detail = "none, or no Python.h: an update takes more memory without Triton's kernels"
+        remedy = "apt-get install gcc libc6-dev python3-dev"
+        yield Diagnosis("C compiler", Status.NOTE, detail, remedy)
     if not torch.cuda.is_available():
         detail = "no CUDA device: training uses the CPU, as the offline preset does"
         yield Diagnosis("device", Status.OK, detail)

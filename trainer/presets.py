@@ -20,7 +20,7 @@ MODEL_SETTINGS = (
 )
 KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
 
-# shared by all presets, as measured: docs/learning.md and docs/real-models.md
+# of the measured runs: docs/learning.md and docs/real-models.md
 _GRPO = {
     "num_generations": 8,
     # by group, a group without a right answer learns from its step costs alone, scaled up to unit
@@ -30,7 +30,7 @@ _GRPO = {
     "loss_type": "grpo",  # an episode counts by the mean over its tokens
     "epsilon_high": 0.28,
     "updates_per_batch": 2,
-    "lr_scheduler": "linear",  # at a constant rate, the same steps ended lower
+    "lr_scheduler": "linear",  # at a constant rate, the offline model ended lower
     "warmup_steps": 5,
     "logging_steps": 1,
 }
@@ -41,8 +41,8 @@ _QWEN3 = {
     **_GRPO,
     **_LENGTHS,
     **_LORA,
-    "per_device_train_batch_size": 1,
-    "gradient_accumulation_steps": 32,  # up to 16 processes share these and the two updates
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 16,  # 16 / 2 updates: up to 8 processes
     "gradient_checkpointing": True,
     "learning_rate": 5e-5,
     "save_steps": 50,

@@ -154,9 +154,10 @@ def page(ablations: Ablations, command: str) -> str:
 
 
 def label(row: Trainings, seeds: list[int]) -> str:
-    """Return the name of a row, with its seeds if other rows have more."""
+    """Return the name of a row, with its seeds if they are not all `seeds` of the table."""
     own = sorted(row.by_seed)
-    return row.ablation.name + ("" if own == seeds else f" (seed {', '.join(map(str, own))})")
+    named = f" (seed{'s' * (len(own) > 1)} {', '.join(map(str, own))})"
+    return row.ablation.name + ("" if own == seeds else named)
 
 
 def dots(ablations: Ablations) -> bytes:

@@ -148,7 +148,7 @@ def test_the_figure_names_the_seeds_of_a_row_that_has_fewer(finished: Finished) 
     found = results(finished)
     assert found.seeds == [1, 2, 3]
     names = [label(row, found.seeds) for row in found.rows]
-    assert names == ["baseline (seed 1, 2)", "one update"]
+    assert names == ["baseline (seeds 1, 2)", "one update"]
 
 
 def test_trainings_of_another_budget_are_not_in_the_table(finished: Finished) -> None:

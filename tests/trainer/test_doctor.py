@@ -142,7 +142,7 @@ def test_the_memory_of_training_is_compared_with_the_machine(
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen2.5-coder-0.5b"]))
     preset, fits = check_memory(str(tmp_path))
     assert preset.detail.startswith("qwen2.5-coder-0.5b: nearest in size")
-    assert "GiB to train: rollouts take" in fits.detail
+    assert "GiB to train: measurements take" in fits.detail
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**30))
     _, lacks = check_memory(str(tmp_path))
     assert lacks.status is Status.NOTE

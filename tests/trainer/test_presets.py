@@ -206,3 +206,9 @@ def test_the_documentation_lists_every_preset_with_its_settings() -> None:
             f"{config.max_new_tokens} of {config.max_context_tokens:,}",
         )
         assert [cell.strip() for cell in row.split("|")][: len(cells)] == list(cells)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", NEED_GPU)
+def test_the_gpus_of_a_machine_can_share_a_step(name: str, processes: int) -> None:
+    assert GRPOConfig.preset(name).accumulation_steps(processes) * processes == 16

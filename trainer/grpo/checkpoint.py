@@ -112,7 +112,7 @@ def _rng_states() -> dict[str, Any]:
 
 class WholeCheckpoints:
     """Mixed into a trainer: a checkpoint that can't be written whole leaves nothing behind, and one
-    of a GPU that trains in float16 can be read by one that trains in bfloat16."""
+    that was written in float16 resumes in any number format."""
 
     def _load_scaler(self: Any, checkpoint: str | None) -> None:
         if self.accelerator.scaler is not None:  # only float16 scales its loss

@@ -15,7 +15,8 @@ benchmarks/update_cost.py measures.
 
 And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
 trl has it for its own vLLM integration only, and at the price of one more forward pass. With
-several updates the clipped ratio takes its place.
+several updates the clipped ratio takes its place, as it is that to the sampler's probabilities; the
+same metrics are logged.
 
 Rows whose advantage is 0 have no gradient and are left out (`trainer.grpo.idle_rows`).
 """
@@ -244,12 +245,14 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             found = logps, entropies, None
         if self._loss_inputs is None:  # not of a loss
             return found
-        logps = found[0].detach()
+        inputs, logps = self._loss_inputs, found[0].detach()
+        if self._importance_cap:
+            ratios = self._truncated_ratios(inputs, logps)
         if self._updates > 1:  # trl clips the ratio to these; unknown ones count as the present
-            sampled = self._loss_inputs["sampling_per_token_logps"]
-            self._loss_inputs["old_per_token_logps"] = torch.where(sampled.isnan(), logps, sampled)
-        elif self._importance_cap:
-            self._correct(self._loss_inputs, logps)
+            sampled = inputs["sampling_per_token_logps"]
+            inputs["old_per_token_logps"] = torch.where(sampled.isnan(), logps, sampled)
+        elif self._importance_cap:  # before trl reads them
+            inputs["advantages"] = inputs["advantages"].unsqueeze(1) * ratios
         return found
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
@@ -279,8 +282,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             tie(self.model, state_dict)
         super()._save(output_dir, state_dict)
 
-    def _correct(self, inputs: dict[str, Any], logps: Tensor) -> None:
-        """Multiply the advantages, before trl reads them, by importance ratios, and count these.
+    def _truncated_ratios(self, inputs: dict[str, Any], logps: Tensor) -> Tensor:
+        """Return the truncated importance ratio of every token, [B, C], and log their means.
 
         `logps` [B, C] are of the present weights, those at the beginning of the update unless trl
         has kept older ones.
@@ -291,8 +294,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         # no log-probability from the sampler: no correction
         difference = (logps - inputs["sampling_per_token_logps"]).nan_to_num().where(counted, 0)
         ratio = difference.exp()
-        truncated = ratio.clamp(max=self._importance_cap)
-        inputs["advantages"] = inputs["advantages"].unsqueeze(1) * truncated
+        truncated: Tensor = ratio.clamp(max=self._importance_cap)
         values = {
             "sampling/importance_ratio/mean": truncated,
             "sampling/importance_ratio/truncated": (ratio > self._importance_cap).float(),
@@ -303,6 +305,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         metrics, (*found, tokens) = self._metrics["train"], totals.tolist()
         for name, value in zip(values, found, strict=True):
             metrics[name].append(value / max(tokens, 1.0))
+        return truncated
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

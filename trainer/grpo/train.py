@@ -35,7 +35,7 @@ def check_enough_questions(questions: int, config: GRPOConfig) -> None:
         raise ConfigError(
             f"a step takes {needed} questions (per_device_train_batch_size x "
             f"gradient_accumulation_steps / num_generations), but only {questions} are left "
-            "after difficulty_filter: reduce gradient_accumulation_steps",
+            "after difficulty_filter: reduce one of the first two",
             field="gradient_accumulation_steps",
         )
 
@@ -183,7 +183,7 @@ def run_training_with_metrics(
             if is_out_of_memory(error):
                 doing = f"updating the weights in step {trainer.state.global_step + 1}"
                 known = out_of_memory(guard.config, doing, error)
-                if not ranks.main:  # the others do not know of it
+                if not ranks.main:  # the command prints the errors of process 0
                     print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
                 trainer.model.zero_grad(set_to_none=True)
             else:

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
-from trainer.runtime.optional_packages import has_c_compiler
+from trainer.runtime.optional_packages import can_compile_kernels
 from trainer.runtime.sharding import is_sharded
 
 Tensor = torch.Tensor
@@ -34,12 +34,12 @@ def prepare(model: Any, temperature: float = 1.0) -> None:
 
 
 def avoid_uncompiled_kernels() -> None:
-    """Let trl's LM head compute with torch alone on a GPU if there is no C compiler.
+    """Let trl's LM head compute with torch alone if Triton's kernels can't be compiled.
 
-    trl uses its Triton kernels wherever Triton can be imported; without a compiler, as in slim
-    containers, the first update would fail. torch takes up to a tile of logits more memory.
+    trl uses them on a GPU wherever Triton can be imported; in slim containers, the first update
+    would fail. torch takes more memory: `trainer.runtime.memory` counts it.
     """
-    if not has_c_compiler():
+    if not can_compile_kernels():
         chunked_logprob._TRITON_AVAILABLE = False
 
 

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from trainer.config import GRPOConfig
 from trainer.presets import SAVED_AS, parameter_count
+from trainer.runtime.optional_packages import can_compile_kernels
 from trainer.runtime.out_of_memory import remedies
 from trainer.runtime.precision import cast_linear_layers, precision
 
@@ -67,9 +68,11 @@ class Memory:
         return max(self.rollout, self.update, PROCESS + self.measuring)
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in vars(self).items())
+        held = {name: size for name, size in vars(self).items() if name != "measuring"}
+        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in held.items())
         return (
-            f"{self.peak / GIB:.1f} GiB to train: rollouts take {self.rollout / GIB:.1f}, updates "
+            f"{self.peak / GIB:.1f} GiB to train: measurements take "
+            f"{(PROCESS + self.measuring) / GIB:.1f}, rollouts {self.rollout / GIB:.1f}, updates "
             f"{self.update / GIB:.1f} ({parts}, process {PROCESS / GIB:.1f})"
         )
 
@@ -86,7 +89,7 @@ def training_memory(
     window = min(config.max_context_tokens, shape.max_position_embeddings)
     rows, layers = config.per_device_train_batch_size, shape.num_hidden_layers
     size, lower = compute.itemsize, compute is not torch.float32
-    # of the frozen weights; a CPU, on which this is calculated, has autocast for bfloat16 only
+    # format of the frozen weights; bfloat16 stands in for float16, which has its size
     base = torch.bfloat16 if config.lora_rank and lower else torch.float32
 
     with FakeTensorMode():
@@ -113,7 +116,8 @@ def training_memory(
     logit = 4 if config.masked_logits else size
     turns = config.step_budget * config.max_new_tokens if config.masked_logits else window
     tile = min(rows * min(turns, window), TILE_TOKENS)
-    temporary = 0 if gpu else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
+    kernels = gpu and can_compile_kernels()
+    temporary = 0 if kernels else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
     return Memory(
         weights=weights + adapters * 4,
         # that of the LM head is added to earlier micro-batches' only at the end

@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 from trainer.config import GRPOConfig
@@ -59,9 +61,10 @@ def lora_config(config: GRPOConfig) -> Any:
     )
 
 
-def has_c_compiler() -> bool:
-    """Return whether Triton, which compiles its kernels when they are first used, finds one."""
-    return "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
+def can_compile_kernels() -> bool:
+    """Return whether Triton finds a C compiler and Python's headers when kernels are first used."""
+    compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
+    return compiler and Path(sysconfig.get_path("include"), "Python.h").is_file()
 
 
 def _installed(module: str) -> bool:

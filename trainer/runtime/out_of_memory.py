@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import os
 import re
 import sys
 import traceback
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError
+from trainer.runtime.ranks import launched
 
 # Errors other than torch.OutOfMemoryError: torch's CPU allocator, failed mappings, CUDA libraries.
 _SIGNS = re.compile(
@@ -95,7 +97,8 @@ def remedies(config: GRPOConfig) -> list[str]:
                 "state)"
             )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
-    whole = accumulated % (2 * config.updates_per_batch) == 0
+    processes = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    whole = accumulated % (2 * processes * config.updates_per_batch) == 0
     if generations >= 2 and whole and rollouts % generations == 0:
         options.append(
             f"--set num_generations={generations} "

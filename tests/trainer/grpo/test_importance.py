@@ -118,6 +118,14 @@ def test_a_constant_ratio_scales_the_gradient(
         assert row["sampling/logp_difference/mean"] == pytest.approx(difference, abs=1e-4)
 
 
+def test_several_updates_log_how_far_the_sampler_was(settings: GRPOConfig, tokenizer: Any) -> None:
+    """The clipped ratio is that to the sampler's probabilities, so it replaces the correction."""
+    two = settings.override(updates_per_batch=2, gradient_accumulation_steps=2)
+    row, _ = update(two, tokenizer, lambda: 0.5)
+    assert row["sampling/logp_difference/mean"] == pytest.approx(0.5, abs=0.05)
+    assert row["clip_ratio/region_mean"] > 0.2  # exp(0.5) is above 1 + epsilon_high
+
+
 def test_a_log_probability_that_the_sampler_lacks_is_not_corrected(
     settings: GRPOConfig, tokenizer: Any
 ) -> None:

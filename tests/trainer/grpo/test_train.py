@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from trl.kernels import chunked_logprob
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from trainer.config import GRPOConfig
@@ -184,6 +185,16 @@ def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
     resumed = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
     run_training_with_metrics(resumed, resume_from=checkpoint)
     assert resumed.state.global_step == 2
+
+
+def test_a_trainer_avoids_kernels_that_cannot_be_compiled(
+    settings: GRPOConfig, model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_logprob, "_TRITON_AVAILABLE", True)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    assert not chunked_logprob._TRITON_AVAILABLE
 
 
 def test_the_second_signal_does_not_wait() -> None:

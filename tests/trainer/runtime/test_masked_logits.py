@@ -20,6 +20,7 @@ from trainer.runtime.masked_logits import (
     score_tokens,
     shared_prefix,
 )
+from trainer.runtime.optional_packages import can_compile_kernels
 
 VOCABULARY = 97
 FAMILIES = {
@@ -161,5 +162,6 @@ def test_a_gpu_computes_without_triton_where_nothing_can_compile_its_kernels(
     monkeypatch.setattr(chunked_logprob, "_TRITON_AVAILABLE", True)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: name if name == compiler else None)
+    assert can_compile_kernels() == uses
     avoid_uncompiled_kernels()
     assert chunked_logprob._use_triton(torch.device("cuda")) == uses

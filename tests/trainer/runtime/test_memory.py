@@ -109,11 +109,15 @@ def test_the_adapters_are_those_of_peft(name: str) -> None:
     frozen = sum(one.nbytes for one in model.parameters() if not one.requires_grad)
     assert (found.weights, found.gradients) == (frozen + 4 * trained, 4 * trained)
     assert found.optimizer == 8 * trained
-    weights = sum(one.numel() for one in model.parameters() if not one.requires_grad)
-    head = model.config.vocab_size * model.config.hidden_size
-    on_gpu = training_memory(small(name), settings(lora_rank=16), torch.bfloat16, gpu=True)
-    assert on_gpu.measuring == 4 * weights + 2 * (weights - head)  # before adapters and shrinking
-    assert on_gpu.copies == 0
+
+
+def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
+    """In float32, with autocast's copies: its adapters and frozen 16-bit weights take less."""
+    large = GRPOConfig.preset("qwen3-8b")
+    found = training_memory(CONFIGS["qwen3-8b"], large, torch.bfloat16, gpu=True)
+    assert found.copies == 0  # the frozen weights are stored so
+    assert found.peak == PROCESS + found.measuring > found.rollout
+    assert 5.8 * SIZES["qwen3-8b"] < found.measuring < 6 * SIZES["qwen3-8b"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
 from trainer.config import GRPOConfig
 from trainer.errors import TrainingDiverged
@@ -110,18 +110,18 @@ def _rng_states() -> dict[str, Any]:
     }
 
 
-class WholeCheckpoints:
+class WholeCheckpoints(Trainer):  # type: ignore[misc]
     """Mixed into a trainer: a checkpoint that can't be written whole leaves nothing behind, and one
     that was written in float16 resumes in any number format."""
 
-    def _load_scaler(self: Any, checkpoint: str | None) -> None:
+    def _load_scaler(self, checkpoint: str | None) -> None:
         if self.accelerator.scaler is not None:  # only float16 scales its loss
-            super()._load_scaler(checkpoint)  # type: ignore[misc]
+            super()._load_scaler(checkpoint)
 
-    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         try:
-            super()._save_checkpoint(model, trial)  # type: ignore[misc]
+            super()._save_checkpoint(model, trial)
         except Exception:
             try:
                 json.loads((folder / "trainer_state.json").read_bytes())  # written last

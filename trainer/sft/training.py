@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import PrinterCallback, TrainingArguments
 
 from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard, WholeCheckpoints
@@ -68,7 +68,7 @@ def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-class DemonstrationTrainer(WholeCheckpoints, Trainer):  # type: ignore[misc]
+class DemonstrationTrainer(WholeCheckpoints):
     """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an update.
 
     The model comes from `masked_logits.prepare`.

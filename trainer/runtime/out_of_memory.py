@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError
-from trainer.runtime.ranks import launched
 
 # Errors other than torch.OutOfMemoryError: torch's CPU allocator, failed mappings, CUDA libraries.
 _SIGNS = re.compile(
@@ -97,7 +96,7 @@ def remedies(config: GRPOConfig) -> list[str]:
                 "state)"
             )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
-    processes = int(os.environ["WORLD_SIZE"]) if launched() else 1
+    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by a launcher
     whole = accumulated % (2 * processes * config.updates_per_batch) == 0
     if generations >= 2 and whole and rollouts % generations == 0:
         options.append(

@@ -262,8 +262,8 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
         return
     only = f"set CUDA_VISIBLE_DEVICES={index or 0}"
     if training:
-        remedy = f"{only} and device=cuda, or start 'train' with --processes {gpus}"
         problem = "trains"
+        remedy = f"{only} and device=cuda, or start 'train' with --processes {gpus}"
     else:
         problem, remedy = "plays", f"choose one with --set device=cuda:0, or {only}"
     raise ConfigError(f"a process {problem} on one GPU, but sees {gpus}: {remedy}", field="device")

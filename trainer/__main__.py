@@ -170,7 +170,10 @@ def train(
     ] = None,
     set_: SetOption = None,
     eval_limit: Annotated[
-        int, Option(min=0, help="Number of eval questions to measure on; 0: all.")
+        int,
+        Option(
+            min=0, help="Number of eval questions to measure on; 0: all of difficulty_filter's."
+        ),
     ] = 0,
     eval_every: Annotated[
         int | None,

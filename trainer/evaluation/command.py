@@ -63,7 +63,10 @@ def evaluate(
         Part, Option(help="all, seen or unseen: by whether training uses the database.")
     ] = "all",
     limit: Annotated[
-        int, Option(min=0, help="Number of questions, evenly spread over databases; 0: all.")
+        int,
+        Option(
+            min=0, help="Number of questions, in proportion to databases and difficulties; 0: all."
+        ),
     ] = 0,
     samples: Annotated[int, Option(min=1, help="Episodes per question.")] = 1,
     k: Annotated[

@@ -16,7 +16,7 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[PATH]...",
+            metavar="PATH",
             help="Folder of a run or an evaluation, finished or not; several runs, to compare "
             "them; or a folder of runs, to list them.",
             show_default="the newest finished run in runs/",

@@ -70,7 +70,10 @@ def sft(
     ] = None,
     set_: SetOption = None,
     eval_limit: Annotated[
-        int, Option(min=0, help="Number of eval questions to measure on; 0: all.")
+        int,
+        Option(
+            min=0, help="Number of eval questions to measure on; 0: all of difficulty_filter's."
+        ),
     ] = 0,
     measure: Annotated[
         bool, Option(help="Measure greedy success before and after, on the eval questions.")

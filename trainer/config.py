@@ -124,9 +124,6 @@ class GRPOConfig:
     # let the model think before an action, if its chat template supports it, as Qwen3's does
     thinking: _Flag = False
     temperature: _Positive = 1.0
-    # rollouts of a group that take the most likely token instead of sampling; only for a model in
-    # this process
-    greedy_rollouts: _Natural = 0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too
     # auto: bfloat16 if the GPU or CPU computes it natively, else float16 (CUDA) or float32 (CPU)
     dtype: DType = "auto"
@@ -206,18 +203,6 @@ class GRPOConfig:
             "constrain_first_token",
             "is on, but the server of generation_url can't constrain the words of a turn",
             "turn it off",
-        )
-        _need(
-            self.greedy_rollouts < self.num_generations,
-            "greedy_rollouts",
-            f"({self.greedy_rollouts}) is not below num_generations ({self.num_generations})",
-            "sample at least one rollout of a group",
-        )
-        _need(
-            not (self.generation_url and self.greedy_rollouts),
-            "greedy_rollouts",
-            f"is {self.greedy_rollouts}, but the server of generation_url samples every rollout",
-            "set it to 0",
         )
         _need(
             not (self.thinking and self.constrain_first_token),

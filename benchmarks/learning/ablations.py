@@ -74,7 +74,6 @@ ABLATIONS = (
     Ablation("symmetric clipping", "ratios clipped to 0.8 and 1.2", {"epsilon_high": 0.2}),
     Ablation("token mean", "a mean over the tokens of all episodes", {"loss_type": "dapo"}),
     Ablation("temperature 1.0", "episodes sampled at temperature 1.0", {"temperature": 1.0}),
-    Ablation("greedy rollout", "one greedy episode in each group", {"greedy_rollouts": 1}),
     Ablation("temperature 1.4", "episodes sampled at temperature 1.4", {"temperature": 1.4}),
     Ablation("learning rate 1.5e-4", "a learning rate of 1.5e-4", {"learning_rate": 1.5e-4}),
     Ablation("learning rate 6e-4", "a learning rate of 6e-4", {"learning_rate": 6e-4}),

@@ -114,14 +114,6 @@ def test_generation_takes_a_whole_url_and_no_constraint() -> None:
         GRPOConfig(generation_url=url, constrain_first_token=True)
 
 
-def test_greedy_rollouts_leave_one_to_sample_and_need_a_model_in_this_process() -> None:
-    assert GRPOConfig(num_generations=4, greedy_rollouts=3).greedy_rollouts == 3
-    with pytest.raises(ConfigError, match=r"greedy_rollouts \(4\) is not below num_generations"):
-        GRPOConfig(num_generations=4, greedy_rollouts=4)
-    with pytest.raises(ConfigError, match="the server of generation_url samples every rollout"):
-        GRPOConfig(generation_url="http://127.0.0.1:8000/v1", greedy_rollouts=1)
-
-
 def test_an_unknown_setting_suggests_the_near_one() -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)

@@ -124,7 +124,7 @@ def model_play(
 
     `temperature` applies to `sampled`, instead of the training's own.
     """
-    config = replace(config, temperature=temperature, greedy_rollouts=0)
+    config = replace(config, temperature=temperature)
 
     def play(
         prompts: Sequence[Any], before: Mapping[str, int] | None = None, /

@@ -252,7 +252,6 @@ def local_generator(
         max_context_tokens=config.max_context_tokens,
         temperature=config.temperature,
         greedy=greedy,
-        greedy_rows=config.greedy_rollouts,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
         openings=codec.openings() if config.constrain_first_token else None,
         ended_share=ended_share,

@@ -40,9 +40,8 @@ class LocalGenerator:
     Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
     inverse CDF, so an episode's samples do not depend on the rest of its batch. `logprobs` are
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
-    `greedy` takes the most likely id and draws nothing; so do the rows of the first `greedy_rows`
-    episodes of each question, as the last number of their streams says. `ends_action` is asked
-    about a turn's ids after each id, and ends the turn (`ChatCodec.ends_action`).
+    `greedy` takes the most likely id and draws nothing. `ends_action` is asked about a turn's ids
+    after each id, and ends the turn (`ChatCodec.ends_action`).
 
     `openings` are the ids that may follow the ids of a turn so far; where they say nothing, any may
     (`ChatCodec.openings`). An id that they refuse is replaced by one that they allow, drawn by the
@@ -60,7 +59,6 @@ class LocalGenerator:
         max_context_tokens: int,
         temperature: float = 1.0,
         greedy: bool = False,
-        greedy_rows: int = 0,
         ends_action: Callable[[Sequence[int]], bool] | None = None,
         openings: Mapping[tuple[int, ...], Sequence[int]] | None = None,
         ended_share: float = 1.0,
@@ -71,7 +69,7 @@ class LocalGenerator:
         self._max_new = max_new_tokens
         self.limit = min(max_context_tokens, window)
         self._temperature = temperature
-        self._greedy, self._greedy_rows = greedy, greedy_rows
+        self._greedy = greedy
         self._ends_action = ends_action
         self._openings = openings or {}
         self._constrained = max(map(len, self._openings), default=-1) + 1  # steps of a turn
@@ -317,13 +315,11 @@ class LocalGenerator:
         return logits
 
     def _uniforms(self) -> Tensor:
-        """Draw this turn's uniforms in [0, 1), [slots, max_new + constrained steps]; NaN for greedy
-        rows."""
+        """Draw this turn's uniforms in [0, 1), [slots, max_new + constrained steps]."""
         rows = [self._rows[index] for index in self._order]
         streams = (np.random.default_rng((*row.stream, row.turn)) for row in rows)
         count = self._max_new + self._constrained
         drawn = np.stack([stream.random(count) for stream in streams])
-        drawn[[row.stream[-1] < self._greedy_rows for row in rows]] = np.nan
         return torch.from_numpy(drawn).to(self._device)
 
     def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -336,7 +332,6 @@ class LocalGenerator:
             # the first id whose cumulative mass exceeds the target, never one of probability 0
             target = uniforms[:, None] * cdf[:, -1:]
             ids = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
-            ids = logits.argmax(-1).where(uniforms.isnan(), ids)
         return ids, logprobs.gather(-1, ids[:, None])[:, 0]
 
 

@@ -99,20 +99,6 @@ def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
         ids.append(sampled)
 
 
-def test_the_first_episodes_of_a_question_may_be_greedy(model: Qwen3ForCausalLM) -> None:
-    def played(**options: Any) -> dict[int, tuple[list[int], dict[int, float]]]:
-        generator = LocalGenerator(
-            model, STOPS, max_new_tokens=9, max_context_tokens=512, temperature=1.3, **options
-        )
-        return play(generator, prompts_of(8), [(1, row // 4, row % 4) for row in range(8)])
-
-    some, all_greedy, sampled = played(greedy_rows=1), played(greedy=True), played()
-    for row in range(8):
-        expected = all_greedy if row % 4 == 0 else sampled
-        assert some[row][0] == expected[row][0]
-    assert all_greedy[0][0] != sampled[0][0]
-
-
 def test_an_episode_samples_the_same_in_any_company(model: Qwen3ForCausalLM) -> None:
     def generator() -> LocalGenerator:
         return LocalGenerator(model, STOPS, max_new_tokens=9, max_context_tokens=512)

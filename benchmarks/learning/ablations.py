@@ -54,17 +54,10 @@ class Ablation:
     about: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # fields of `GRPOConfig`
     fresh: bool = False  # train on generated databases and questions
-    tree: str = ""  # advantages of tree rollouts: per "turn" or "episode"
-    curriculum: bool = False  # choose questions by the success of their form
 
     @property
     def slug(self) -> str:
-        return self.name.replace(" ", "-").replace(",", "")
-
-    @property
-    def structural(self) -> bool:
-        """Whether something else than settings differs."""
-        return self.fresh or bool(self.tree) or self.curriculum
+        return self.name.replace(" ", "-")
 
 
 BASELINE = Ablation("baseline", "the settings of the run")
@@ -84,19 +77,6 @@ ABLATIONS = (
     ),
     Ablation(
         "4 generations", "groups of 4 episodes, on more questions per step", {"num_generations": 4}
-    ),
-    Ablation(
-        "tree, turn advantages",
-        "half of the episodes forked from the other half, and an advantage per turn",
-        tree="turn",
-    ),
-    Ablation(
-        "tree, episode advantages",
-        "half of the episodes forked from the other half",
-        tree="episode",
-    ),
-    Ablation(
-        "curriculum", "forms of questions that are right half of the time first", curriculum=True
     ),
     Ablation(
         "fresh questions",
@@ -145,9 +125,7 @@ class Ablations:
 def ablations_of(config: GRPOConfig) -> list[Ablation]:
     """Return the baseline and the ablations that change something in these settings."""
     return [
-        one
-        for one in ABLATIONS
-        if one is BASELINE or one.structural or changed(config, one) != config
+        one for one in ABLATIONS if one is BASELINE or one.fresh or changed(config, one) != config
     ]
 
 
@@ -255,15 +233,7 @@ def train_one(bench: Bench, ablation: Ablation, seed: int, cpu_s: float, folder:
     title = f"{ablation.name}, seed {seed}"
     with training_bench(bench, ablation, seed, folder) as training:
         config = training_config(training.connection.config, ablation, seed)
-        trained = train(
-            training,
-            folder,
-            config,
-            title,
-            cpu_s=cpu_s,
-            tree=ablation.tree,
-            curriculum=ablation.curriculum,
-        )
+        trained = train(training, folder, config, title, cpu_s=cpu_s)
     modes = measure_both(bench, folder, title, trained.model, trained.tokenizer)
     episodes = [
         episode

@@ -8,9 +8,6 @@ from typing import Any
 from transformers import TrainerCallback
 
 from benchmarks.learning.bench import Bench
-from benchmarks.learning.curriculum import use_curriculum
-from benchmarks.learning.tree import use_trees
-from data.build import shipped_forms
 from shared.console import percent
 from trainer.config import GRPOConfig
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
@@ -69,8 +66,6 @@ def train(
     *,
     reward_funcs: Sequence[RewardFunction] = REWARD_FUNCTIONS,
     cpu_s: float = math.inf,
-    tree: str = "",
-    curriculum: bool = False,
 ) -> Trained:
     """Train `config.model_name` on the bench's training questions, in `folder`.
 
@@ -108,18 +103,6 @@ def train(
             reward_funcs=reward_funcs,
             output_dir=str(folder.checkpoints),
         )
-        if tree:
-            use_trees(
-                trainer,
-                tree == "turn",
-                config=config,
-                client=bench.connection.client,
-                stats=stats,
-                on_rows=log.rows,
-            )
-        if curriculum:
-            ids = [str(row["question_id"]) for row in bench.inputs.train]
-            use_curriculum(trainer, ids, shipped_forms())
         over = spent.cpu_s >= cpu_s
         steps = train_from(trainer, checkpoint, done if over else config.max_steps)
     trained = trainer.accelerator.unwrap_model(trainer.model_wrapped)

@@ -25,11 +25,11 @@ def both_verdicts(correct: Tensor, size: int) -> Tensor:
 def without_idle_rows(batch: dict[str, Any]) -> dict[str, Any]:
     """Return a generation batch in which idle rows have two ids, and none that the loss counts.
 
-    `batch` holds `advantages` [B] or [B, C], `prompt_mask` [B, P], padded on the left, and
-    `completion_mask` [B, C]. The number of rows and the divisor of the loss stay as they are, so
-    that the gradient is the same.
+    `batch` holds `advantages` [B], `prompt_mask` [B, P], padded on the left, and `completion_mask`
+    [B, C]. The number of rows and the divisor of the loss stay as they are, so that the gradient is
+    the same.
     """
-    idle = (batch["advantages"] == 0).reshape(len(batch["advantages"]), -1).all(1)
+    idle = batch["advantages"] == 0
     prompt_mask, completion_mask = batch["prompt_mask"].clone(), batch["completion_mask"].clone()
     prompt_mask[idle, :-IDS_LEFT] = 0
     completion_mask[idle] = 0

@@ -2,7 +2,8 @@
 depth of the code."""
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,13 @@ def source_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def imports_of(module: str) -> Iterator[str]:
-    """Yield what `module` imports, as absolute names: `a.b` for `import a.b`, `from a import b`."""
+@functools.cache
+def imports_of(module: str) -> tuple[str, ...]:
+    """Return what `module` imports: `a.b` for `import a.b` and for `from a import b`."""
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: str) -> Iterator[str]:
     path = source_of(module)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
@@ -97,7 +103,7 @@ FLOOR = {
 }
 
 
-def climbs(module: str, names: Iterator[str]) -> list[str]:
+def climbs(module: str, names: Iterable[str]) -> list[str]:
     """Return the imports, among `names`, of a unit that is not on a lower floor of its package."""
     own = unit_of(module)
     targets = {unit_of(name) for name in names} & UNITS - {own}

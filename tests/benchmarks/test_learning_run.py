@@ -22,6 +22,7 @@ from trainer.run.folder import read_json
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
 
+@pytest.mark.slow
 def test_controls_and_the_shipped_model_of_a_small_run(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def in_process(data: Path) -> dict[int, list[bytes]]:
     return found
 
 
-@pytest.mark.parametrize("data", ["tiny", "shipped"])
+@pytest.mark.parametrize("data", [pytest.param("tiny", marks=pytest.mark.slow), "shipped"])
 def test_every_process_gives_the_same_bytes(
     data: str, tiny_data: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

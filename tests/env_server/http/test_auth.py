@@ -91,25 +91,15 @@ async def test_what_each_key_opens(
         assert await opened(http, OPERATOR) == set(by_operator)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        AGENT,
-        f"Basic {AGENT}",
-        f"Bearer {AGENT}x",
-        f"Bearer {AGENT[:-1]}",
-        "Bearer é",
-    ],
-)
-async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path, header: str) -> None:
+async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path) -> None:
+    bare = ("", "Bearer", "Bearer ", AGENT, f"Basic {AGENT}")
+    wrong = (*bare, f"Bearer {AGENT}x", f"Bearer {AGENT[:-1]}", "Bearer é")
     async with serving(tiny_data, api_key=AGENT, operator_key=OPERATOR) as http:
-        reply = await http.post("/reset", headers={"Authorization": header.encode()}, json={})
-        assert reply.status_code == 401
-        assert AGENT[:-1] not in reply.text
-        assert "SQLENV_API_KEY" in reply.json()["error"]["message"]
+        for header in wrong:
+            reply = await http.post("/reset", headers={"Authorization": header.encode()}, json={})
+            assert reply.status_code == 401, header
+            assert AGENT[:-1] not in reply.text, header
+            assert "SQLENV_API_KEY" in reply.json()["error"]["message"], header
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,8 @@ def test_lost_servers_stop_the_run_with_a_checkpoint(
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
-    small: GRPOConfig,
-    tmp_path: Path,
-    whole: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    value: float,
+    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute, calls = LengthSortedGRPOTrainer._compute_loss, []
 
@@ -103,7 +98,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
         calls.append(1)
         loss = compute(*arguments)
         # two micro-batches per step: the second of step 2
-        return loss * value if len(calls) == 4 else loss
+        return loss * math.nan if len(calls) == 4 else loss
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
     with pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):

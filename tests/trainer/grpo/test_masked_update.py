@@ -22,15 +22,20 @@ def update(base: Path, tokenizer: Any, settings: GRPOConfig) -> Step:
     return measured_step(model, tokenizer, settings)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "options",
+    ("family", "options"),
     [
-        {},
-        {"lora_rank": 4},
-        {"beta": 0.1},
-        {"lora_rank": 4, "gradient_checkpointing": True},
-        {"loss_type": "bnpo"},
+        *((family, {}) for family in FAMILIES),
+        *(
+            pytest.param(family, options, marks=pytest.mark.slow if family != "qwen3" else ())
+            for family in FAMILIES
+            for options in (
+                {"lora_rank": 4},
+                {"beta": 0.1},
+                {"lora_rank": 4, "gradient_checkpointing": True},
+                {"loss_type": "bnpo"},
+            )
+        ),
     ],
     ids=str,
 )

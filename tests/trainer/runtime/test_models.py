@@ -253,37 +253,38 @@ def test_a_cached_model_is_loaded_without_the_hub(
     assert tokenizer.chat_template
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+@pytest.mark.parametrize("name", ["no/such", "./no/such", "nosuch"])
+def test_every_command_refuses_a_missing_model_before_torch_is_imported(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The imports alone take seconds: a missing model is refused within 5 s offline."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    commands = [
         ["train"],
         ["evaluate"],
         ["sft"],
         ["play", "--db", "data/databases/nowhere.sqlite", "--question", "How many?"],
-    ],
-    ids=lambda command: command[0],
-)
-@pytest.mark.parametrize("name", ["no/such", "./no/such", "nosuch"])
-def test_every_command_refuses_a_missing_model_before_torch_is_imported(
-    command: list[str], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The imports alone take seconds: a missing model is refused within 5 s offline."""
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    ]
     script = (
-        "import sys\nfrom trainer.__main__ import app\n"
-        "try:\n    app(sys.argv[1:])\n"
-        "finally:\n    print('torch' in sys.modules, 'transformers' in sys.modules)"
+        "import json, sys\nfrom trainer.__main__ import app\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    try:\n        app(command)\n"
+        "    except SystemExit as ended:\n"
+        "        print(ended.code, 'torch' in sys.modules, 'transformers' in sys.modules)\n"
+        "    print('the next command', file=sys.stderr)"
     )
+    called = json.dumps([[*command, "--model", name] for command in commands])
     done = subprocess.run(
-        [sys.executable, "-c", script, *command, "--model", name],
+        [sys.executable, "-c", script, called],
         **{"capture_output": True, "text": True, "timeout": 60, "check": False},
     )
-    assert done.returncode == 1
-    assert done.stdout.split() == ["False", "False"]
-    assert re.search(
-        r"error: (can't load the model 'no/such'|no model directory|no model 'nosuch')", done.stderr
-    )
-    assert re.search(r"hf download|save_pretrained|is named OWNER/nosuch", done.stderr)
+    assert done.stdout.splitlines() == ["1 False False"] * len(commands)
+    errors = done.stderr.split("the next command\n")[:-1]
+    for command, error in zip(commands, errors, strict=True):
+        assert re.search(
+            r"error: (can't load the model 'no/such'|no model directory|no model 'nosuch')", error
+        ), command
+        assert re.search(r"hf download|save_pretrained|is named OWNER/nosuch", error), command
 
 
 def test_a_tokenizer_without_a_chat_template(saved: Path, model: Qwen3ForCausalLM) -> None:

@@ -31,8 +31,11 @@ from trainer.runtime.models import load_tokenizer
 
 SERVED = ("local", "chat", "vllm ids", "llama.cpp ids")
 # what plays, the family of its template, and whether it thinks
-TINY = (*((kind, "qwen2.5", False) for kind in SERVED), *((kind, "qwen3", True) for kind in SERVED))
-SLOW = tuple((kind, "qwen3", False) for kind in SERVED)
+TINY = (("local", "qwen2.5", False), *((kind, "qwen3", True) for kind in SERVED))
+SLOW = (
+    *((kind, "qwen2.5", False) for kind in SERVED[1:]),
+    *((kind, "qwen3", False) for kind in SERVED),
+)
 RUNNING = ("running chat", "running ids")
 
 

@@ -181,7 +181,7 @@ def results_of(
             clients = [
                 await stack.enter_async_context(
                     httpx.AsyncClient(
-                        base_url="http://server",
+                        base_url="http://127.0.0.1:9",
                         transport=transport,
                         timeout=30,
                         headers={"Authorization": f"Bearer {key}"},

@@ -1,6 +1,5 @@
 """ablations.md, .json and .png: the table of the ablations, and a dot plot with intervals."""
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from benchmarks.learning.bench import measured
 from benchmarks.learning.report import NO_NUMBER, markdown_table, percent, wrapped
 from shared.run_stats import MODES, SEEN, UNSEEN, Rate, mean
 from trainer.evaluation.paired import Paired, compare
-from trainer.run.charts import COLOURS
+from trainer.run.charts import COLOURS, png_bytes
 from trainer.run.plots import COLOURS as MODE_COLOURS
 
 COLUMNS = [(part, mode) for part in (SEEN, UNSEEN) for mode in MODES]
@@ -179,9 +178,7 @@ def dots(ablations: Ablations) -> bytes:
     panels[0].set_yticks(range(len(rows)), [label(row, ablations.seeds) for row in rows])
     panels[0].set_ylim(len(rows) - 0.5, -0.5)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+    return png_bytes(figure)
 
 
 def _draw(axes: Any, mode: str, aside: float, rates: list[Rate]) -> None:

@@ -1,6 +1,5 @@
 """controls.md, .json and .png: the table of the controls, the command that made it, its reading."""
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from benchmarks.learning.controls import Controls, Line
 from shared.run_stats import MODES
 from trainer.pretraining.model_card import rate_text
 from trainer.report.tables import POLICIES, change
-from trainer.run.charts import COLOURS
+from trainer.run.charts import COLOURS, png_bytes
 from trainer.run.plots import COLOURS as MODE_COLOURS
 from trainer.run.plots import rate_of
 
@@ -194,6 +193,4 @@ def bars(lines: Sequence[Line], title: str) -> bytes:
     axes.grid(axis="x", alpha=0.25)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper right", fontsize=8)
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
+    return png_bytes(figure)

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.sources.pg_tables import Cells, Key, PgSchema, column_names, key_of
+from data.sources.pg_tables import Cells, Key, PgSchema, target_of
 from shared.errors import DataError
 
 # what other dumps begin with, and what makes a plain one of them
@@ -66,10 +66,10 @@ def read_data(path: Path) -> Iterator[tuple[Key, Sequence[str], Iterator[Cells]]
             if found is None or found["options"]:
                 raise DataError(f"{path}: dump it without options: {item.statement[:100]}")
             tree = _parsed(path, f"INSERT INTO {found['table']} VALUES (1)")
-            yield *_into(tree), item.rows
+            yield *target_of(tree), item.rows
         elif _INSERT.match(item):
             tree = _parsed(path, _OVERRIDING.sub("", item, count=1))
-            yield *_into(tree), (_cells(path, row) for row in tree.expression.expressions)
+            yield *target_of(tree), (_cells(path, row) for row in tree.expression.expressions)
 
 
 def copy_cells(line: str) -> list[str | None]:
@@ -183,14 +183,6 @@ def _parsed(path: Path, statement: str) -> exp.Insert:
     if not isinstance(tree, exp.Insert) or not isinstance(tree.expression, exp.Values):
         raise DataError(f"{path}: cannot read {statement[:100]!r}: dump it with COPY")
     return tree
-
-
-def _into(tree: exp.Insert) -> tuple[Key, list[str]]:
-    """Return the table and the columns of an INSERT; no columns are all of them."""
-    into = tree.this
-    if isinstance(into, exp.Schema):
-        return key_of(into.this), column_names(into.expressions)
-    return key_of(into), []
 
 
 def _cells(path: Path, row: exp.Tuple) -> list[str | None]:

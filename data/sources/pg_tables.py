@@ -130,7 +130,7 @@ class PgSchema:
             table.primary_key.append(name)
         for one in constraints:
             if isinstance(one, exp.Reference):
-                table.foreign_keys.append(([name], *_target(one)))
+                table.foreign_keys.append(([name], *target_of(one)))
         shown = str(kind.sql(dialect="postgres"))
         if domain := self._domains.get(shown.lower()):
             kind = exp.DataType.build(domain, dialect="postgres")
@@ -274,12 +274,13 @@ def _add_keys(table: PgTable, part: exp.Expression) -> None:
         table.primary_key = column_names(key.expressions)
     for key in part.find_all(exp.ForeignKey):
         columns = column_names(key.expressions)
-        table.foreign_keys.append((columns, *_target(key.args["reference"])))
+        table.foreign_keys.append((columns, *target_of(key.args["reference"])))
 
 
-def _target(reference: exp.Reference) -> tuple[Key, list[str]]:
-    """Return the table and the columns that a foreign key names."""
-    this = reference.this
+def target_of(statement: exp.Reference | exp.Insert) -> tuple[Key, list[str]]:
+    """Return the table and the columns that a foreign key or an INSERT names; no columns are all
+    of them."""
+    this = statement.this
     if isinstance(this, exp.Schema):
         return key_of(this.this), column_names(this.expressions)
     return key_of(this), []

@@ -245,6 +245,10 @@ def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
         label_ends(axes, chart)
+    return png_bytes(figure)
+
+
+def png_bytes(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

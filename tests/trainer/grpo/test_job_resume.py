@@ -47,8 +47,7 @@ def uninterrupted(small: GRPOConfig, tmp_path: Path, whole: dict[str, Any]) -> d
 # reset_many calls of this run: 1 random, 2 and 3 before, 4 to 10 training with its small evals, 11
 # and 12 after
 @pytest.mark.parametrize(
-    "at",
-    [pytest.param(at, marks=() if at in (3, 7) else pytest.mark.slow) for at in range(1, 13)],
+    "at", [pytest.param(at, marks=() if at in (3, 7) else pytest.mark.slow) for at in range(1, 13)]
 )
 def test_a_stopped_run_goes_on_to_the_same_result(
     small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], at: int

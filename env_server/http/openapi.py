@@ -98,7 +98,7 @@ ERRORS = {
     413: "body_too_large, episode_too_large, reply_too_large: of an item of a batch",
     422: "invalid_request",
     429: "capacity, queue_full: Retry-After says when to try again",
-    500: "internal",
+    500: "internal, or of broken data database_load, question_load",
     503: "not_ready, timeout",
 }
 

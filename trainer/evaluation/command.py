@@ -65,7 +65,7 @@ def evaluate(
     limit: Annotated[
         int,
         Option(
-            min=0, help="Number of questions, in proportion to databases and difficulties; 0: all."
+            min=0, help="Number of questions; databases and difficulties keep their shares; 0: all."
         ),
     ] = 0,
     samples: Annotated[int, Option(min=1, help="Episodes per question.")] = 1,

@@ -202,7 +202,7 @@ def failed(results: list[CheckResult]) -> list[str]:
     "groups",
     [
         [group for group in GROUPS if group != "fairness"],
-        # test_server.py runs them with one key
+        # test_server.py runs them without keys
         pytest.param(["fairness"], marks=pytest.mark.slow),
     ],
     ids=["all but fairness", "fairness"],

@@ -82,8 +82,13 @@ def test_lost_servers_stop_the_run_with_a_checkpoint(
     assert comparable(run) == uninterrupted(small, tmp_path, whole)
 
 
+@pytest.mark.parametrize("value", [math.nan, pytest.param(math.inf, marks=pytest.mark.slow)])
 def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
-    small: GRPOConfig, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    small: GRPOConfig,
+    tmp_path: Path,
+    whole: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    value: float,
 ) -> None:
     compute, calls = LengthSortedGRPOTrainer._compute_loss, []
 
@@ -91,7 +96,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_last_good_state(
         calls.append(1)
         loss = compute(*arguments)
         # two micro-batches per step: the second of step 2
-        return loss * math.nan if len(calls) == 4 else loss
+        return loss * value if len(calls) == 4 else loss
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
     with pytest.raises(TrainingDiverged, match=r"step 2 .*learning rate below 0\.001"):

@@ -105,8 +105,9 @@ def test_training_survives_the_death_and_return_of_every_server(
         gateway.running_gateway(cluster.urls) if way == "gateway" else nullcontext() as front,
     ):
         urls = cluster.urls if front is None else [front.url]
+        # One server, no gateway: a busy machine can't move an episode to another one.
         calm, calm_stats, expected = train(
-            cluster, urls, [], 1, model, tokenizer, config, tmp_path / "calm"
+            cluster, cluster.urls[:1], [], 1, model, tokenizer, config, tmp_path / "calm"
         )
         model.load_state_dict(start)
         every = calm_stats.steps // (len(faults) + 1)

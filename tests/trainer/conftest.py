@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -95,6 +97,19 @@ def random_model(kind: type[Any], tokenizer: PreTrainedTokenizerFast, window: in
     # further ids that end a turn, as Qwen3 has, so that turns of a random model have uneven lengths
     built.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(100, 140)]
     return built
+
+
+@pytest.fixture
+def blank_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run write charts of one pixel: drawing them takes over half of a small job's time."""
+
+    def save(figure: Figure, file: Any, *, format: str, **options: Any) -> None:
+        if format == "png":
+            imsave(file, [[[0.0, 0.0, 0.0]]], format=format)
+        else:
+            file.write('<svg><g id="figure_1"></g></svg>')
+
+    monkeypatch.setattr(Figure, "savefig", save)
 
 
 @pytest.fixture(scope="session")

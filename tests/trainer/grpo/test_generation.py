@@ -24,6 +24,8 @@ from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import open_run, read_lines
 from trainer.runtime.ranks import Ranks
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 FAMILY = "qwen2.5"
 MODES = ({}, {"lora_rank": 4})
 RUNNING = pytest.param("running", marks=pytest.mark.slow)

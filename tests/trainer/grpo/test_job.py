@@ -75,6 +75,7 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     assert "CPU-seconds per episode" in shown
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:
     client = FakeClient(failing={"eval-shop-0": 2})
     summary = begin(replace(small, max_lost_fraction=0.5), tmp_path, client).run()
@@ -87,6 +88,7 @@ def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_pat
     assert all(line["reward"] is None for line in lost)
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_eval_limit_keeps_every_database(small: GRPOConfig, tmp_path: Path) -> None:
     summary = begin(small, tmp_path, FakeClient(), eval_limit=6).run()
     rates = summary["eval_success_after"]["greedy"]

@@ -26,6 +26,8 @@ from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
 from trainer.runtime.launch import default_processes
 from trainer.runtime.server import SupervisedServer
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 FILES = ROOT / "trainer" / "runtime" / "accelerate"
 TIMEOUT_S = 280
 

@@ -30,6 +30,8 @@ from trainer.grpo.resume import resumed_from
 from trainer.run.folder import open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from trainer.run.folder import read_json, write_json
 from trainer.run.lock import held
 from trainer.runtime.interrupt import Interrupted
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 
 def options(tmp_path: Path, **more: Any) -> JobOptions:
     """Return the options of the runs that `begin` makes."""

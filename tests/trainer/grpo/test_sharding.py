@@ -17,6 +17,8 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import model_digest
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 
 def train(*options: str) -> "subprocess.Popen[str]":
     """Start `python -m trainer train` in two processes."""

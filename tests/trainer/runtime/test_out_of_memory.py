@@ -23,6 +23,8 @@ from trainer.run.folder import read_lines
 from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_out_of_memory
 from trainer.runtime.ranks import Ranks
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 ROOT = Path(__file__).parents[3]
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
 NUMBERS = (

@@ -19,6 +19,8 @@ from trainer.rollout.loop import sample_random_baseline
 from trainer.run.folder import Run, open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
 
 @pytest.fixture
 def live(small: GRPOConfig) -> GRPOConfig:

@@ -82,6 +82,10 @@ def pretrain(
     seed: Annotated[
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
+    hidden_size: Annotated[
+        int,
+        Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
+    ] = 192,
     workspace: Annotated[
         Path | None,
         Option(
@@ -109,9 +113,15 @@ def pretrain(
             raise ConfigError(
                 "pretrain starts its own processes: run it without a launcher, with --processes N"
             )
+        config = PretrainConfig(seed=seed, hidden_size=hidden_size)
+        if hidden_size % config.head_dim:
+            raise ConfigError(
+                f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
+                f"attention head: use {config.heads * config.head_dim}"
+            )
         make(
             out,
-            PretrainConfig(seed=seed),
+            config,
             workspace=workspace,
             report=lambda line: console.print(line, markup=False),
             processes=processes or usable_cores(),

@@ -4,6 +4,7 @@ The loss counts only the demonstrator's tokens. Muon trains the matrices, AdamW 
 norms.
 """
 
+import math
 import random
 import shutil
 import time
@@ -34,11 +35,9 @@ class PretrainConfig:
     The learning rates are peaks: both warm up, and later decay to zero, linearly.
     """
 
-    hidden_size: int = 192
+    hidden_size: int = 192  # a multiple of head_dim
     layers: int = 4
-    heads: int = 6
     head_dim: int = 32
-    intermediate_size: int = 512
     vocab_size: int = 2048
     window_tokens: int = 2048
     batch_tokens: int = 6144  # padded tokens per step, over all processes
@@ -52,6 +51,16 @@ class PretrainConfig:
     decay_share: float = 0.3
     easy_share: float = 0.3  # of the batches, at the start, with easy questions only
     seed: int = 0
+
+    @property
+    def heads(self) -> int:
+        """The number of attention heads."""
+        return self.hidden_size // self.head_dim
+
+    @property
+    def intermediate_size(self) -> int:
+        """The width of a feed-forward layer: 8/3 of `hidden_size`, in whole 16s."""
+        return 16 * math.ceil(self.hidden_size / 6)
 
 
 @dataclass(frozen=True)

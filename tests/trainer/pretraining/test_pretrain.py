@@ -23,9 +23,7 @@ from trainer.pretraining.pretrain import (
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
 
-SMALL = PretrainConfig(
-    hidden_size=32, layers=2, heads=2, head_dim=16, intermediate_size=64, vocab_size=600
-)
+SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, vocab_size=600)
 RATE = {"rate": 0.2, "n": 5, "ci95": [0.036, 0.624]}
 
 

@@ -21,7 +21,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.run.summary import model_digest
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
-LONG = plan(22, servers=3, seed=2)
+LONG = plan(14, servers=3, seed=2)  # each kind of fault
 SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
 needs_gateway = needs_program("haproxy", gateway.missing())
 
@@ -82,8 +82,8 @@ def train(
     ("way", "faults", "steps"),
     [
         pytest.param("direct", FAULTS, 2, id="brief"),
-        pytest.param("direct", LONG, 8, id="direct", marks=SLOW),
-        pytest.param("gateway", LONG, 8, id="gateway", marks=[*SLOW, needs_gateway]),
+        pytest.param("direct", LONG, 5, id="direct", marks=SLOW),
+        pytest.param("gateway", LONG, 5, id="gateway", marks=[*SLOW, needs_gateway]),
     ],
 )
 def test_training_survives_the_death_and_return_of_every_server(

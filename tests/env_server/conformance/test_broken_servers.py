@@ -52,9 +52,8 @@ from tests.env_server.conformance.faults import (
 
 
 @asynccontextmanager
-async def served(data_dir: Path, keys: bool = False) -> AsyncIterator[httpx.ASGITransport]:
-    given = {"api_key": TRAINER, "agent_keys": AGENT} if keys else {}
-    app = create_app(Settings(data_dir=data_dir, sql_workers=2, **given))
+async def served(data_dir: Path, **settings: Any) -> AsyncIterator[httpx.ASGITransport]:
+    app = create_app(Settings(data_dir=data_dir, sql_workers=2, **settings))
     async with app.router.lifespan_context(app):
         yield httpx.ASGITransport(app=app, raise_app_exceptions=False)
 
@@ -66,12 +65,15 @@ def results_of(
     name: str | None = None,
     hostile: str | None = None,
     keys: bool = False,
+    **settings: Any,
 ) -> list[CheckResult]:
     """The results of these groups for a server with this fault, with one hostile query.
 
     With `name` only the check of that name runs. With `keys` the server has a trainer's and an
-    agent's, and the checks use both.
+    agent's, and the checks use both. `settings` are further ones of the server.
     """
+    if keys:
+        settings |= {"api_key": TRAINER, "agent_keys": AGENT}
 
     async def main() -> list[CheckResult]:
         queries = [query for query in load() if query.name == hostile]
@@ -80,7 +82,7 @@ def results_of(
             for check in all_checks(queries, data_dir)
             if check.group in groups and name in (None, check.name)
         ]
-        async with served(data_dir, keys) as app, AsyncExitStack() as stack:
+        async with served(data_dir, **settings) as app, AsyncExitStack() as stack:
             transport = Between(app, fault) if fault is not None else app
             clients = [
                 await stack.enter_async_context(
@@ -206,7 +208,9 @@ def test_a_server_that_serves_in_order_and_ends_no_work_is_found(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fairness, "TRIES", 1)
-    names = failed(results_of(tiny_data, Endless(), "fairness", keys=True))
+    # each replay of endless queries runs to this limit
+    results = results_of(tiny_data, Endless(), "fairness", keys=True, request_timeout_s=10.0)
+    names = failed(results)
     assert names == [check.name for check in fairness.fairness.checks]
 
 

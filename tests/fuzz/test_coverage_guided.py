@@ -12,7 +12,7 @@ pytest.importorskip(
 )
 
 ROOT = Path(__file__).parents[2]
-LONG_S = 300
+LONG_S = 120
 
 
 def fuzz(work: Path, *options: str, timeout_s: float) -> str:

@@ -304,31 +304,6 @@ def test_a_small_model_trains_in_a_process_per_core_and_is_resumed_in_as_many(
     assert (summary["train_steps"], summary["processes"]) == (3, expected)
 
 
-@pytest.mark.slow
-def test_the_offline_model_trains_in_two_processes(tmp_path: Path) -> None:
-    """`make train PROCESSES=2` on the shipped data and model, for two steps."""
-    options = [
-        "--out",
-        str(tmp_path / "runs"),
-        "--seed",
-        "5",
-        "--steps",
-        "2",
-        "--eval-limit",
-        "16",
-        "--eval-every",
-        "0",
-    ]
-    shipped = ["--model", str(ROOT / "data/models/sqlenv-tiny"), "--data", str(ROOT / "data")]
-    process = start("trainer", "train", "--processes", "2", *options, *shipped)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, output
-    run = latest(tmp_path)
-    check_summary(read_json(run.summary), run, steps=2, questions=16)
-    assert [row["episodes"] for row in read_lines(run.metrics) if "success" in row] == [64, 64]
-    check_audit(run)
-
-
 def test_processes_that_can_not_share_a_step_are_refused_before_they_begin(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:

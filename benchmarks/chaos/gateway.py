@@ -22,6 +22,7 @@ STOP_TIMEOUT_S = 30.0
 TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
 # an option of the template's servers, which are found by name
 RESOLVING = " resolvers network init-addr none"
+CHECK = "timeout check 1s"
 SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
 
 
@@ -51,16 +52,17 @@ class Gateway:
         raise RuntimeError(f"{reason}:\n{self.log_path.read_text(errors='replace')}")
 
 
-def fixed_servers(config: str, addresses: Sequence[str]) -> str:
-    """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's."""
+def fixed_servers(config: str, addresses: Sequence[str], check_s: int = 1) -> str:
+    """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's, and
+    `check_s` seconds in which a server must answer a health check."""
     lines = [f"server server{number} {one}" for number, one in enumerate(addresses, 1)]
     replaced, templates = TEMPLATE.subn(
         lambda match: match[1] + f"\n{match[1]}".join(lines), config
     )
-    if templates != 1 or replaced.count(RESOLVING) != 1:
-        wanted = f"one server-template and one '{RESOLVING}'"
+    if templates != 1 or replaced.count(RESOLVING) != 1 or replaced.count(CHECK) != 1:
+        wanted = f"one server-template, one '{RESOLVING}' and one '{CHECK}'"
         raise RuntimeError(f"{CONFIG} no longer has {wanted}, which are replaced here")
-    return replaced.replace(RESOLVING, "")
+    return replaced.replace(RESOLVING, "").replace(CHECK, f"timeout check {check_s}s")
 
 
 def haproxy() -> str | None:
@@ -75,15 +77,18 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def running_gateway(urls: Sequence[str]) -> Iterator[Gateway]:
-    """Run a gateway to the ready servers at `urls` until the block ends."""
+def running_gateway(urls: Sequence[str], check_s: int = 1) -> Iterator[Gateway]:
+    """Run a gateway to the ready servers at `urls` until the block ends.
+
+    A server that answers no health check within `check_s` seconds counts as down.
+    """
     if reason := missing():
         raise RuntimeError(reason)
     agents, admin = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="sqlenv-gateway-") as scratch:
         path, log_path = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
         addresses = [url.removeprefix("http://") for url in urls]
-        path.write_text(fixed_servers(CONFIG.read_text(), addresses))
+        path.write_text(fixed_servers(CONFIG.read_text(), addresses, check_s))
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [str(haproxy()), "-db", "-f", str(path)],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from env_server.conformance.check import Check, Registry
-from env_server.conformance.wire import Skipped, Wire, brief, expect
+from env_server.conformance.wire import Failed, Skipped, Wire, brief, expect
 from shared.dataset import Question, load_splits
 from shared.models import StandardName
 
@@ -21,6 +21,7 @@ QUESTIONS = 6  # of the data, for each form
 LONG_ANSWERS = 60
 LONG_TEXTS = ("1\n" * 10_000, "1," * 10_000, "a: 1\n" * 4_000, "[" + "['a',1]," * 2_400 + "]")
 SLACK_S = 1.0  # of a busy machine
+TRIES = 3
 CUTS = ("(first ", "(cut: ")  # notes under a result that is not shown whole
 SEPARATORS = ("\n", "\t", ",", ";", ":", "|", '"', "'", "(", "[", "{", " and ", "-", ".")
 
@@ -37,10 +38,13 @@ async def _standard(wire: Wire) -> None:
 @answers(f"{LONG_ANSWERS} answers of 20,000 characters take no longer than short ones")
 async def _long(wire: Wire) -> str:
     """Judging happens where all episodes wait: ten times the short ones' time is a stall."""
-    short = await _answer_many(wire, lambda number: f"{number}")
-    long = await _answer_many(wire, lambda number: LONG_TEXTS[number % len(LONG_TEXTS)].strip())
-    expect(long <= 10 * short + SLACK_S, f"they took {long:.1f} s, short ones {short:.2f} s")
-    return f"{long:.2f} s, short ones {short:.2f} s"
+    long = short = 0.0
+    for _ in range(TRIES):
+        short = await _answer_many(wire, lambda number: f"{number}")
+        long = await _answer_many(wire, lambda number: LONG_TEXTS[number % len(LONG_TEXTS)].strip())
+        if long <= 10 * short + SLACK_S:
+            return f"{long:.2f} s, short ones {short:.2f} s"
+    raise Failed(f"they took {long:.1f} s, short ones {short:.2f} s, in {TRIES} tries")
 
 
 async def _answer_many(wire: Wire, text: Callable[[int], str]) -> float:

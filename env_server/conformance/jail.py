@@ -103,7 +103,7 @@ async def find_target(wire: Wire) -> Target:
 def checks(queries: Iterable[HostileQuery], after: After | None = None) -> list[Check]:
     """Return one check per query, and one of how long others waited in total.
 
-    `after` is awaited after each query's first try.
+    `after` is awaited after each try of a query.
     """
     bystanders: list[Bystander] = []
 
@@ -138,13 +138,13 @@ def checks(queries: Iterable[HostileQuery], after: After | None = None) -> list[
 async def attack(wire: Wire, query: HostileQuery, other: Bystander, after: After | None) -> str:
     """Send a query; check its outcome and that `other` is answered. Returns a remark."""
     median = 0.0
-    for attempt in range(TRIES):
+    for _ in range(TRIES):
         file = str(Path(tempfile.gettempdir()) / f"conformance-{uuid.uuid4().hex}")
         episode = await wire.start(step_budget=3, question_id=other.target.question_id)
         sql = query.statement(other.target.table, other.target.column, file)
         action = {"action_type": "QUERY", "argument": sql}
         reply, waits = await watched(wire.step(episode, action, 0), other)
-        if after is not None and attempt == 0:
+        if after is not None:
             await after(query)
         outcome = judge(query, wire.ok(reply, "a hostile query"), file)
         expect(not Path(file).exists(), f"it created the file {file}")

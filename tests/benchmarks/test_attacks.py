@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import benchmarks.attacks.measure
 from benchmarks.attacks.attackers import ATTACKS
 from benchmarks.attacks.measure import Setup, measure
 
@@ -11,7 +12,11 @@ SHIPPED = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.slow
-def test_all_attacks_at_once_lose_no_honest_step_and_leave_no_work() -> None:
+@pytest.mark.timeout(600)
+def test_all_attacks_at_once_lose_no_honest_step_and_leave_no_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(benchmarks.attacks.measure, "PATIENCE_S", 200.0)
     result = measure("all", [*ATTACKS], Setup.of(SHIPPED), seconds=10.0)
     assert result.lost == 0, result.errors
     assert result.steps > 500

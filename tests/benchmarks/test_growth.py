@@ -35,13 +35,13 @@ def test_the_median_and_p99_of_the_steps() -> None:
 
 
 def test_more_episodes_than_scripts_play_at_once(tiny_data: Path) -> None:
-    found = measure.latency(tiny_data, [1, 70], seconds=0.05)
+    found = measure.latency(tiny_data, [1, 70], seconds=1.0)
     assert [row["episodes"] for row in found] == [1, 70]
     assert found[1]["steps"] >= 70
 
 
 def test_servers_share_the_episodes(tiny_data: Path) -> None:
-    (shared,) = measure.replicas(tiny_data, [2], episodes=16, seconds=0.05)
+    (shared,) = measure.replicas(tiny_data, [2], episodes=16, seconds=1.0)
     assert shared["replicas"] == 2
     assert shared["steps"] >= 16
 

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.chaos.gateway import Gateway, running_gateway
 
 SERVERS = 3
+PATIENT_CHECK_S = 30  # a busy machine may not run a server for seconds
 
 
 class Server(ThreadingHTTPServer):
@@ -74,7 +75,7 @@ def servers() -> Iterator[list[Server]]:
 
 @pytest.fixture(scope="module")
 def gateway(servers: list[Server]) -> Iterator[Gateway]:
-    with running_gateway([server.url for server in servers]) as gateway:
+    with running_gateway([server.url for server in servers], PATIENT_CHECK_S) as gateway:
         yield gateway
 
 

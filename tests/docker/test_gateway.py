@@ -21,7 +21,7 @@ from benchmarks.chaos.gateway import (
 )
 from shared.server_process import running_server
 from tests.conftest import needs_program
-from tests.docker.conftest import SERVERS, Server, asked
+from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 
 pytestmark = needs_program("haproxy", missing())
 
@@ -168,7 +168,9 @@ def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None
     accept = {"Accept": "application/json, text/event-stream"}
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(running_server(tiny_data, "--workers", "1")) for _ in "ab"]
-        gateway = stack.enter_context(running_gateway([server.url for server in servers]))
+        gateway = stack.enter_context(
+            running_gateway([server.url for server in servers], PATIENT_CHECK_S)
+        )
         http = stack.enter_context(httpx.Client(base_url=gateway.url, headers=accept, timeout=60))
 
         def connect(**headers: str) -> Any:

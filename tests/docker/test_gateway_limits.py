@@ -19,7 +19,7 @@ from env_server.conformance.wire import Wire
 from env_server.settings import Settings
 from shared.server_process import running_server
 from tests.conftest import needs_program
-from tests.docker.conftest import SERVERS, Server, asked
+from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 
 pytestmark = needs_program("haproxy", missing())
 
@@ -133,7 +133,10 @@ def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) ->
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             return await run(Wire(client), checks)
 
-    with running_server(tiny_data) as server, running_gateway([server.url]) as gateway:
+    with (
+        running_server(tiny_data) as server,
+        running_gateway([server.url], PATIENT_CHECK_S) as gateway,
+    ):
         results = asyncio.run(main(gateway.url))
     assert [result for result in results if result.status != "ok"] == []
     assert len(results) == len(headers.checks) + len(parsing.checks)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -33,6 +34,25 @@ def server(tiny_data: Path) -> Iterator[ServerProcess]:
 
 def children(pid: int | None) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def stopped_workers(server: ServerProcess) -> Iterator[None]:
+    """Stop the server's SQL workers for the block, so that a step stays in flight for as long."""
+    workers = children(server.pid)
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+
+
+def until_in_flight(http: httpx.Client, step: threading.Thread) -> None:
+    """Wait until the server has given a worker the step that this thread sent."""
+    while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
+        assert step.is_alive()
 
 
 def alive(pid: int) -> bool:
@@ -118,8 +138,9 @@ def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, 
                 http.post("/step", json={"episode_id": "e", "action": SLOW})
             )
         )
-        step.start()
-        time.sleep(0.05)
+        with stopped_workers(server):
+            step.start()
+            until_in_flight(http, step)
         assert server.stop(sig) == 0, server.log()
         step.join()
         assert replies[0].status_code == 200
@@ -158,18 +179,20 @@ def test_closing_finishes_requests_in_flight_and_refuses_others(tiny_data: Path)
         step = threading.Thread(
             target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60))
         )
-        step.start()
-        while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
+        with stopped_workers(server):
+            step.start()
+            until_in_flight(http, step)
+            server.send_signal(signal.SIGTERM)
+            while http.get("/ready").status_code == 200:
+                assert step.is_alive()
+            refused = [
+                http.post("/reset", json={"episode_id": "f"}),
+                http.post(
+                    "/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 1}
+                ),
+                http.post("/step_batch", json={"steps": [body]}),
+            ]
             assert step.is_alive()
-        server.send_signal(signal.SIGTERM)
-        while http.get("/ready").status_code == 200:
-            assert step.is_alive()
-        refused = [
-            http.post("/reset", json={"episode_id": "f"}),
-            http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 1}),
-            http.post("/step_batch", json={"steps": [body]}),
-        ]
-        assert step.is_alive()
         assert [reply.status_code for reply in refused] == [503, 503, 200]
         errors = [refused[0].json(), refused[1].json(), refused[2].json()["results"][0]]
         assert [(one["error"]["code"], one["error"]["retryable"]) for one in errors] == [

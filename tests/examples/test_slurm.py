@@ -19,9 +19,9 @@ COMMANDS = {
 # a python that only records how it is called; the trainer ends when `finish` exists
 RECORDING = """
 [ "$1" = -c ] && echo secret && exit
+[ "$2" = env_server ] || trap 'sleep 0.3; echo checkpoint >>"$CALLS"; exit 143' TERM
 echo "$@" >>"$CALLS"
 [ "$2" = env_server ] && exec sleep 600
-trap 'sleep 0.3; echo checkpoint >>"$CALLS"; exit 143' TERM
 while [ ! -e "${CALLS%/*}/finish" ]; do sleep 0.05; done
 """
 
@@ -101,13 +101,20 @@ def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster: Cluster) 
     )
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has set a trap for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize(("sent", "queued"), [("USR1", ["requeue 1234"]), ("TERM", [])])
 def test_a_job_at_its_time_limit_is_queued_again_after_the_checkpoint(
     cluster: Cluster, sent: str, queued: list[str]
 ) -> None:
     job = cluster.start()
     wait_for(lambda: len(cluster.lines()) == 5, job)  # four servers
-    time.sleep(0.2)  # the stand-in sets its trap
+    wait_for(lambda: catches(job.pid, signal.SIGUSR1) and catches(job.pid, signal.SIGTERM), job)
     job.send_signal(signal.Signals[f"SIG{sent}"])
     job.communicate(timeout=60)
     assert job.returncode == 143
@@ -115,6 +122,7 @@ def test_a_job_at_its_time_limit_is_queued_again_after_the_checkpoint(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_processes_train_and_resume_after_the_time_limit(tmp_path: Path) -> None:
     """With the real launcher and trainer, on the CPU."""
     cluster = Cluster(tmp_path, "127.0.0.1", gpus=2, SERVERS="1", PYTHON=sys.executable)

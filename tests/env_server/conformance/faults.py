@@ -191,7 +191,7 @@ class SlowJudge:
         began = time.monotonic()
         reply = await send(request)
         if len(request.content) > 500_000:
-            await asyncio.sleep(10 * self.short_s + 1.1)
+            await asyncio.sleep(10 * self.short_s + 2.0)
         elif request.url.path == "/step_batch":
             self.short_s = time.monotonic() - began
         return reply

@@ -64,18 +64,19 @@ class Workers:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     async def after(self, query: HostileQuery) -> None:
-        """Record the largest CPU time of a worker since the last query, other steps included."""
+        """Record the largest CPU time of a worker since the last try of a query, other steps
+        included."""
         assert self.find() == self.pids, f"{query.name} cost a worker its life"
         now = self.clocks()
-        self.cpu_s[query.name] = max(
-            after - before for before, after in zip(self.began, now, strict=True)
-        )
-        self.peak_bytes[query.name] = max(
+        spent = max(after - before for before, after in zip(self.began, now, strict=True))
+        peak = max(
             1024 * int(line.split()[1])
             for pid in self.pids
             for line in Path(f"/proc/{pid}/status").read_text().splitlines()
             if line.startswith("VmHWM:")
         )
+        self.cpu_s[query.name] = max(spent, self.cpu_s.get(query.name, 0.0))
+        self.peak_bytes[query.name] = max(peak, self.peak_bytes.get(query.name, 0))
         self.forget_peaks()
         self.began = self.clocks()
 

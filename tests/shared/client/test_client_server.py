@@ -171,7 +171,7 @@ def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) ->
     async def main() -> None:
         with running_server(tiny_data) as server:
             port = server.port
-            limits = ClientLimits(backoff_s=0.05, max_attempts=30, longest_wait_s=1.0)
+            limits = ClientLimits(backoff_s=0.05, max_attempts=120, longest_wait_s=1.0)
             async with SQLEnvClient(server.url, limits) as client:
                 reference = [await play(client, i) for i in range(8)]
                 resets = [
@@ -196,4 +196,4 @@ def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) ->
             mine = [resets[i], *(replies[i] for replies in played)]
             assert contents(mine) == contents(reference[i])
 
-    drive(main(), timeout_s=120)
+    drive(main(), timeout_s=240)

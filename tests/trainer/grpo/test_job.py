@@ -207,6 +207,7 @@ def test_the_command_runs_over_http_to_the_end(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
     small: GRPOConfig, tmp_path: Path, data_dir: Path, number: signal.Signals
@@ -220,7 +221,7 @@ def test_a_signal_leaves_a_checkpoint_and_stops_the_server(
             break
         time.sleep(0.1)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=200)
     assert process.returncode == 130, output
     assert "--resume" in output
     assert "Traceback" not in output

@@ -241,6 +241,10 @@ def test_a_reworded_configuration_is_noticed() -> None:
     fixed = fixed_servers(text, ["127.0.0.1:1", "127.0.0.1:2"])
     assert "    server server1 127.0.0.1:1\n    server server2 127.0.0.1:2\n" in fixed
     assert "resolvers network init-addr" not in fixed
-    for other in (text.replace("server-template", "server"), text.replace(" init-addr none", "")):
+    for before, after in (
+        ("server-template", "server"),
+        (" init-addr none", ""),
+        ("timeout check 1s", "timeout check 2s"),
+    ):
         with pytest.raises(RuntimeError, match="replaced here"):
-            fixed_servers(other, ["127.0.0.1:1"])
+            fixed_servers(text.replace(before, after), ["127.0.0.1:1"])

@@ -17,8 +17,6 @@ from trainer.config import GRPOConfig
 from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import git_state
 
-pytestmark = pytest.mark.usefixtures("blank_charts")
-
 STEPS = 3
 
 

@@ -17,7 +17,7 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import model_digest
 
-pytestmark = [pytest.mark.usefixtures("blank_charts"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def train(*options: str) -> "subprocess.Popen[str]":

@@ -122,7 +122,9 @@ def test_help_names_the_commands(installed: Path, elsewhere: Path) -> None:
         assert "Usage: " in run(installed, elsewhere, "sqlenv", program, "--help")
 
 
-def test_the_server_passes_conformance(installed: Path, elsewhere: Path, url: str) -> None:
+def test_the_server_passes_conformance_that_reads_its_files(
+    installed: Path, elsewhere: Path, url: str
+) -> None:
     """The groups that read files of the packages: the hostile corpus, the shipped questions."""
     command = ["sqlenv", "serve", "conformance", "--url", url, "--data", "data"]
     command += ["--only", "gold, answers, hostile"]

@@ -78,7 +78,7 @@ def configure(
 
 @app.command()
 def pretrain(
-    out: Annotated[Path, Option(help="Folder for the model.")] = Path("data/models/sqlenv-tiny"),
+    out: Annotated[Path, Option(help="Folder for the model.")] = Path(OFFLINE_MODEL),
     seed: Annotated[
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
@@ -99,7 +99,7 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    Takes about two hours on 2 CPU cores.
+    The shipped size takes about two hours on 2 CPU cores.
     """
 
     with guarded():
@@ -118,6 +118,10 @@ def pretrain(
             raise ConfigError(
                 f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
                 f"attention head: use {config.heads * config.head_dim}"
+            )
+        if out == Path(OFFLINE_MODEL) and hidden_size != PretrainConfig.hidden_size:
+            raise ConfigError(
+                f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
             )
         make(
             out,

@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 30.0
 TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
 # an option of the template's servers, which are found by name
 RESOLVING = " resolvers network init-addr none"
-CHECK = "timeout check 1s"
+CHECK = "timeout check 1s"  # the time for a health check
 SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
 
 
@@ -80,7 +80,8 @@ def missing() -> str | None:
 def running_gateway(urls: Sequence[str], check_s: int = 1) -> Iterator[Gateway]:
     """Run a gateway to the ready servers at `urls` until the block ends.
 
-    A server that answers no health check within `check_s` seconds counts as down.
+    A health check without an answer within `check_s` seconds has failed; after two in a row the
+    server counts as down.
     """
     if reason := missing():
         raise RuntimeError(reason)

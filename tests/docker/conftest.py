@@ -12,7 +12,7 @@ import pytest
 from benchmarks.chaos.gateway import Gateway, running_gateway
 
 SERVERS = 3
-PATIENT_CHECK_S = 30  # a busy machine may not run a server for seconds
+PATIENT_CHECK_S = 30  # on a busy machine a server can get no CPU time for seconds
 
 
 class Server(ThreadingHTTPServer):

@@ -236,7 +236,7 @@ def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
 
 
 def test_a_reworded_configuration_is_noticed() -> None:
-    """The tests replace the server template by fixed servers, so it must be found in the file."""
+    """The tests replace lines of the file, so it must have them."""
     text = CONFIG.read_text()
     fixed = fixed_servers(text, ["127.0.0.1:1", "127.0.0.1:2"])
     assert "    server server1 127.0.0.1:1\n    server server2 127.0.0.1:2\n" in fixed

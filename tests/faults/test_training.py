@@ -21,7 +21,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.run.summary import model_digest
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
-LONG = plan(14, servers=3, seed=2)  # each kind of fault
+LONG = plan(14, servers=3, seed=2)  # one round, with each kind of fault
 SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
 needs_gateway = needs_program("haproxy", gateway.missing())
 

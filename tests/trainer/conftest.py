@@ -101,7 +101,10 @@ def random_model(kind: type[Any], tokenizer: PreTrainedTokenizerFast, window: in
 
 @pytest.fixture
 def blank_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a run write charts of one pixel: drawing them takes over half of a small job's time."""
+    """Replace the pictures of runs in this process: PNGs by one pixel, SVGs by an empty drawing.
+
+    Drawing takes over half of a small job's time.
+    """
 
     def save(figure: Figure, file: Any, *, format: str, **options: Any) -> None:
         if format == "png":

@@ -59,7 +59,7 @@ class PretrainConfig:
 
     @property
     def intermediate_size(self) -> int:
-        """The width of a feed-forward layer: 8/3 of `hidden_size`, in whole 16s."""
+        """Width of a feed-forward layer: 8/3 of `hidden_size`, rounded up to a multiple of 16."""
         return 16 * math.ceil(self.hidden_size / 6)
 
 

@@ -64,8 +64,8 @@ class Workers:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     async def after(self, query: HostileQuery) -> None:
-        """Record the largest CPU time of a worker since the last try of a query, other steps
-        included."""
+        """Record a try's largest CPU time of a worker and its peak memory, other steps included; of
+        several tries, the largest."""
         assert self.find() == self.pids, f"{query.name} cost a worker its life"
         now = self.clocks()
         spent = max(after - before for before, after in zip(self.began, now, strict=True))

@@ -153,7 +153,7 @@ def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) ->
 
 @pytest.fixture(scope="module")
 def whole() -> dict[int, list[str]]:
-    """Hold the episodes of uninterrupted runs by their number of steps, made when first needed."""
+    """The episodes of uninterrupted runs, by number of steps; a test adds what is missing."""
     return {}
 
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import PreTrainedTokenizerFast
 
+from trainer.presets import OFFLINE_MODEL
 from trainer.pretraining import imitation
 from trainer.pretraining.imitation import (
     PretrainConfig,
@@ -35,6 +37,19 @@ def rows(count: int, seed: int = 0) -> list[Row]:
 
 def tokenizer():
     return train_tokenizer(["some words to learn from"], vocab_size=300, max_length=64)
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "heads", "intermediate_size", "parameters"),
+    [(192, 6, 512, 2_164_672), (128, 4, 352, 1_066_368)],
+)
+def test_the_other_sizes_follow_from_the_hidden_size(
+    hidden_size, heads, intermediate_size, parameters
+):
+    config = PretrainConfig(hidden_size=hidden_size)
+    assert (config.heads, config.intermediate_size) == (heads, intermediate_size)
+    model = build_model(config, PreTrainedTokenizerFast.from_pretrained(OFFLINE_MODEL))
+    assert model.num_parameters() == parameters
 
 
 def test_batches_hold_every_row_once_within_the_token_limit():

@@ -1,5 +1,6 @@
 """The wired initial weights: an untrained model copies what followed a token before."""
 
+import pytest
 import torch
 
 from trainer.pretraining.imitation import PretrainConfig, build_model
@@ -20,10 +21,11 @@ def hits(model, length: int = 40, rows: int = 8) -> float:
     return (guessed[:, length:-1] == ids[:, length + 1 :]).float().mean().item()
 
 
-def test_wired_model_copies_without_training_and_a_random_one_does_not():
+@pytest.mark.parametrize("hidden_size", [64, 128, 192])
+def test_wired_model_copies_without_training_and_a_random_one_does_not(hidden_size):
     texts = ["a few words of text to make merges from, and then some more of them"] * 10
     tokenizer = train_tokenizer(texts, vocab_size=512, max_length=256)
-    config = PretrainConfig()
+    config = PretrainConfig(hidden_size=hidden_size)
     model = build_model(config, tokenizer)
     assert hits(model) < 0.05
     wire_induction(model)

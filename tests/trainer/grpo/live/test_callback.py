@@ -19,7 +19,7 @@ from trainer.rollout.loop import sample_random_baseline
 from trainer.run.folder import Run, open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
-pytestmark = pytest.mark.usefixtures("blank_charts")
+blank_charts = pytest.mark.usefixtures("blank_charts")
 
 
 @pytest.fixture
@@ -121,6 +121,7 @@ def test_a_watched_run_trains_and_measures_what_an_unwatched_one_does(
         )
 
 
+@blank_charts
 def test_a_failing_display_is_logged_once_and_counted_and_training_continues(
     small: GRPOConfig,
     live: GRPOConfig,
@@ -145,6 +146,7 @@ def test_a_failing_display_is_logged_once_and_counted_and_training_continues(
     assert read_json(run.summary)["live_failures"] == 4
 
 
+@blank_charts
 def test_training_continues_after_a_failing_measurement(
     small: GRPOConfig,
     live: GRPOConfig,
@@ -163,6 +165,7 @@ def test_training_continues_after_a_failing_measurement(
     assert (run.live / "reward.png").exists()  # what can be drawn is
 
 
+@blank_charts
 def test_lost_episodes_are_in_no_rate(live: GRPOConfig, tmp_path: Path) -> None:
     lost = FakeClient(failing={"eval-shop-0": 1})
     begin(replace(live, max_lost_fraction=0.5, live_episodes=12), tmp_path, lost).run()
@@ -172,6 +175,7 @@ def test_lost_episodes_are_in_no_rate(live: GRPOConfig, tmp_path: Path) -> None:
 
 # reset_many calls: 1 random, 2 and 3 before, 4 the view's at step 0, then a step's rollout, small
 # eval and view
+@blank_charts
 @pytest.mark.parametrize(
     "at", [6, *(pytest.param(other, marks=pytest.mark.slow) for other in (4, 5, 7, 8, 9, 10))]
 )
@@ -189,6 +193,7 @@ def test_a_resumed_run_keeps_its_measurements(
     assert (run.live / "traces.md").read_text().count("\n## After ") == 4
 
 
+@blank_charts
 def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         begin(live, tmp_path, StoppingClient(9, Interrupted())).run()
@@ -200,6 +205,7 @@ def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path
     assert (run.live / "measured.damaged").read_text() == "not JSON\n"  # nothing is lost
 
 
+@blank_charts
 def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path: Path) -> None:
     """Without a job around it, it draws from trl's own log, into the output folder."""
     from trainer.evaluation.measure import model_play

@@ -89,8 +89,8 @@ def pretrain(
     workspace: Annotated[
         Path | None,
         Option(
-            help="Keep the generated databases and the model of each stage here; the same command "
-            "resumes from them."
+            help="Keep the generated databases, a checkpoint and the model of each stage here; the "
+            "same command resumes from them."
         ),
     ] = None,
     processes: Annotated[

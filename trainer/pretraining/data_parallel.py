@@ -25,12 +25,16 @@ POLL_S = 0.2
 
 
 class Task(NamedTuple):
-    """A model to train, in place, over `config.passes` passes of `rows`."""
+    """A model to train, in place, over `config.passes` passes of `rows`.
+
+    An interrupted training continues from `checkpoint`.
+    """
 
     model: Qwen3ForCausalLM
     tokenizer: PreTrainedTokenizerFast
     rows: list[Row]
     config: PretrainConfig
+    checkpoint: Path | None = None
 
 
 def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:
@@ -69,11 +73,11 @@ def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -
 
 
 def _train(task: Task, report: Report) -> FitFigures:
-    model, tokenizer, rows, config = task
+    model, tokenizer, rows, config, checkpoint = task
     renamer = find_symbols(rows, tokenizer)
 
     def change(row: Row, stream: random.Random) -> Row:
         return renamer.rename_some(row, config, stream)
 
     plan = plan_passes(rows, config)
-    return fit(model, plan, config, tokenizer.pad_token_id, report, change)
+    return fit(model, plan, config, tokenizer.pad_token_id, report, change, checkpoint)

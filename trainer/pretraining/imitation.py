@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from trainer.pretraining.checkpoint import Progress, fingerprint, load, save
 from trainer.runtime.gradients import average_gradients
 from trainer.runtime.precision import precision
 
@@ -189,13 +191,15 @@ def fit(
     pad_id: int,
     report: Report = lambda line: None,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
+    checkpoint: Path | None = None,
 ) -> FitFigures:
     """Train `model`, in place, on each batch of `plan` once.
 
     `change` returns the row to train on in place of each row of the plan; `report` gets lines of
     progress. It computes in bfloat16 where the device does so natively. In a process group each
     process takes its share of every batch, and gradients are averaged; batches with fewer rows than
-    processes are skipped.
+    processes are skipped. The state is written to `checkpoint` with every line of progress; another
+    call with the same arguments continues from it.
     """
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
@@ -212,8 +216,16 @@ def fit(
     optimizers = make_optimizers(model, config)
     factor = partial(lr_factor, steps=steps, config=config)
     schedulers = [LambdaLR(optimizer, factor) for optimizer in optimizers]
-    start, tokens, mean_loss = time.perf_counter(), 0, 0.0
-    for step, batch in enumerate(plan):
+    parts = [model, *optimizers, *schedulers]
+    done = Progress()
+    if checkpoint is not None:
+        ids_of_rows = [[row.ids for row in rows] for rows in plan]
+        of = fingerprint(model, ids_of_rows, config, processes)
+        done = load(checkpoint, of, parts)
+        if done.batches and rank == 0:
+            report(f"continues from batch {done.batches} of {steps}")
+    start, tokens = time.perf_counter() - done.seconds, torch.zeros((), dtype=torch.int64)
+    for step, batch in enumerate(plan[done.batches :], start=done.batches):
         stream = random.Random(f"change:{config.seed}:{rank}:{step}")
         rows = [change(row, stream) for row in batch[rank::processes]]
         ids, learn = collate(rows, pad_id, device)
@@ -228,18 +240,22 @@ def fit(
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
         tokens += sum(len(row.ids) for row in rows)
-        mean_loss = loss.item() if step == 0 else 0.98 * mean_loss + 0.02 * loss.item()
-        if rank == 0 and (step % REPORT_EVERY == 0 or step == steps - 1):
-            seen = tokens * processes  # the processes' shares have about as many tokens
-            speed = seen / (time.perf_counter() - start)
-            report(
-                f"batch {step} of {steps}, {seen / 1e6:.2f} M tokens, loss {mean_loss:.3f}, "
-                f"{speed / 1e3:.1f} k tokens/s"
-            )
-    if processes > 1:
-        total = torch.tensor(tokens)
-        dist.all_reduce(total)
-        tokens = int(total)
+        last = loss.item()
+        done.mean_loss = last if step == 0 else 0.98 * done.mean_loss + 0.02 * last
+        if step % REPORT_EVERY == 0 or step == steps - 1:
+            if processes > 1:
+                dist.all_reduce(tokens)
+            done.batches, done.tokens = step + 1, done.tokens + int(tokens)
+            done.seconds = time.perf_counter() - start
+            tokens.zero_()
+            if rank == 0:
+                if checkpoint is not None:
+                    save(checkpoint, of, parts, done)
+                report(
+                    f"batch {step} of {steps}, {done.tokens / 1e6:.2f} M tokens, "
+                    f"loss {done.mean_loss:.3f}, {done.tokens / done.seconds / 1e3:.1f} k tokens/s"
+                )
     model.eval()
-    parameters, seconds = sum(p.numel() for p in model.parameters()), time.perf_counter() - start
-    return FitFigures(tokens, parameters, seconds, 6.0 * parameters * tokens, mean_loss)
+    parameters = sum(p.numel() for p in model.parameters())
+    flops = 6.0 * parameters * done.tokens
+    return FitFigures(done.tokens, parameters, done.seconds, flops, done.mean_loss)

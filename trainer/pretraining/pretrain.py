@@ -90,9 +90,10 @@ def pretrain(
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
-    generated databases and the model after each stage; another call with the same settings
-    continues from the last of them. `processes` share the training, one CPU core each; another
-    number of them sums gradients in another order, so the weights differ slightly.
+    generated databases, a checkpoint of a stage that is interrupted, and the model after each
+    stage; another call with the same settings continues from them. `processes` share the training,
+    one CPU core each; another number of them sums gradients in another order, so the weights differ
+    slightly.
     """
     config = config or PretrainConfig()
     record: Record = {
@@ -113,6 +114,7 @@ def pretrain(
             else:
                 # the record vouches for the model beside it: written last, removed first
                 (folder / "pretraining.json").unlink(missing_ok=True)
+                checkpoint = folder / "checkpoint.pt"
                 data_dir = generate(root, stage, config.seed + number - 1, report)
                 if previous is None:
                     model, tokenizer = new_model(config, data_dir, log_path)
@@ -121,9 +123,12 @@ def pretrain(
                     tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
                 played = play_demonstrations(data_dir, tokenizer, log_path)
                 record["stages"].append(
-                    _train_stage(model, tokenizer, played, stage, config, processes, report)
+                    _train_stage(
+                        model, tokenizer, played, stage, config, processes, report, checkpoint
+                    )
                 )
                 save(model, tokenizer, folder, record)
+                checkpoint.unlink()
             if measure is not None and "success" not in record["stages"][-1]:
                 record["stages"][-1]["success"] = measure(folder)
                 _write_record(folder, record)
@@ -142,6 +147,7 @@ def _train_stage(
     config: PretrainConfig,
     processes: int,
     report: Report,
+    checkpoint: Path,
 ) -> Record:
     """Train the model on a stage's demonstrations, in place; return the stage's record."""
     rows = played.rows
@@ -157,7 +163,7 @@ def _train_stage(
         passes=config.passes * stage.passes,
         **stage.renaming,
     )
-    task = Task(model, tokenizer, rows, stage_config)
+    task = Task(model, tokenizer, rows, stage_config, checkpoint)
     figures = imitate(task, processes, lambda line: report(f"{stage.name}: {line}"))
     return {**_as_json(asdict(stage)), **counts, **asdict(figures)}
 

@@ -13,18 +13,19 @@ from trainer.pretraining.imitation import PretrainConfig, Row, build_model, coll
 TOKENIZER = tokenizer()
 
 
-def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL):
+def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL, checkpoint=None):
     model, lines = build_model(config, TOKENIZER), []
-    return model, imitate(Task(model, TOKENIZER, given, config), processes, lines.append), lines
+    task = Task(model, TOKENIZER, given, config, checkpoint)
+    return model, imitate(task, processes, lines.append), lines
 
 
 @pytest.mark.slow
-def test_two_processes_learn_as_one_does_and_report():
+def test_two_processes_learn_as_one_does_report_and_continue(tmp_path):
     given = [Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True) for _ in range(40)]
     config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
     models = []
     for processes in (1, 2):
-        model, figures, lines = learned(given, processes, config)
+        model, figures, lines = learned(given, processes, config, tmp_path / f"{processes}.pt")
         assert figures.tokens == 20 * 40 * 6
         assert re.match(r"batch 99 of 100, 0.00 M tokens, loss [0-9.]+, ", lines[-1])
         models.append(model)
@@ -32,6 +33,10 @@ def test_two_processes_learn_as_one_does_and_report():
     one, two = (imitation_loss(model, ids, learn).item() for model in models)
     assert one == pytest.approx(two, abs=0.02)
     assert two < 0.5
+    again, figures, lines = learned(given, 2, config, tmp_path / "2.pt")
+    assert lines == ["continues from batch 100 of 100"]
+    assert figures.tokens == 20 * 40 * 6
+    assert imitation_loss(again, ids, learn).item() == two
 
 
 @pytest.mark.slow

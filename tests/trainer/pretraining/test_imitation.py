@@ -137,6 +137,33 @@ def test_fit_learns_and_counts_what_a_row_is_changed_to():
     assert figures.tokens == 60 * 4 * len(other.ids)
 
 
+def test_an_interrupted_fit_continues_to_the_same_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(imitation, "REPORT_EVERY", 4)
+    plan, checkpoint, lines = [rows(3, seed) for seed in range(12)], tmp_path / "c.pt", []
+
+    def fitted(plan=plan, report=lines.append, checkpoint=checkpoint):
+        model = build_model(SMALL, tokenizer())
+        figures = fit(model, plan, SMALL, 0, report, checkpoint=checkpoint)
+        return model.state_dict(), replace(figures, seconds=0)
+
+    def interrupt(line):
+        if line.startswith("batch 8"):
+            raise KeyboardInterrupt
+
+    whole, whole_figures = fitted(checkpoint=None)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(report=interrupt)
+    lines.clear()
+    continued, figures = fitted()
+    assert lines[0] == "continues from batch 9 of 12"
+    assert figures == whole_figures
+    assert all(torch.equal(continued[name], whole[name]) for name in whole)
+
+    lines.clear()
+    fitted(plan[:-1])
+    assert lines[0].startswith("batch 0 of 11")
+
+
 def test_too_few_batches_for_the_processes_say_so():
     with pytest.raises(ValueError, match="no batch has a row"):
         fit(build_model(SMALL, tokenizer()), [], SMALL, 0)

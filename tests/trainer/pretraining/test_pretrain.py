@@ -41,8 +41,12 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
         measured.append(folder.name)
         return SUCCESS
 
-    def make(out):
-        return pretrain(out, SMALL, STAGES, work, lines.append, measure=measure)
+    def make(out, report=lines.append):
+        return pretrain(out, SMALL, STAGES, work, report, measure=measure)
+
+    def interrupt(line):
+        if line.startswith("long names: batch 0"):
+            raise KeyboardInterrupt
 
     record = make(out)
     assert measured == ["1-short-names", "2-long-names"]
@@ -56,20 +60,24 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
     assert "| long names | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in card
     assert any(line.startswith("short names: 12 episodes") for line in lines)
     assert not (out / "1-short-names").exists()
+    assert not list(tmp_path.rglob("checkpoint.pt"))
     first = json.loads((work / "1-short-names" / "pretraining.json").read_text())
     assert first["stages"] == record["stages"][:1]
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
     assert model.config.architectures == ["Qwen3ForCausalLM"]
     assert model.config.eos_token_id == tokenizer.eos_token_id
 
-    # as after an interruption of the second stage, while its databases were generated
+    # interruptions of the second stage: while its databases were generated, and while it trained
     shutil.rmtree(work / "2-long-names")
     (data_dir,) = work.glob("data-1x4-*")
     (data_dir / "questions" / "demonstrations.json").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "again", interrupt)
     lines.clear()
     measured.clear()
     resumed = make(tmp_path / "again")
     assert lines[0] == f"short names: trained before, in {work / '1-short-names'}"
+    assert "long names: continues from batch 1 of 2" in lines
     assert measured == ["2-long-names"]
     assert resumed["stages"][0] == record["stages"][0]
     assert resumed["stages"][1]["loss"] == record["stages"][1]["loss"]

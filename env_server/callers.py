@@ -20,7 +20,7 @@ class Caller:
     def rewards(self, wanted: Rewards | None) -> Rewards:
         """Return when an episode's replies show rewards; `Forbidden` if the key may not see them.
 
-        An agent that sees the reward of every step reads the answer off it, not off the data.
+        An agent that saw the reward of every step could find the answer by it, without the data.
         """
         if not self.is_agent:
             return wanted or "step"

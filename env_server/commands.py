@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from env_server.app import create_app
-from env_server.audit import command as audit_command
+from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
 from env_server.http.protocol import Connections, Protocol
 from env_server.logs import configure
@@ -135,8 +135,6 @@ def settings_error(error: ValidationError) -> str:
     name = str(first["loc"][0])
     value = "" if name.endswith(("_key", "_keys")) else f" is {first['input']}"
     rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
-    if first["type"] == "too_short":  # pydantic counts the items of a secret text
-        rule = f"it should have at least {first['ctx']['min_length']} characters"
     rule = rule.replace("less than or equal to", "at most")
     rule = rule.replace("greater than or equal to", "at least")
     return f"{name}{value}: {rule}; see --settings"
@@ -217,4 +215,5 @@ command = typer.Typer(
 )
 command.callback(invoke_without_command=True)(serve)
 command.command()(conformance)
-audit_command.register(command)
+command.command()(verify)
+command.command()(rescore)

@@ -13,7 +13,7 @@ error of the agent's is in the observation's `error`, with `info.error_code` one
 import hashlib
 import uuid
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from env_server.drive import Jobs, drive
 from env_server.questions import QuestionBank
@@ -21,7 +21,7 @@ from env_server.render import render_columns, render_rows, render_schema, render
 from env_server.results import Effect, ResultCache
 from env_server.rewards import GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, SqlJob, SqlResult
-from env_server.sql.run import tables_hint
+from env_server.sql.run import SqlRunner, tables_hint
 from env_server.state import EpisodeState, step_result, wire_state
 from env_server.verifier import (
     STANDARDS,
@@ -55,12 +55,6 @@ TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER
 T = TypeVar("T")
 
 
-class Executor(Protocol):
-    """Runs jobs in process. `env_server.sql.run.SqlRunner` is one."""
-
-    def run(self, job: SqlJob, /) -> SqlResult: ...
-
-
 class SQLEnvironment:
     """One episode at a time over a bank's questions.
 
@@ -76,7 +70,7 @@ class SQLEnvironment:
     def __init__(
         self,
         bank: QuestionBank,
-        executor: Executor | None = None,
+        executor: SqlRunner | None = None,
         step_budget: int = DEFAULT_STEP_BUDGET,
         standard: StandardName = DEFAULT_STANDARD,
         results: ResultCache | None = None,

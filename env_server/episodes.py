@@ -133,9 +133,10 @@ class EpisodeStore:
     def evict(self, holdings: Iterable[Holdings]) -> bool:
         """Remove a finished episode: the oldest of the owner who has most. False without any."""
         most = max((held.finished for held in holdings), key=len, default=None)
-        if most:
-            self.remove(next(iter(most.values())))
-        return bool(most)
+        if not most:
+            return False
+        self.remove(next(iter(most.values())))
+        return True
 
     def idle(self, oldest: float) -> Iterator[PooledEpisode]:
         """Yield the episodes that were last used at `oldest` or before; remove each meanwhile."""

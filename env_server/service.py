@@ -102,7 +102,7 @@ class Service:
     def admit(self, client: str, items: int) -> None:
         """Raise `QueueFull` if so many more items would be too many for the client.
 
-        A client that has none under way gets through, since a batch may have `max_batch`.
+        A client that has none under way is admitted: one batch may be larger than the limit.
         """
         limit, under_way = self.settings.max_client_items, self._under_way[client]
         if under_way and under_way + items > limit:

@@ -7,9 +7,9 @@ command line if `python -m env_server --help` lists it. Limits on SQL are in
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
@@ -19,14 +19,6 @@ MIN_KEY_CHARS = 16
 # as a browser sends it: without a path
 _ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+", re.IGNORECASE)
 
-# An empty key counts as unset, so that a compose file can pass on a variable that the host lacks.
-Key = Annotated[
-    Annotated[SecretStr, Field(min_length=MIN_KEY_CHARS)] | None,
-    BeforeValidator(lambda key: key or None),
-]
-Keys = Annotated[SecretStr | None, BeforeValidator(lambda keys: keys or None)]
-Origins = Annotated[str | None, BeforeValidator(lambda origins: origins or None)]
-
 
 class Settings(BaseSettings):
     """The settings of one server. Names end in their units: `_s` seconds, `_bytes` bytes.
@@ -35,7 +27,12 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,  # a compose file can pass on a variable that the host lacks
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,  # it may be a key
+        use_attribute_docstrings=True,
     )
 
     host: str = "127.0.0.1"
@@ -53,7 +50,7 @@ class Settings(BaseSettings):
     capacity: int = Field(default=10_000, ge=1)
     """Maximum number of unfinished episodes; beyond it, resets get 429."""
     agent_capacity: int = Field(default=1_000, ge=1)
-    """Maximum number of unfinished episodes per agent key; it also gets that share of the bytes."""
+    """Maximum number of unfinished episodes per agent key; it gets that share of max_held_bytes."""
     finished_capacity: int = Field(default=10_000, ge=1)
     """Maximum number of finished episodes kept for repeated requests."""
     lease_s: float = Field(default=900.0, gt=0)
@@ -99,17 +96,17 @@ class Settings(BaseSettings):
     """Seconds that work continues after its request timed out, if no other request waits for it."""
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
-    api_key: Key = None
+    api_key: SecretStr | None = None
     """Trainer's bearer token for all paths but /operator and /metrics."""
-    agent_keys: Keys = None
+    agent_keys: SecretStr | None = None
     """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
-    operator_key: Key = None
+    operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     page: bool = True
     """Whether to serve the page at / for people (docs/page.md)."""
     runs_dir: Path = Path("runs")
     """Folder of the runs and evaluations whose episodes the page shows; it may be missing."""
-    cors_origins: Origins = None
+    cors_origins: str | None = None
     """Origins whose web pages may call the API, comma-separated, or *; unset: none."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
@@ -155,7 +152,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name}: a key has at least {MIN_KEY_CHARS} characters")
         if len({key for _, key in keys}) < len(keys):
             raise ValueError(
-                "two of api_key, operator_key and agent_keys are equal: an episode belongs to a key"
+                "two of api_key, operator_key and agent_keys are equal: each needs a key of its own"
             )
         return self
 

@@ -206,18 +206,11 @@ def session_cpu_s(session: int) -> float:
     """Return the CPU-seconds of a session's processes and of their children that ended; NaN if
     /proc shows none.
     """
-    # proc(5): fields 14 to 17 are utime, stime, cutime and cstime; the list starts at field 3
-    ticks = [sum(map(int, fields[11:15])) for _, fields in _session_stats(session)]
+    ticks = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):  # none on a system without /proc
+        with contextlib.suppress(OSError):  # the process ended in between
+            # proc(5): what follows the second field, a name in brackets that may hold anything
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks.append(sum(map(int, fields[11:15])))  # utime, stime, cutime, cstime
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else math.nan
-
-
-def _session_stats(session: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield each process of a session with its /proc/<pid>/stat fields, from the third on."""
-    with contextlib.suppress(OSError):  # no /proc on this system
-        for entry in os.scandir("/proc"):
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError):  # it ended in between
-                    # the second field, a name in brackets, may hold anything
-                    fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-                    if int(fields[3]) == session:
-                        yield int(entry.name), fields

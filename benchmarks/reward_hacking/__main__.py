@@ -19,7 +19,7 @@ from benchmarks.reward_hacking.policies import (
     most_common_answer,
     oracle,
 )
-from env_server.audit.replay import IN_FLIGHT, Sql
+from env_server.audit.replay import IN_FLIGHT
 from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
@@ -63,7 +63,7 @@ class Result:
 
 
 async def play(
-    bank: QuestionBank, sql: Sql, question: Question, policy: Policy, constant: str
+    bank: QuestionBank, sql: SqlPool, question: Question, policy: Policy, constant: str
 ) -> StepResult:
     """Play one episode and return its last reply."""
     env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
@@ -82,7 +82,7 @@ async def play(
 
 
 async def play_all(
-    bank: QuestionBank, sql: Sql, questions: Sequence[Question], policy: Policy
+    bank: QuestionBank, sql: SqlPool, questions: Sequence[Question], policy: Policy
 ) -> list[StepResult]:
     """Play an episode of each question and return their last replies."""
     constant, replies = most_common_answer(bank), list[StepResult]()

@@ -33,12 +33,6 @@ ReportOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to a command line."""
-    app.command("verify")(verify)
-    app.command("rescore")(rescore)
-
-
 def verify(
     run: Annotated[Path, typer.Argument(help="A run's folder, such as runs/latest.")],
     data: DataOption = None,

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import SqlJob, SqlResult
+from env_server.sql.pool import SqlPool
 from shared.errors import SQLEnvError
 from shared.models import StandardName, StepResult
 from shared.run_files import EpisodeLine, LineError, check_seal, numbered_lines, read_episode
@@ -19,12 +19,6 @@ IN_FLIGHT = 128  # episodes played concurrently
 Progress = Callable[[int, int], None]  # (episodes done, in all)
 NumberedLine = tuple[int, EpisodeLine]  # lines count from 1
 Replies = list[StepResult] | SQLEnvError
-
-
-class Sql(Protocol):
-    """Runs SQL jobs, as `SqlPool` does on worker processes."""
-
-    async def run(self, job: SqlJob, /) -> SqlResult: ...
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
@@ -37,7 +31,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
             yield number, error
 
 
-async def play(env: SQLEnvironment, sql: Sql, actions: Sequence[str], **reset: Any) -> Replies:
+async def play(env: SQLEnvironment, sql: SqlPool, actions: Sequence[str], **reset: Any) -> Replies:
     """Return the replies to a reset and to each action, or the error in their place."""
     try:
         replies: list[StepResult] = [await drive_async(env.reset_jobs(**reset), sql.run)]
@@ -50,7 +44,7 @@ async def play(env: SQLEnvironment, sql: Sql, actions: Sequence[str], **reset: A
 
 async def replay(
     bank: QuestionBank,
-    sql: Sql,
+    sql: SqlPool,
     lines: Iterable[NumberedLine],
     step_budget: int,
     standard: StandardName,

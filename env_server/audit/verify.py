@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import NumberedLine, Progress, Sql, read_lines, replay
+from env_server.audit.replay import NumberedLine, Progress, read_lines, replay
 from env_server.audit.run_folder import RunFolder, read_metrics, read_summary
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
@@ -100,7 +100,7 @@ async def verify_run(
     *,
     data_dir: Path | None = None,
     workers: int = 2,
-    sql: Sql | None = None,
+    sql: SqlPool | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
     """Audit the run in `path`, with its SQL on `workers` new processes, or on `sql`.

@@ -40,39 +40,33 @@ from shared.console import (
 )
 from shared.errors import ServerUnreachable, Unauthorized, from_wire
 
-GROUPS = (
-    "play",
-    "steps",
-    "replay",
-    "determinism",
-    "errors",
-    "gold",
-    "answers",
-    "headers",
-    "parsing",
-    "rewards",
-    "ownership",
-    "bytes",
-    "fairness",
-    "hostile",
+REGISTRIES = (
+    plays,
+    steps,
+    replays,
+    determinism,
+    errors,
+    gold,
+    answers,
+    headers,
+    parsing,
+    rewards,
+    ownership,
+    sizes,
+    fairness,
 )
+GROUPS = (*(registry.group for registry in REGISTRIES), "hostile")
 
 _console = table_console()
 
 
 def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None) -> list[Check]:
     """Return every check, in the order of `GROUPS`. Raises `DataError` for a bad data directory."""
-    known = [
-        one for each in (plays, steps, replays, determinism, errors, gold) for one in each.checks
-    ]
-    searched = [] if data_dir is None else [with_data(data_dir)]
-    judged = [*answers.checks, *(answers_with_data(data_dir) if data_dir else ())]
-    attacks = [
-        one
-        for each in (headers, parsing, rewards, ownership, sizes, fairness)
-        for one in each.checks
-    ]
-    return [*known, *searched, *judged, *attacks, *jail_checks(queries)]
+    checks = [check for registry in REGISTRIES for check in registry.checks]
+    if data_dir is not None:
+        checks += [with_data(data_dir), *answers_with_data(data_dir)]
+    checks += jail_checks(queries)
+    return sorted(checks, key=lambda check: GROUPS.index(check.group))
 
 
 def conformance(

@@ -25,6 +25,7 @@ import hmac
 from base64 import b64decode
 from ipaddress import ip_address
 
+from starlette._utils import get_route_path
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -151,15 +152,14 @@ class Keys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
+            path = get_route_path(scope)  # as the router sees it, without a --root-path
             try:
-                caller = self.check(
-                    scope["path"], headers.get("authorization", "").encode("latin-1")
-                )
-                if self._refuses_names and not (caller.owner or is_open(scope["path"])):
+                caller = self.check(path, headers.get("authorization", "").encode("latin-1"))
+                if self._refuses_names and not (caller.owner or is_open(path)):
                     check_name(headers.get("host", ""))
             except (Unauthorized, Forbidden) as error:
                 reply = error_reply(error, self.metrics)
-                if isinstance(error, Unauthorized) and self._page and is_page(scope["path"]):
+                if isinstance(error, Unauthorized) and self._page and is_page(path):
                     reply.headers["WWW-Authenticate"] = CHALLENGE
                 return await reply(scope, receive, send)
             scope["state"] = {**scope.get("state", {}), "caller": caller}

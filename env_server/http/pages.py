@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.staticfiles import StaticFiles
 from pydantic_core import to_json
+from starlette._utils import get_route_path
 
 from env_server.http.responses import http_error_bytes, json_reply
 
@@ -62,7 +63,7 @@ def add_pages(app: FastAPI) -> None:
     @app.get(SWAGGER, include_in_schema=False)
     @app.get(REDOC, include_in_schema=False)
     async def page(request: Request) -> Response:
-        path = request.scope["path"]
+        path = get_route_path(request.scope)
         if folder is None:
             message = (
                 f"{path} needs the package fastapi-offline: run 'pip install fastapi-offline' (the "

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json, to_json
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
@@ -42,7 +43,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     Raises `BodyTooLarge` as soon as the header or the bytes so far show it, 408 if the body takes
     too long to arrive, and `InvalidRequest` if a gateway asks for it: X-Refusal is the message.
     """
-    max_bytes, path = settings.max_body_bytes, request.scope["path"]
+    max_bytes, path = settings.max_body_bytes, get_route_path(request.scope)
     if path == "/step" or is_page(path):  # a form of the page holds one action at most
         max_bytes = min(max_bytes, MAX_STEP_BYTES)
     declared = request.headers.get("content-length", "")

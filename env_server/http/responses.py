@@ -23,11 +23,16 @@ def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = 
     return Response(body, status, headers, media_type="application/json")
 
 
-def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
-    """Return an error in the one shape and count it; the server's own faults are logged too."""
+def count(error: SQLEnvError, metrics: Metrics) -> None:
+    """Count an error that a client gets; log it too if it is the server's own fault."""
     metrics.errors.labels(error.code).inc()
     if error.status == InternalError.status:
         log.error("%s: %s", error.code, error.message, extra=episode_of(error))
+
+
+def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
+    """Return an error in the one shape, and count it."""
+    count(error, metrics)
     return to_json(error.to_wire())
 
 

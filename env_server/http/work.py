@@ -97,7 +97,7 @@ async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
 
 @dataclass
 class Items(Generic[Request_]):
-    """The items of a batch, as JSON values, and what each becomes and is passed to.
+    """The items of a batch as JSON values, the model of each, and the call that runs it.
 
     Equal items run once if they have the field `once`, with which a repeat gets the same reply.
     """

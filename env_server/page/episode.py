@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from env_server.audit.replay import Sql, play
+from env_server.audit.replay import play
 from env_server.environment import SQLEnvironment
 from env_server.episodes import PooledEpisode
 from env_server.page.recordings import policy_name
+from env_server.sql.pool import SqlPool
 from shared.errors import SQLEnvError
 from shared.models import RewardLedger, StepResult
 from shared.pages.markup import (
@@ -55,7 +56,7 @@ class Shown:
 
 
 async def shown_line(
-    env: SQLEnvironment, sql: Sql, line: EpisodeLine, first: int, **link: str
+    env: SQLEnvironment, sql: SqlPool, line: EpisodeLine, first: int, **link: str
 ) -> Shown:
     """Return a recorded episode, replayed on this server's data.
 
@@ -76,7 +77,7 @@ async def shown_line(
 
 
 async def shown_pooled(
-    env: SQLEnvironment, sql: Sql, episode: PooledEpisode, sees_all: bool, first: int
+    env: SQLEnvironment, sql: SqlPool, episode: PooledEpisode, sees_all: bool, first: int
 ) -> Shown:
     """Return an episode that this server holds, so far; `sees_all` includes withheld rewards.
 

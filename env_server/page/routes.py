@@ -95,9 +95,8 @@ async def in_time(call: Callable[[View], Awaitable[str]], view: View) -> Respons
 
 async def home(view: View) -> Response:
     """Show what the server does."""
-    return html(
-        view.render("home.html.j2", metadata=view.service.metadata, now=view.now()).encode()
-    )
+    now = view.board.numbers(view.service)
+    return html(view.render("home.html.j2", metadata=view.service.metadata, now=now))
 
 
 async def sign_in(view: View) -> Response:
@@ -185,6 +184,7 @@ async def form_of(view: View) -> dict[str, str]:
     if is_foreign(view.request, ()):  # browsers add the key's password to any site's form
         raise Forbidden("this form was sent by another site's page")
     body = (await read_body(view.request, view.service.settings)).decode(errors="replace")
+    body = body.replace("%0D%0A", "%0A")  # browsers send a text area's line ends as two characters
     try:
         return dict(parse_qsl(body, max_num_fields=FORM_FIELDS))
     except ValueError:

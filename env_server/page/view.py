@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 from jinja2 import Environment
+from starlette._utils import get_route_path
 
 from env_server.audit.run_folder import RunFolder
 from env_server.environment import SQLEnvironment
@@ -72,12 +73,9 @@ class View:
         """Return a number in the address, 0 if there is none."""
         return int(text) if (text := self.asked.get(name, "")[:18]).isdecimal() else 0
 
-    def now(self) -> dict[str, Any]:
-        return self.board.numbers(self.service)
-
     def render(self, template: str, **values: Any) -> str:
         """Return a template filled; `root` leads from the request's path to the server's."""
-        path = self.request.scope["path"]
+        path = get_route_path(self.request.scope)
         root = "" if path in (HOME, SIGN_IN) else "../"
         found = self.templates.get_template(template)
         return found.render(**values, root=root, path=path, query=urlencode, view=self)

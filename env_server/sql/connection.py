@@ -22,6 +22,7 @@ from env_server.sql.jobs import Cell
 from env_server.sql.limits import REMEDIES, SqlLimits
 from shared.sqltext import quote_identifier
 
+MAX_MODULE_CHARS = 100  # of a table that SQLite provides; its longest name has 12
 CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"
@@ -320,13 +321,18 @@ class SqlConnection:
         return apsw.SQLITE_DENY
 
 
-@lru_cache(4096)
 def is_virtual_table(name: str) -> bool:
     """Return whether SQLite itself provides a table of this name, such as json_each or carray.
 
     Such tables cannot be listed or dropped, since SQLite registers some when they are first named.
     It does not ask the authorizer about one whose columns are joined by USING, or not used.
     """
+    # agents choose the names: thousands of long ones in the cache would fill a worker's memory
+    return len(name) <= MAX_MODULE_CHARS and _is_virtual_table(name)
+
+
+@lru_cache(4096)
+def _is_virtual_table(name: str) -> bool:
     try:
         _scratch().execute(f"EXPLAIN SELECT 1 FROM {quote_identifier(name)}").close()
     except apsw.SQLError as error:

@@ -84,8 +84,9 @@ class SqlLimits:
     max_expensive_calls: int = 48  # of `expensive_functions`: at most 0.35 s
 
     # Memory. A bomb of nested CTEs grows while it is compiled, where only the heap limit stops it.
-    # 96 MiB are up to 145 of the process, since SQLite does not count malloc's overhead; 128 were
-    # 191 MB in all. Of SQLite in one process; a verdict is only reached on an empty heap.
+    # It bounds the heap of SQLite in one process. SQLite does not count malloc's overhead: 96 MiB
+    # take up to 145 MB of the process, 128 MiB took 191 MB. A query that runs out is tried again on
+    # an empty heap before it fails.
     max_heap_bytes: int = 96 * 1024 * 1024
     # Of it, to compile a statement. Comparing aggregates is quadratic, and nothing interrupts it:
     # 1,600 of 256 aliases each took 6.5 s. Each of 9,194 golds takes less than 64 KiB.

@@ -68,7 +68,7 @@ def action_markup(text: str, limit: int = ACTION_CHARS) -> ActionMarkup:
     return ActionMarkup(match[1], mark_up(cut(match[2], limit)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)  # of up to 100 kB each
 def sql(text: str) -> Markup:
     """Return SQL with its keywords, functions, strings, numbers and comments in spans."""
     parts: list[list[str]] = []

@@ -95,6 +95,16 @@ async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(smal
     assert read(await small.step(LONG, 2, "37")).observation.step_count == 3
 
 
+async def test_the_last_finished_episode_gives_way(small: Driver) -> None:
+    await small.reset("done", actions=[LONG] * 2)
+    await small.step("ANSWER: x", 2, "done")
+    number = 0
+    while small.pool.store.finished:
+        await small.reset(f"{number}", actions=[LONG] * 2)
+        number += 1
+    assert small.pool.counts["evicted"] == 1
+
+
 async def test_what_is_held_is_what_is_counted(small: Driver) -> None:
     store = small.pool.store
     for text in ("x" * 1000, "x" * 999 + "\N{GRINNING FACE}", "é" * 1000):

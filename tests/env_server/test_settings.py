@@ -62,7 +62,7 @@ def test_a_name_that_is_nearly_a_settings_is_reported() -> None:
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        ({"operator_key": "short"}, "operator_key: it should have at least 16 characters"),
+        ({"operator_key": "short"}, "operator_key: a key has at least 16 characters"),
         ({"capacity": 0}, "capacity is 0: it should be at least 1"),
     ],
 )

@@ -276,6 +276,19 @@ def test_operators_need_a_key_where_another_server_listens(
         assert http.get("/operator/verdicts").status_code == 401
 
 
+def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
+    """`uvicorn --root-path /sql` puts it before every path."""
+    settings = Settings(
+        data_dir=tiny_data, sql_workers=1, operator_key=SecretStr("operator-0123456789")
+    )
+    with TestClient(create_app(settings), root_path="/sql") as http:
+        replies = [
+            http.get(f"/sql{path}") for path in ("/questions", "/operator/verdicts", "/metrics")
+        ]
+        assert [reply.status_code for reply in replies] == [200, 401, 401]
+        assert http.get("/sql/").status_code == 200
+
+
 async def test_ids_of_the_server_have_122_random_bits(tiny_data: Path) -> None:
     async with serving(tiny_data) as http:
         replies = [await http.post("/reset", json={}) for _ in range(3)]

@@ -179,7 +179,8 @@ async def test_an_episode_is_played_by_hand(tiny_data: Path, tmp_path: Path) -> 
         act = {
             **form,
             "action_type": "QUERY",
-            "argument": "SELECT '<b>' AS x, species FROM animals",
+            # with a line end as a text area sends it
+            "argument": "SELECT '<b>' AS x, hex('a\r\nb'), species FROM animals",
         }
         foreign = await http.post("/page/step", data=act, headers={"Origin": "http://evil"})
         assert foreign.status_code == 403
@@ -189,6 +190,7 @@ async def test_an_episode_is_played_by_hand(tiny_data: Path, tmp_path: Path) -> 
         assert "9 steps left" in page.text
         assert "sum so far" in page.text
         assert "elephant" in page.text
+        assert "610A62" in page.text
         wrong = await http.post("/page/step", data={**form, "action_type": "QUERY"})
         assert wrong.status_code == 400
         assert "This did not work" in wrong.text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.sql import JobKind, SqlJob
+from env_server.sql import JobKind, SqlJob, connection
 from env_server.sql.connection import is_virtual_table, register_trim, trim
 from env_server.sql.jobs import Cell
 from env_server.sql.run import SqlRunner
@@ -71,6 +71,14 @@ def test_every_module_that_needs_no_create_is_seen() -> None:
         except apsw.SQLError:
             continue
         assert is_virtual_table(name)
+
+
+def test_long_names_are_not_remembered() -> None:
+    """Agents choose them, and a worker's memory is bounded."""
+    remembered = connection._is_virtual_table.cache_info
+    before = remembered().currsize
+    assert not is_virtual_table("a" * 19_000)
+    assert remembered().currsize == before
 
 
 def test_a_table_of_such_a_name_is_a_table() -> None:

@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,6 +76,7 @@ def build(out: Path) -> None:
         write_json(questions_path(out, split), [question.model_dump() for question in questions])
 
 
+@cache
 def shipped_forms() -> dict[str, str]:
     """Return the template's name of each shipped question by its id; `hard` if it has none."""
     return {

@@ -115,7 +115,7 @@ part1() {
   compose up -d
   expect "services after a plain 'up -d'" "$(docker compose ps -a --services | sort | tr '\n' ' ')" "env-server gateway trainer "
   until_true "new settings" logged "a new run:"
-  contains "new settings" "$(logs)" "has other settings (seed: 2 and now 3, max_steps: $last and now 1)"
+  contains "new settings" "$(logs)" "has other settings (seed was 2 and is 3, max_steps was $last and is 1)"
   until_true "the second run" ended
   expect "exit code, runs" "$(of_trainer '{{.State.ExitCode}}') $(runs)" "0 2"
 }

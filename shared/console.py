@@ -105,10 +105,14 @@ def progress_bar(
 
 
 def write_json(path: Path | None, value: Any, status: int = 1) -> None:
-    """Write a report; without a path do nothing. Ends the command if the file can't be written."""
+    """Write a report and create its folder; without a path do nothing.
+
+    Ends the command if that fails.
+    """
     if path is None:
         return
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise failure(f"can't write {path}: {error.strerror}", status) from error

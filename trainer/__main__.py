@@ -119,7 +119,8 @@ def pretrain(
                 f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
                 f"attention head: use {config.heads * config.head_dim}"
             )
-        if out == Path(OFFLINE_MODEL) and hidden_size != PretrainConfig.hidden_size:
+        other_size = hidden_size != PretrainConfig.hidden_size
+        if other_size and out.resolve() == Path(OFFLINE_MODEL).resolve():
             raise ConfigError(
                 f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
             )

@@ -63,7 +63,7 @@ ApiOption = Annotated[
     ApiName,
     typer.Option(
         help="What to exchange with a model server: chat (texts), tools (tool calls), or "
-        "completions (token ids, as a model in this process; vLLM and llama.cpp)."
+        "completions (token ids, exact as with a model in this process; vLLM and llama.cpp)."
     ),
 ]
 TokenizerOption = Annotated[

@@ -36,8 +36,8 @@ Sharding = Literal["none", "fsdp"]
 LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
-# correctness, progress, operational: the weighted sum is the server's reward ledger total
-REWARD_WEIGHTS = (1.0, 0.15, 1.0)
+# of the layers of the reward: the weighted sum is the server's reward ledger total
+REWARD_WEIGHTS = {"correctness": 1.0, "progress": 0.15, "operational": 1.0}
 
 
 def _check(accepts: Callable[[Any], object], rule: str) -> BeforeValidator:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared.console import counted
 from shared.shipped import shipped_path
 
 if TYPE_CHECKING:
@@ -120,14 +121,15 @@ def check_device() -> Iterator[Diagnosis]:
         )
         yield Diagnosis("device", Status.OK, detail)
     if torch.cuda.is_available() and not can_compile_kernels():
-        detail = "none, or no Python.h: an update takes more memory without Triton's kernels"
+        detail = "no C compiler or no Python.h: without Triton's kernels, updates take more memory"
         remedy = "apt-get install gcc libc6-dev python3-dev"
         yield Diagnosis("C compiler", Status.NOTE, detail, remedy)
     if not torch.cuda.is_available():
         detail = "no CUDA device: training uses the CPU, as the offline preset does"
         yield Diagnosis("device", Status.OK, detail)
     threads = usable_threads(torch.get_num_threads())
-    detail = f"{usable_cores()} CPU cores for this process, training uses {threads} threads"
+    cores = counted(usable_cores(), "CPU core")
+    detail = f"{cores} for this process, training uses {counted(threads, 'thread')}"
     yield Diagnosis("threads", Status.OK, detail)
 
 
@@ -213,10 +215,15 @@ def check_model(name: str) -> Iterator[Diagnosis]:
         yield Diagnosis("model", Status.FAIL, error.message)  # it names the remedy
         return
     weights = sorted(path.glob("*.safetensors"))
-    digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in weights)
+    digests = b"".join(map(_sha256, weights))
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 2**20
     detail = f"{path}: {size:.1f} MiB, weights {hashlib.sha256(digests).hexdigest()[:12]}"
     yield Diagnosis("model", Status.OK, detail)
+
+
+def _sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def check_memory(name: str) -> Iterator[Diagnosis]:

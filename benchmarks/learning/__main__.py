@@ -74,8 +74,9 @@ def controls(
     options = [f"--rates {rates}"] if rates != RATES else []
 
     with guarded():
-        from benchmarks.learning.controls import CONTROLS, run_controls
+        from benchmarks.learning.controls import run_controls
         from benchmarks.learning.report import as_json, bars, page
+        from trainer.report.tables import CONTROLS
         from trainer.run.folder import check_writable
 
         check_writable(out / "controls.md")

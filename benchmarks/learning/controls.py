@@ -21,9 +21,9 @@ from benchmarks.learning.bench import (
 )
 from benchmarks.learning.supervised import RATES
 from trainer.errors import RunError
+from trainer.report.tables import CONTROLS
 from trainer.run.folder import Run
 
-CONTROLS = ("imitation", "sft", "best_of_8", "shuffled")
 FOLDER = "controls"  # of the run, for the results
 
 

@@ -87,17 +87,10 @@ def import_sqlite_command(
     keep_empty: KeepEmpty = False,
 ) -> None:
     """Import your own SQLite databases with questions about them."""
-    _import_own(
-        partial(import_sqlite, databases),
-        Request(
-            out or named_after(databases[0]),
-            questions,
-            eval_questions,
-            Splitting(eval_share, seed),
-            force,
-            _reasons(keep_ties, keep_empty),
-        ),
-    )
+    out = out or named_after(databases[0])
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    request = Request(out, questions, eval_questions, splitting, force, keep)
+    _import_own(partial(import_sqlite, databases), request)
 
 
 @import_app.command("csv")
@@ -118,17 +111,10 @@ def import_csv_command(
     keep_empty: KeepEmpty = False,
 ) -> None:
     """Import a folder of CSV files as one database, with questions if you have some."""
-    _import_own(
-        partial(import_csv, directory, encoding=encoding),
-        Request(
-            out or named_after(directory),
-            questions,
-            eval_questions,
-            Splitting(eval_share, seed),
-            force,
-            _reasons(keep_ties, keep_empty),
-        ),
-    )
+    out = out or named_after(directory)
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    request = Request(out, questions, eval_questions, splitting, force, keep)
+    _import_own(partial(import_csv, directory, encoding=encoding), request)
 
 
 @import_app.command("postgres")
@@ -147,18 +133,10 @@ def import_postgres_command(
 ) -> None:
     """Copy a PostgreSQL database, which is only read, with questions if you have some."""
     with one_line_errors():
-        name = database_name(source)
-    _import_own(
-        partial(import_postgres, source),
-        Request(
-            out or Path(f"{name}-data"),
-            questions,
-            eval_questions,
-            Splitting(eval_share, seed),
-            force,
-            _reasons(keep_ties, keep_empty),
-        ),
-    )
+        out = out or Path(f"{database_name(source)}-data")
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    request = Request(out, questions, eval_questions, splitting, force, keep)
+    _import_own(partial(import_postgres, source), request)
 
 
 @import_app.command("bird")

@@ -11,12 +11,13 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from benchmarks.learning import forms
-from benchmarks.learning.controls import CONTROLS, run_controls
+from benchmarks.learning.controls import run_controls
 from benchmarks.learning.publish import write_published
 from benchmarks.learning.report import as_json, page
 from tests.benchmarks.finished_run import finished_run
 from tests.trainer import conftest as training
 from trainer.config import GRPOConfig
+from trainer.report.tables import CONTROLS
 from trainer.run.folder import read_json
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures

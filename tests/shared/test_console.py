@@ -47,10 +47,11 @@ def test_a_report_is_written_where_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_json(None, {})
-    write_json(tmp_path / "a.json", {"name": "Zoë"})
-    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"name": "Zoë"}
+    path = tmp_path / "new" / "a.json"
+    write_json(path, {"name": "Zoë"})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"name": "Zoë"}
     with pytest.raises(typer.Exit) as end:
-        write_json(tmp_path / "no" / "a.json", {}, status=2)
+        write_json(path / "below-a-file.json", {}, status=2)
     assert end.value.exit_code == 2
     assert "error: can't write" in capsys.readouterr().err
 

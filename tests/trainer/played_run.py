@@ -17,7 +17,7 @@ from shared.client import in_process
 from shared.dataset import Question, load_splits
 from shared.run_stats import Mode
 from tests.trainer.small_data import make_data
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView
@@ -87,7 +87,7 @@ def record_run(
         seed=7,
     )
     splits = load_splits(data_dir)
-    book = Book(splits["train"], splits["eval"], REWARD_WEIGHTS)
+    book = Book(splits["train"], splits["eval"])
     questions = {one.question_id: one for split in splits.values() for one in split}
     train, evaluation = (load_question_prompts(config, split) for split in ("train", "eval"))
     run = Run(folder / "run")

@@ -110,6 +110,19 @@ def latest(tmp_path: Path) -> Run:
     return open_run(tmp_path / "runs" / "latest")
 
 
+_uninterrupted: dict[str, Any] = {}
+
+
+def uninterrupted(small: GRPOConfig, tmp_path: Path) -> dict[str, Any]:
+    """Return `comparable` of the run of `small` to its end, which a process makes once."""
+    if not _uninterrupted:
+        begin(small, tmp_path / "whole", FakeClient()).run()
+        run = latest(tmp_path / "whole")
+        assert not run.live.exists()
+        _uninterrupted.update(comparable(run))
+    return _uninterrupted
+
+
 def check_costs(
     summary: dict[str, Any], steps: list[dict[str, Any]], points: list[dict[str, Any]]
 ) -> None:

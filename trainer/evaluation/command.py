@@ -105,7 +105,10 @@ def evaluate(
     ] = None,
     against: Annotated[
         Path | None,
-        Option(help="Compare in pairs with this evaluation, or with a run before its training."),
+        Option(
+            help="Compare question by question with this evaluation, or with a run before its "
+            "training."
+        ),
     ] = None,
 ) -> None:
     """Measure a policy: success with 95 % intervals, pass@k, by difficulty, on seen and unseen

@@ -9,7 +9,7 @@ from shared.dataset import check_databases, data_digest, load_questions
 from shared.errors import QuestionLoadError, SQLEnvError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
@@ -118,7 +118,7 @@ def load_inputs(
     return Inputs(
         train,
         evaluation,
-        Book(train_questions, eval_questions, REWARD_WEIGHTS),
+        Book(train_questions, eval_questions),
         data_digest(config.data_dir),
         model_digest(model) if with_model else "",
         model,

@@ -136,7 +136,9 @@ def play_missing(
         )
         lost += [row.lost for row in played if row.lost is not None]
         on_batch(len(lines), sum(line["outcome"] == Outcome.CORRECT for line in lines))
-        remedy = "check the servers, then give the same command again, which plays what is missing"
+        remedy = "check the servers, then give the same command again"
+        if settings.out is not None:
+            remedy += ", which plays what is missing"
         raise_if_lost(lost, total, settings.config.max_lost_fraction, remedy)
 
 

@@ -23,6 +23,7 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
 from trainer.run.console import bar
 from trainer.run.folder import check_writable, write_json
+from trainer.run.lock import held
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
@@ -69,6 +70,7 @@ def run_evaluation(
         )
         for path in filter(None, (json_path, out and folder.result)):
             check_writable(path)
+        stack.enter_context(held(folder.path))
         limit_threads()
         model = settings.policy == "model"
         if model:
@@ -116,7 +118,7 @@ def run_evaluation(
                     print_line(console, kept)
                 raise
         result = build_result(settings, folder, inputs, metadata, identity, rows, other)
-        show(result, console)
+        show(result, console, kept=out is not None)
         for path in filter(None, (json_path, out and folder.result)):
             write_json(path, result)
             print_line(console, f"wrote {path}")
@@ -187,8 +189,8 @@ def build_result(
     return result
 
 
-def show(result: EvaluationResult, console: Console) -> None:
-    """Print the tables, and what was lost or cut."""
+def show(result: EvaluationResult, console: Console, *, kept: bool) -> None:
+    """Print the tables, and what was lost or cut; `kept` are results with --out."""
     questions = f"{result['questions']} {result['split']} questions"
     title = f"{result['label']}: success in % [95 %] on {questions}"
     if result["standard"] != DEFAULT_STANDARD:
@@ -200,7 +202,10 @@ def show(result: EvaluationResult, console: Console) -> None:
         names = ", ".join(paired["differs"]) or "none: it is the same measurement"
         print_line(console, f"settings that differ: {names}")
     if missing := result["episodes_missing"]:
-        lost = f"{missing} episodes were lost to infrastructure: the same command plays them"
+        again = "--out DIR keeps the others, so that only these are played again"
+        if kept:
+            again = "the same command plays them"
+        lost = f"{missing} episodes were lost to infrastructure: {again}"
         print_line(console, lost, style="yellow")
     if usage := result["model_server"]:
         counts = ", ".join(f"{name} {value:,}" for name, value in usage.items())

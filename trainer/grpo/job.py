@@ -43,7 +43,7 @@ from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
-from trainer.grpo.overlap import OverlappedRollouts, after_batch_under_way
+from trainer.grpo.overlap import OverlappedRollouts
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
@@ -256,9 +256,11 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        shared = shared_play(after_batch_under_way(play, lambda: self._overlapped), self.ranks)
+        shared = shared_play(play, self.ranks)
 
         def played(prompts: Any, before: Any = None, /) -> Any:
+            if self._overlapped is not None:
+                self._overlapped.wait()  # for the batch under way
             # in all processes, also those without a question to play
             with whole_weights(model, self._config):
                 return shared(prompts, before)
@@ -421,7 +423,7 @@ class Job:
             server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
             **more,
-            **({RANK_WAIT: waited_s(self.folder)} if self.ranks.count > 1 else {}),
+            **({RANK_WAIT: waited} if (waited := waited_s(self.folder)) else {}),
         )
         write_json(self.folder.summary, summary)
         self.folder.seal()

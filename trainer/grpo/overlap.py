@@ -9,14 +9,13 @@ resumes. Only a model server can sample: in this process, the update changes the
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.evaluation.evaluate import Play
 from trainer.rollout.adapters import TRL_COLUMNS, OnRows, Sampler, step_seed
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
@@ -132,16 +131,3 @@ class OverlappedRollouts:
         overlap = max(0.0, batch.episodes.overlap_end_s - batch.started_s)
         trainer._metrics["train"]["sampling/overlap_s"].append(overlap)
         return rows
-
-
-def after_batch_under_way(play: Play, rollouts: Callable[[], OverlappedRollouts | None]) -> Play:
-    """Return `play` for a measurement in training: it first waits for the batch under way."""
-
-    def played(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> Sequence[RolloutRow]:
-        if (overlapped := rollouts()) is not None:
-            overlapped.wait()
-        return play(prompts, before)
-
-    return played

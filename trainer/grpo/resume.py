@@ -64,11 +64,11 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
                 )
             return run, f"{name} has these settings and is not finished: resuming it"
         other = other or f": {name} has other settings ({', '.join(differing)})"
-    return None, f"a new run{other or f': {options.out} holds none'}"
+    return None, f"starting a new run{other or f': {options.out} holds none with these settings'}"
 
 
 def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]:
-    """Return in which settings this run differs, for example `seed: 2 and now 3`."""
+    """Return in which settings this run differs, for example `seed was 2 and is 3`."""
     saved, saved_options = resumed_settings(run, (), {})
     pairs = {
         name: (value, getattr(config, name))
@@ -77,7 +77,9 @@ def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]
     }
     pairs["rollouts_per_step"] = (saved.rollouts_per_step, config.rollouts_per_step)
     pairs |= {name: (one, options.saved[name]) for name, one in saved_options.saved.items()}
-    differing = [f"{name}: {one} and now {now}" for name, (one, now) in pairs.items() if one != now]
+    differing = [
+        f"{name} was {one} and is {now}" for name, (one, now) in pairs.items() if one != now
+    ]
     if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
         differing.append(f"the data in {config.data_dir} have changed")
     return differing

@@ -59,7 +59,7 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         "gradient_accumulation_steps": config.accumulation_steps(processes),
         "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
         "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
-        "reward_weights": list(REWARD_WEIGHTS),
+        "reward_weights": list(REWARD_WEIGHTS.values()),
         "data_seed": config.seed,
         **fsdp_options(config),
     }

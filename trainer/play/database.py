@@ -165,12 +165,3 @@ def _explained(database: Database, error: sqlite3.Error) -> DatabaseLoadError:
     else:
         remedy = f"save what is left with: sqlite3 {database.quoted} .recover"
     return DatabaseLoadError(f"SQLite can't read {given}: {error}; {remedy}")
-
-
-def size_text(count: int) -> str:
-    """Format a number of bytes: 812 B, 4.1 kB, 2.3 GB."""
-    amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while amount >= 999.5 and len(units) > 1:
-        amount /= 1000
-        del units[0]
-    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"

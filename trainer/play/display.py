@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.text import Text
@@ -19,7 +20,7 @@ from shared.actions import ActionType
 from shared.console import counted, print_line
 from shared.models import Outcome
 from trainer.play.agent import Agent
-from trainer.play.database import Database, size_text
+from trainer.play.database import Database
 from trainer.play.played import PlayedQuestion, PlayStep
 from trainer.play.session import Display
 
@@ -41,7 +42,7 @@ class Screen(Display):
         if self._started:
             return
         self._started = True
-        size = size_text(database.size_bytes)
+        size = decimal(database.size_bytes)
         self._line("database", f"{database.given} ({size}), {how}; nothing is written to it")
         self._line("agent", f"{agent.name}, {agent.why}")
         steps = counted(agent.config.step_budget, "step")

@@ -71,8 +71,6 @@ def ask(
             client=client,
             policy=agent.policy,
             generator=agent.generator,
-            greedy=agent.sampling.greedy,
-            seed=agent.sampling.seed,
             check_lost=False,
             observer=_Recorder(agent, played, display),
         )

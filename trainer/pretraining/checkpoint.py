@@ -2,26 +2,19 @@
 
 import hashlib
 import io
+import logging
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from trainer.run.folder import write_bytes
 
-
-class Stateful(Protocol):
-    """A model, an optimizer or a scheduler."""
-
-    def state_dict(self) -> Any:
-        """Return the state."""
-
-    def load_state_dict(self, state: Any) -> Any:
-        """Take the state over."""
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -48,20 +41,24 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def save(path: Path, of: str, parts: Sequence[Stateful], progress: Progress) -> None:
-    """Replace the file by the state of the imitation with the fingerprint `of`."""
+def save(path: Path, of: str, parts: Sequence[Any], progress: Progress) -> None:
+    """Replace the file by the state of the imitation with the fingerprint `of`.
+
+    `parts` are the model, the optimizers and the schedulers.
+    """
     content = io.BytesIO()
     states = [part.state_dict() for part in parts]
     torch.save({"of": of, "progress": asdict(progress), "states": states}, content)
     write_bytes(path, content.getvalue())
 
 
-def load(path: Path, of: str, parts: Sequence[Stateful]) -> Progress:
+def load(path: Path, of: str, parts: Sequence[Any]) -> Progress:
     """Restore the parts and return the progress; a new one unless the file has that imitation."""
     if not path.is_file():
         return Progress()
     stored = torch.load(path, map_location="cpu", weights_only=True)
     if stored["of"] != of:
+        log.warning("%s is of other settings or data: training starts anew", path)
         return Progress()
     for part, state in zip(parts, stored["states"], strict=True):
         part.load_state_dict(state)

@@ -114,7 +114,7 @@ def pretrain(
             else:
                 # the record vouches for the model beside it: written last, removed first
                 (folder / "pretraining.json").unlink(missing_ok=True)
-                checkpoint = folder / "checkpoint.pt"
+                checkpoint = folder.with_suffix(".pt")
                 data_dir = generate(root, stage, config.seed + number - 1, report)
                 if previous is None:
                     model, tokenizer = new_model(config, data_dir, log_path)

@@ -94,7 +94,10 @@ def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Sequence[Gap]:
     }
     if len(sizes) > 1 and not gaps:
         gaps.append(
-            Gap(f"the runs were measured on {sorted(sizes)} questions: they do not compare")
+            Gap(
+                f"the runs were measured on different numbers of questions {sorted(sizes)}: their "
+                "rates are not comparable"
+            )
         )
     for name, run in zip(names, runs, strict=True):
         if not run.finished:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from shared.console import percent
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
-from trainer.report.ledger import LAYERS
 from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
 from trainer.run.charts import Chart, Point, Series
@@ -77,7 +76,7 @@ def reward_layers(run: LoadedRun) -> Chart:
     """Return the three layers of the training reward, as weighted in it."""
     lines = []
     colours = ("blue", "orange", "green")
-    for name, weight, colour in zip(LAYERS, REWARD_WEIGHTS, colours, strict=True):
+    for (name, weight), colour in zip(REWARD_WEIGHTS.items(), colours, strict=True):
         label = name if weight == 1 else f"{weight:g} × {name}"
         key = f"rewards/reward_{name}/mean"
         lines += logged_and_mean(points(run.metrics, key, weight), label, colour)
@@ -112,10 +111,10 @@ def lengths(run: LoadedRun) -> Chart:
     ]
     return Chart(
         "lengths",
-        "Tokens per training episode, after the prompt",
+        "Tokens that the model wrote per training episode",
         [Series("mean; area: shortest to longest", mean, "blue", band=True)],
         bounds=(0.0, None),
-        note="As logged. Counts the tokens of the model and of the observations.",
+        note="As logged. Tokens of observations are not counted.",
     )
 
 

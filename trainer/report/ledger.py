@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from trainer.config import REWARD_WEIGHTS
 from trainer.run.records import EpisodeRecord
 
-LAYERS = ("correctness", "progress", "operational")
-
 
 @dataclass(frozen=True)
 class MeanLedger:
@@ -31,11 +29,11 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> MeanLedger | None:
         return None
     layers = {
         name: sum(weight * (getattr(one, name) or 0.0) for one in played) / n
-        for name, weight in zip(LAYERS, REWARD_WEIGHTS, strict=True)
+        for name, weight in REWARD_WEIGHTS.items()
     }
     parts: Counter[str] = Counter()
     if all(len(one.parts) == len(one.rewards) for one in played):
         for step in (step for one in played for step in one.parts):
-            parts.update({name: paid for name, paid in step.items() if name not in LAYERS})
+            parts.update({name: paid for name, paid in step.items() if name not in REWARD_WEIGHTS})
     means = {name: paid / n for name, paid in parts.items()}
     return MeanLedger(n, layers, sum(one.reward or 0.0 for one in played) / n, means)

@@ -19,7 +19,7 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
-from trainer.run.folder import Run, how_to_resume, read_json
+from trainer.run.folder import Run, how_to_resume, open_run, read_json
 from trainer.run.observations import read_observations
 
 # Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
@@ -88,12 +88,7 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
 
     Raise `RunError` if the folder is not a run's, naming what it lacks.
     """
-    folder = Run(path.resolve())
-    if not folder.path.is_dir():
-        raise RunError(f"no run at {path}: name a folder that training left, such as runs/latest")
-    if not folder.config.is_file():
-        name = folder.config.name
-        raise RunError(f"{path} is not a run: it has no {name}; name a folder such as runs/latest")
+    folder = open_run(path)
     settings = read_json(folder.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")

@@ -9,7 +9,6 @@ from shared import pages
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
 from trainer.report import formats, svg
-from trainer.report.ledger import LAYERS
 from trainer.run.folder import to_json
 
 FILTERS = {
@@ -30,7 +29,7 @@ def environment() -> Environment:
     made.filters |= FILTERS
     shared: dict[str, Any] = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "layers": dict(zip(LAYERS, REWARD_WEIGHTS, strict=True)),
+        "layers": REWARD_WEIGHTS,
         "modes": MODES,
     }
     made.globals |= shared

@@ -10,7 +10,7 @@ from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.report.formats import plain
-from trainer.report.ledger import LAYERS, MeanLedger, mean_ledger
+from trainer.report.ledger import MeanLedger, mean_ledger
 from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of
 
@@ -123,7 +123,7 @@ def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any
     parts: list[str] = []
     if all(ledger.parts for ledger in columns.values()):
         parts = sorted(dict.fromkeys(name for ledger in columns.values() for name in ledger.parts))
-    names = [*LAYERS, *parts, TOTAL]  # the parts belong to the last layer
+    names = [*REWARD_WEIGHTS, *parts, TOTAL]  # the parts belong to the last layer
     heads: list[tuple[str, int, bool]] = []
     filled: list[list[float]] = []
     for (phase, mode), ledger in columns.items():
@@ -136,11 +136,11 @@ def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any
             # of the numbers as they are shown, with three decimals
             pairs = zip(filled[-1], start, strict=True)
             filled.append([round(now, 3) - round(then, 3) for now, then in pairs])
-    weights = dict(zip(LAYERS, REWARD_WEIGHTS, strict=True))
     rows = []
     for name, cells in zip(names, zip(*filled, strict=True), strict=True):
-        kind = "layer" if name in weights else "sum" if name == TOTAL else "part"
-        label = name if weights.get(name, 1) == 1 else f"{weights[name]:g} × {name}"
+        kind = "layer" if name in REWARD_WEIGHTS else "sum" if name == TOTAL else "part"
+        weight = REWARD_WEIGHTS.get(name, 1)
+        label = name if weight == 1 else f"{weight:g} × {name}"
         rows.append((label, kind, cells))
     return {"heads": heads, "rows": rows, "parts": bool(parts)}
 

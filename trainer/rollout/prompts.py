@@ -13,7 +13,7 @@ from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
-_FEW_SHOT = Path(__file__).with_name("few_shot.json")
+_FEW_SHOT = json.loads(Path(__file__).with_name("few_shot.json").read_text(encoding="utf-8"))
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _HOW_TO_LOOK = (
@@ -100,7 +100,7 @@ def opening_messages(kind: PromptKind = "full", few_shot: int = 0) -> list[dict[
     `few_shot.json`.
     """
     messages = [{"role": "system", "content": get_system_prompt(kind)}]
-    for example in json.loads(_FEW_SHOT.read_text(encoding="utf-8"))[:few_shot]:
+    for example in _FEW_SHOT[:few_shot]:
         action = ""
         for observation, text in example["turns"]:
             content = _with_hint(observation, _hint(observation, action, example["question"]), kind)

@@ -165,7 +165,7 @@ def cost_lines(cost: Cost) -> list[str]:
     ]
     step = {name: number(value) for name, value in cost["step"].items()}
     return [
-        f"success in {number(cost['train_s'], '.0f')} s of training: {', '.join(reached)}",
+        f"in {number(cost['train_s'], '.0f')} s of training, success reached {', '.join(reached)}",
         f"per step {step['train_s']} s: generate {step['generate_s']}, "
         f"env wait {step['env_wait_s']}, other rollout {step['other_rollout_s']}, "
         f"update {step['update_s']}; plus evaluation {step['evaluation_s']}; "

@@ -206,8 +206,8 @@ def create_run(out: Path, label: str) -> Run:
 
 
 def open_run(path: Path) -> Run:
-    """Return the run to resume. `RunError` names what is missing."""
-    run, remedy = Run(path.resolve()), "--resume takes the folder of a run, such as runs/latest"
+    """Return the run in a folder. `RunError` names what is missing."""
+    run, remedy = Run(path.resolve()), "name the folder of a run, such as runs/latest"
     if not run.path.is_dir():
         raise RunError(f"no run at {path}; {remedy}")
     if not run.config.is_file():

@@ -1,4 +1,4 @@
-"""One process at a time trains a run: it holds a lock on the run's folder.
+"""One process at a time writes to a run's or an evaluation's folder, on which it holds a lock.
 
 A process that ends, also by SIGKILL, holds it no longer. Some file systems have no locks.
 """
@@ -22,7 +22,7 @@ RETRY_S = 0.2  # after which a lock that `is_held` took is free again
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold a run's folder in the block; `RunError` if another process holds it."""
+    """Hold a folder in the block; `RunError` if another process holds it."""
     with _locked(path) as got:
         if got:
             yield
@@ -30,7 +30,7 @@ def held(path: Path) -> Iterator[None]:
     time.sleep(RETRY_S)
     with _locked(path) as got:
         if not got:
-            raise RunError(f"another process trains {path}: wait for its end, or stop it")
+            raise RunError(f"another process uses {path}: wait for its end, or stop it")
         yield
 
 

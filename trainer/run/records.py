@@ -11,6 +11,7 @@ from pydantic import Field
 from shared.dataset import Question
 from shared.run_files import sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
+from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.row import RolloutRow
 
 
@@ -77,16 +78,12 @@ class Book:
     """All questions of a run by id, which turn the row of a rollout into an `EpisodeRecord`.
 
     `train` are all training questions, filtered or not: the databases that they touch are `seen`.
-    `weights` are those of the three rewards.
     """
 
-    def __init__(
-        self, train: Iterable[Question], others: Iterable[Question], weights: Sequence[float]
-    ) -> None:
+    def __init__(self, train: Iterable[Question], others: Iterable[Question]) -> None:
         train = list(train)
         self.train_databases = frozenset(question.database_name for question in train)
         self._questions = {question.question_id: question for question in (*train, *others)}
-        self._weights = tuple(weights)
 
     def part(self, database: str) -> str:
         return SEEN if database in self.train_databases else UNSEEN
@@ -97,11 +94,11 @@ class Book:
     def episode(self, row: RolloutRow) -> EpisodeRecord:
         """Return the record of a played episode."""
         question = self._questions[row.question_id]
-        rewards = (row.correctness, row.progress, row.operational)
+        rewards = [getattr(row, name) for name in REWARD_WEIGHTS]
         # not sum(), whose result for floats depends on Python's version
         products = [
             weight * reward
-            for weight, reward in zip(self._weights, rewards, strict=True)
+            for weight, reward in zip(REWARD_WEIGHTS.values(), rewards, strict=True)
             if reward is not None
         ]
         return EpisodeRecord(

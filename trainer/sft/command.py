@@ -37,15 +37,16 @@ def sft(
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
             "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
-            "of a database with at most five tables; at most one in four first tries a query with "
-            "a misspelled column), generated (fresh databases), run:DIR (correct episodes of a run "
-            "or an evaluation), or corrected:DIR (a run's incorrect episodes up to a failed query, "
-            "then the gold query); repeatable.",
+            "of a database with at most five tables; up to a quarter of them begin with a query "
+            "whose column is misspelled), generated (fresh databases), run:DIR (correct episodes "
+            "of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up to a "
+            "failed query, then the gold query); repeatable.",
             show_default="oracle",
         ),
     ] = None,
     rows: Annotated[
-        int, Option(min=0, help="Demonstrations, evenly from the sources and databases; 0: all.")
+        int,
+        Option(min=0, help="Demonstrations, in equal shares of the sources and databases; 0: all."),
     ] = 0,
     epochs: Annotated[
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")

@@ -1,7 +1,7 @@
 """Demonstrations: scripts played against a server, as token rows with a mask of what to learn."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -121,8 +121,3 @@ def write_demonstrations(path: Path, rows: Iterable[Demonstration]) -> None:
 
 def read_demonstrations(path: Path) -> list[Demonstration]:
     return [Demonstration(**row) for row in read_lines(path)]
-
-
-def counts_of(rows: Iterable[Demonstration]) -> Mapping[str, int]:
-    """Return the number of rows by source."""
-    return dict(Counter(row.source for row in rows))

@@ -6,7 +6,7 @@ Its folder is like a training run's (`trainer.run.folder`), with demonstrations.
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,6 @@ from trainer.run.summary import model_digest
 from trainer.runtime.server import SupervisedServer
 from trainer.sft.demonstrations import (
     Demonstration,
-    counts_of,
     demonstrate,
     read_demonstrations,
     write_demonstrations,
@@ -68,7 +67,7 @@ class SftJob(Job):
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json."""
         base = self.inputs.model
-        with self._elapsed if self.ranks.main else nullcontext():
+        with self._elapsed:  # sft runs in one process
             drop_after(self.folder, self._done)
             rows = self._demonstrations()  # first, as they may all be unusable
             if self.options.measured:
@@ -182,7 +181,7 @@ class SftJob(Job):
             steps,
             trained_digest,
             sft={
-                "demonstrations": counts_of(rows),
+                "demonstrations": Counter(row.source for row in rows),
                 "dropped": read_json(folder.path / DROPPED),
                 "tokens": sum(len(row.ids) for row in rows),
                 "learned_tokens": sum(sum(row.learn) for row in rows),

@@ -21,7 +21,7 @@ from shared.run_files import (
     sealed,
 )
 from shared.run_stats import PHASES, Mode, rates
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView, Policy
@@ -61,7 +61,7 @@ def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_jso
         "offline", data_dir=data_dir, step_budget=BUDGET, difficulty_filter="easy,medium,hard"
     )
     splits = load_splits(data_dir)
-    book = Book(splits["train"], splits["eval"], REWARD_WEIGHTS)
+    book = Book(splits["train"], splits["eval"])
     train, evaluation = (load_question_prompts(config, split) for split in ("train", "eval"))
     app = create_app(Settings(data_dir=data_dir, **config_json))
     lines: list[dict[str, Any]] = []

@@ -16,6 +16,7 @@ from env_server.sql import JobKind, SqlJob
 from env_server.sql.run import SqlRunner
 from shared.dataset import load_splits
 from shared.server_process import running_server
+from tests.test_imports import ROOT
 
 EPISODES = 10
 BUDGET = 15
@@ -98,11 +99,8 @@ def in_process(data: Path) -> dict[int, list[bytes]]:
     return found
 
 
-@pytest.mark.parametrize("data", [pytest.param("tiny", marks=pytest.mark.slow), "shipped"])
-def test_every_process_gives_the_same_bytes(
-    data: str, tiny_data: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    data_dir = tiny_data if data == "tiny" else request.config.rootpath / "data"
+def test_every_process_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data_dir = ROOT / "data"
     numbers = list(range(EPISODES))
     expected = in_process(data_dir)
     shuffled = random.Random(5).sample(numbers, len(numbers))

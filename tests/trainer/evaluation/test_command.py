@@ -27,6 +27,7 @@ from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.servers import check_server_rules
 from trainer.run.folder import read_lines
+from trainer.run.lock import held
 from trainer.run.statistics import pass_at_k
 from trainer.runtime.interrupt import Interrupted
 
@@ -233,12 +234,20 @@ def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> Non
         bench.run(tmp_path / "out", limit=4)
 
 
+def test_two_evaluations_do_not_write_to_one_folder(bench: Bench, tmp_path: Path) -> None:
+    bench.run(tmp_path / "out")
+    played = lines(tmp_path / "out")
+    with held(tmp_path / "out"), pytest.raises(RunError, match="another process uses"):
+        bench.run(tmp_path / "out", samples=2)
+    assert lines(tmp_path / "out") == played
+
+
 def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> None:
     bench.config = bench.config.override(max_lost_fraction=0.1)
     bench.client = FakeClient(failing={"eval-shop-0": 0})
     result = bench.run(tmp_path / "out")
     assert (result["episodes"], result["episodes_missing"]) == (11, 1)
-    assert "1 episodes were lost to infrastructure" in bench.output
+    assert "1 episodes were lost to infrastructure: the same command plays them" in bench.output
     assert result["success"]["overall"]["success"]["n"] == 11
     bench.client = FakeClient()
     result = bench.run(tmp_path / "out")

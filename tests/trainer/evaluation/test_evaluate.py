@@ -12,7 +12,7 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
@@ -33,7 +33,7 @@ def book(data_dir: Path) -> Book:
         load_questions(data_dir / "questions" / f"questions_{split}.json")
         for split in ("train", "eval")
     )
-    return Book(train, other, REWARD_WEIGHTS)
+    return Book(train, other)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 ) -> None:
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
-    small = small.override(updates_per_batch=2)
+    small = small.override(updates_per_batch=2, live_view="files", live_success_every=1)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
@@ -286,24 +286,18 @@ def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
 
 
 @pytest.mark.slow
-def test_a_small_model_trains_in_a_process_per_core_and_is_resumed_in_as_many(
+def test_a_small_model_trains_in_a_process_per_core(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
     expected = default_processes(small.override(gradient_accumulation_steps=8), environment={})
     if expected == 1:
         pytest.skip("needs two CPU cores and 4 GiB")
-    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 2), threads=None)
+    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 1), threads=None)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, output
     run = latest(tmp_path)
-    check_summary(read_json(run.summary), run, steps=2, questions=12)
+    check_summary(read_json(run.summary), run, steps=1, questions=12)
     assert read_json(run.summary)["processes"] == expected
-    # OMP_NUM_THREADS=1 would make a new run one process
-    resumed = start("trainer", "train", "--resume", str(run.path), "--steps", "3")
-    output, _ = resumed.communicate(timeout=TIMEOUT_S)
-    assert resumed.returncode == 0, output
-    summary = read_json(run.summary)
-    assert (summary["train_steps"], summary["processes"]) == (3, expected)
 
 
 def test_processes_that_can_not_share_a_step_are_refused_before_they_begin(

@@ -21,7 +21,6 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RolloutError
 from trainer.grpo import overlap
 from trainer.grpo.generation import generation_server
-from trainer.grpo.overlap import after_batch_under_way
 from trainer.grpo.train import build_trainer, overlapped, run_training_with_metrics
 from trainer.rollout import loop
 from trainer.rollout.loop import BackgroundEpisodes
@@ -241,14 +240,11 @@ def test_a_measurement_waits_for_the_batch_under_way(
     server.at = lambda batch: batch < 2 or measuring.wait(LONGEST_S)
     server.delay_s = 0.02
 
-    def play(prompts: Sequence[Any], before: Any = None, /) -> list[RolloutRow]:
-        busy.append(server.in_flight)
-        return []
-
     def measure(step: int) -> None:
         if step == 1:
             measuring.set()
-            after_batch_under_way(play, lambda: overlapped(trainer))([], None)
+            overlapped(trainer).wait()
+            busy.append(server.in_flight)
 
     callbacks = [At(begin=measure)]
     with trainer_of(

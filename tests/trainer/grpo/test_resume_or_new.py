@@ -14,7 +14,7 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, latest, run_here
 from trainer.cli import guarded
 from trainer.config import GRPOConfig
-from trainer.errors import RunError
+from trainer.errors import RunError, storage_problem
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.grpo.resume import find_run
@@ -32,7 +32,8 @@ def options(tmp_path: Path, **more: Any) -> JobOptions:
 
 def test_the_run_with_the_same_settings_is_found(small: GRPOConfig, tmp_path: Path) -> None:
     given = options(tmp_path)
-    assert find_run(small, given) == (None, f"a new run: {given.out} holds none")
+    said = f"starting a new run: {given.out} holds none with these settings"
+    assert find_run(small, given) == (None, said)
     with pytest.raises(Interrupted):
         begin(small, tmp_path, StoppingClient(6, Interrupted())).run()
     run = latest(tmp_path)
@@ -68,19 +69,23 @@ def test_other_settings_begin_a_new_run_and_are_named(
     begin(small, tmp_path, FakeClient())
     name = latest(tmp_path).id
     changed = [
-        (replace(small, seed=7), options(tmp_path), f"seed: {small.seed} and now 7"),
-        (replace(small, max_steps=9), options(tmp_path), f"max_steps: {small.max_steps} and now 9"),
-        (small, options(tmp_path, eval_limit=5), "eval_limit: 0 and now 5"),
+        (replace(small, seed=7), options(tmp_path), f"seed was {small.seed} and is 7"),
+        (
+            replace(small, max_steps=9),
+            options(tmp_path),
+            f"max_steps was {small.max_steps} and is 9",
+        ),
+        (small, options(tmp_path, eval_limit=5), "eval_limit was 0 and is 5"),
         (
             replace(small, gradient_accumulation_steps=small.gradient_accumulation_steps * 2),
             options(tmp_path),
-            "rollouts_per_step: 8 and now 16",
+            "rollouts_per_step was 8 and is 16",
         ),
     ]
     for config, given, said in changed:
         run, line = find_run(config, given)
         assert run is None
-        assert line.startswith("a new run: ")
+        assert line.startswith("starting a new run: ")
         assert f"{name} has other settings ({said})" in line
     path = data_dir / "questions" / "questions_eval.json"
     path.write_text(path.read_text().replace("How many", "Count the"))
@@ -101,32 +106,39 @@ def test_a_run_is_trained_by_one_process_at_a_time(
 ) -> None:
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
-    waiting = r"another process trains .*: wait for its end"
+    waiting = r"another process uses .*: wait for its end"
     with held(run.path), pytest.raises(RunError, match=waiting):
         run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
     run_here(small, options(tmp_path), FakeClient(), monkeypatch, resume=run)
     assert run.summary.exists()
 
 
+SERIALIZING = SafetensorError(
+    "Error while serializing: I/O error: No space left on device (os error 28)"
+)
+
+
 @pytest.mark.parametrize(
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        SafetensorError(
-            "Error while serializing: I/O error: No space left on device (os error 28)"
-        ),
+        SERIALIZING,
         RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"),
     ],
 )
+def test_every_error_of_a_full_disk_is_known(tmp_path: Path, error: Exception) -> None:
+    assert "is full: free some space there" in str(storage_problem(error, tmp_path))
+
+
 def test_a_disk_that_is_full_leaves_the_last_checkpoint(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = LengthSortedGRPOTrainer._save_optimizer_and_scheduler
     seldom = replace(small, save_steps=1)
 
     def full(self: Any, folder: str) -> None:
         if self.state.global_step == 2:
-            raise error
+            raise SERIALIZING
         save(self, folder)
 
     monkeypatch.setattr(LengthSortedGRPOTrainer, "_save_optimizer_and_scheduler", full)

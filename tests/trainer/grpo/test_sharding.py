@@ -42,7 +42,7 @@ def test_sharded_processes_train_and_resume_to_the_weights_of_data_parallel_ones
     folders = {name: tmp_path / name for name in ("whole", "sharded")}
     for folder in folders.values():
         folder.mkdir()
-    options = ["--set", "max_grad_norm=0.05", "--set", "live_view=off"]
+    options = ["--set", "max_grad_norm=0.05"]
     whole = train(*arguments(small, folders["whole"], data_dir, 3), *options)
     options += ["--set", "sharding=fsdp"]
     check_ended(train(*arguments(small, folders["sharded"], data_dir, 2), *options))
@@ -72,7 +72,7 @@ def test_a_model_server_gets_the_whole_weights_of_sharded_processes(
     base = ROOT / OFFLINE_MODEL  # its actions earn different rewards, a random model's do not
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(base)
-    options = ["--set", "sharding=fsdp", "--set", "live_view=off", "--eval-every", "0"]
+    options = ["--set", "sharding=fsdp", "--eval-every", "0"]
     options += ["--set", "per_device_train_batch_size=1", "--eval-limit", "4"]
     options += ["--set", "system_prompt=short", "--set", "max_new_tokens=24"]
     settings = small.override(model_name=base)

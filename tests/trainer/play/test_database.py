@@ -14,7 +14,7 @@ from shared.errors import DatabaseLoadError
 from tests.trainer.play.conftest import killed_writer, still
 from trainer.errors import PlayError
 from trainer.play import database as play_database
-from trainer.play.database import MAX_QUESTION_CHARS, check_question, examine, host, size_text
+from trainer.play.database import MAX_QUESTION_CHARS, check_question, examine, host
 
 
 def make(path: Path, rows: int = 3, mode: str = "delete") -> Path:
@@ -220,11 +220,3 @@ def test_a_bad_question_is_explained(text: str, message: str) -> None:
 
 def test_a_question_is_stripped() -> None:
     assert check_question("  How\nmany?\n") == "How\nmany?"
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_600, "1.0 MB"), (3_200_000_000, "3.2 GB")],
-)
-def test_sizes_for_people(count: int, text: str) -> None:
-    assert size_text(count) == text

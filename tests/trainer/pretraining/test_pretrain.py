@@ -60,7 +60,7 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
     assert "| long names | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in card
     assert any(line.startswith("short names: 12 episodes") for line in lines)
     assert not (out / "1-short-names").exists()
-    assert not list(tmp_path.rglob("checkpoint.pt"))
+    assert not list(tmp_path.rglob("*.pt"))
     first = json.loads((work / "1-short-names" / "pretraining.json").read_text())
     assert first["stages"] == record["stages"][:1]
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))

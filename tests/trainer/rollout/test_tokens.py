@@ -26,54 +26,6 @@ def chat(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
     return make_tokenizer(CHATML if request.param == "chatml" else QWEN3)
 
 
-def rendered(tokenizer: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> str:
-    text = tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
-    )
-    assert isinstance(text, str)
-    return text
-
-
-def test_prompt_is_the_templates_own(chat: PreTrainedTokenizerFast) -> None:
-    expected = chat.apply_chat_template(
-        [SYSTEM, USER], add_generation_prompt=True, enable_thinking=False, return_dict=False
-    )
-    assert ChatCodec(chat).prompt([SYSTEM, USER]) == expected
-
-
-def test_bridge_is_what_the_template_writes_between_turns(chat: PreTrainedTokenizerFast) -> None:
-    """Decoded, prompt + turn + bridge is the template's rendering of the conversation, but for
-    Qwen3's empty think block, which it drops from old turns: the model saw it when it wrote the
-    turn, so the row keeps it."""
-    codec = ChatCodec(chat)
-    turn = codec.action("DESCRIBE: orders")
-    row = (
-        codec.prompt([SYSTEM, USER])
-        + turn
-        + codec.bridge("orders: 12 rows\nSteps left: 9", turn[-1])
-    )
-    conversation = [
-        SYSTEM,
-        USER,
-        {"role": "assistant", "content": "DESCRIBE: orders"},
-        {"role": "user", "content": "orders: 12 rows\nSteps left: 9"},
-    ]
-    expected = rendered(chat, conversation)
-    think = "<think>\n\n</think>\n\n"
-    text = chat.decode(row)
-    assert text.removesuffix(think).replace(think, "") == expected.removesuffix(think)
-    assert text.endswith(
-        "<|im_start|>assistant\n" + (think if "<think>" in chat.chat_template else "")
-    )
-
-
-def test_bridge_ends_a_turn_that_was_cut_off(chat: PreTrainedTokenizerFast) -> None:
-    codec = ChatCodec(chat)
-    ended, cut = codec.bridge("x", codec.eos_id), codec.bridge("x", 50)
-    assert cut == [codec.eos_id, *ended]
-    assert codec.eos_id == chat.convert_tokens_to_ids("<|im_end|>")
-
-
 @pytest.mark.parametrize(
     "evil",
     [

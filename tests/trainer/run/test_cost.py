@@ -122,7 +122,7 @@ def test_a_checkpoint_stores_what_training_cost(
 
     def play(spent: Spent, steps: int) -> None:
         stats = RolloutStats()
-        book = Book([], [], ())
+        book = Book([], [])
         callback = MetricsCallback(
             Run(tmp_path), book, stats, spent=spent, server_cpu=lambda: next(ticks)
         )

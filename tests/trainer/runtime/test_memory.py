@@ -1,6 +1,5 @@
 """The memory of training, calculated without weights, against models that exist."""
 
-import itertools
 import re
 import weakref
 from contextlib import nullcontext
@@ -135,7 +134,10 @@ def test_fake_tensors_keep_the_bytes_that_real_ones_do(
 @pytest.mark.parametrize(
     ("name", "rank", "checkpointing", "compute"),
     [
-        *itertools.product(["qwen3-0.6b"], [0, 8], [False, True], [torch.float32, torch.bfloat16]),
+        ("qwen3-0.6b", 0, False, torch.float32),
+        ("qwen3-0.6b", 0, True, torch.bfloat16),
+        ("qwen3-0.6b", 8, False, torch.bfloat16),
+        ("qwen3-0.6b", 8, True, torch.float32),
         ("smollm2-135m", 0, False, torch.float32),
         ("qwen2.5-coder-0.5b", 8, False, torch.float32),
     ],

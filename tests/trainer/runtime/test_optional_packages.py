@@ -15,7 +15,6 @@ from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
 from trainer.grpo.trl_config import trl_config
-from trainer.run.folder import read_json
 from trainer.run.summary import model_digest
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.models import load_model_and_tokenizer
@@ -215,11 +214,3 @@ def test_none_and_all_exclude_other_trackers(config: GRPOConfig) -> None:
     check_extras(config.override(report_to="all"))
     with pytest.raises(ConfigError, match="lora_rank is -1"):
         config.override(lora_rank=-1)
-
-
-def test_the_summary_holds_configuration_and_code(small: GRPOConfig, tmp_path: Path) -> None:
-    begin(small.override(max_steps=1), tmp_path, FakeClient()).run()
-    summary = read_json(latest(tmp_path).summary)
-    assert summary["config"] == read_json(latest(tmp_path).config)["config"]
-    assert summary["config"]["learning_rate"] == 1e-3
-    assert {"data", "server", "model", "trained_model"} <= summary["digests"].keys()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
-from tests.trainer.small_job import begin, comparable, latest
+from tests.trainer.small_job import begin, comparable, latest, uninterrupted
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
 from trainer.evaluation.inputs import resumed_settings
@@ -106,7 +106,6 @@ def test_every_proposed_remedy_is_a_valid_setting(config: GRPOConfig, index: int
 def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
     small: GRPOConfig, tmp_path: Path
 ) -> None:
-    begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(
         OOMError,
         match=r"playing the 8 episodes of step 2: .*can't allocate memory.*Current settings",
@@ -119,7 +118,7 @@ def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
     assert checkpoint is not None
     assert checkpoint.name == "checkpoint-1"
     begin(small, tmp_path, FakeClient(), resume=run).run()
-    assert comparable(run) == comparable(latest(tmp_path / "whole"))
+    assert comparable(run) == uninterrupted(small, tmp_path)
 
 
 def test_an_evaluation_out_of_memory_is_reported(small: GRPOConfig, tmp_path: Path) -> None:

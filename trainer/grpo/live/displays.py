@@ -55,11 +55,11 @@ class TerminalDisplay:
     """Charts and the latest episode above the training's progress bar, redrawn in place."""
 
     def __init__(self, bar: Bar) -> None:
-        self._bar, self._dashboard = bar, Dashboard()
+        self._bar = bar
 
     def draw(self, snapshot: LiveSnapshot, changed: Collection[str]) -> None:
-        self._dashboard.show(snapshot)
-        self._bar.above(self._dashboard)
+        # a new one, since a thread of rich's may be drawing the last
+        self._bar.above(Dashboard(snapshot))
 
 
 class NotebookDisplay:

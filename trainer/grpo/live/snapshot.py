@@ -13,6 +13,7 @@ from typing import Any
 
 from shared.console import counted, percent
 from shared.run_stats import Rate
+from trainer.config import REWARD_WEIGHTS
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
 from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, points, smoothed
@@ -161,8 +162,7 @@ def trace_verdict(trace: Trace) -> str:
     mark = MARKS.get(one.outcome, one.outcome.replace("_", " "))
     reward = "no reward"
     if one.reward is not None:
-        names = ("correctness", "progress", "operational")
-        layers = ", ".join(f"{name} {getattr(one, name) or 0.0:.2f}" for name in names)
+        layers = ", ".join(f"{name} {getattr(one, name) or 0.0:.2f}" for name in REWARD_WEIGHTS)
         reward = f"reward {one.reward:.2f} ({layers})"
     return f"{mark} after {counted(one.steps, 'step')}, {reward}"
 

@@ -92,12 +92,9 @@ def to_ascii(text: str) -> str:
 class Dashboard:
     """A snapshot, rendered once per terminal size: the bar redraws it several times per second."""
 
-    def __init__(self) -> None:
-        self._snapshot = LiveSnapshot()
+    def __init__(self, snapshot: LiveSnapshot) -> None:
+        self._snapshot = snapshot
         self._rendered: tuple[tuple[int, int], list[list[Segment]]] | None = None
-
-    def show(self, snapshot: LiveSnapshot) -> None:
-        self._snapshot, self._rendered = snapshot, None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         size = (console.width, console.height)

@@ -24,9 +24,7 @@ def test_a_chart_has_its_axes_curve_and_legend(snapshot: LiveSnapshot) -> None:
 @pytest.mark.parametrize(("width", "height"), [(120, 40), (80, 24), (60, 16), (30, 8), (200, 60)])
 def test_the_dashboard_fits_any_terminal(snapshot: LiveSnapshot, width: int, height: int) -> None:
     """A frame that is higher or wider than the terminal would scroll at every redraw."""
-    dashboard = Dashboard()
     for shown in (LiveSnapshot(steps=20), replace(snapshot, traces=()), snapshot):
-        dashboard.show(shown)
         console = Console(
             file=io.StringIO(),
             force_terminal=True,
@@ -34,19 +32,15 @@ def test_the_dashboard_fits_any_terminal(snapshot: LiveSnapshot, width: int, hei
             height=height,
             legacy_windows=False,
         )
-        lines = console.render_lines(dashboard, pad=False)
+        lines = console.render_lines(Dashboard(shown), pad=False)
         assert len(lines) <= height - 1
         assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
 
 
 def test_the_dashboard_says_what_it_shows(snapshot: LiveSnapshot) -> None:
-    dashboard, console = (
-        Dashboard(),
-        Console(file=io.StringIO(), force_terminal=True, width=120, height=40),
-    )
-    dashboard.show(snapshot)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
     with console.capture() as shown:
-        console.print(dashboard)
+        console.print(Dashboard(snapshot))
     for text in (
         "step 12 of 20",
         "running mean of 9",
@@ -61,9 +55,8 @@ def test_the_dashboard_says_what_it_shows(snapshot: LiveSnapshot) -> None:
 def test_without_unicode_it_is_drawn_in_ascii(snapshot: LiveSnapshot) -> None:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding="ascii")
-    dashboard, console = Dashboard(), Console(file=file, force_terminal=True, width=120, height=40)
-    dashboard.show(snapshot)
-    console.print(dashboard)  # a character that ASCII lacks would raise
+    console = Console(file=file, force_terminal=True, width=120, height=40)
+    console.print(Dashboard(snapshot))  # a character that ASCII lacks would raise
     file.flush()
     assert b"step 12 of 20" in buffer.getvalue()
 

@@ -130,14 +130,13 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
 def settings_error(error: ValidationError) -> str:
     """Return the message for the first wrong setting, without the value of a key."""
     first = error.errors(include_url=False)[0]
-    if not first["loc"]:  # two settings that exclude each other
+    if not first["loc"]:  # of a key, whose value is in no message, or of several settings
         return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
     name = str(first["loc"][0])
-    value = "" if name.endswith(("_key", "_keys")) else f" is {first['input']}"
     rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
     rule = rule.replace("less than or equal to", "at most")
     rule = rule.replace("greater than or equal to", "at least")
-    return f"{name}{value}: {rule}; see --settings"
+    return f"{name} is {first['input']}: {rule}; see --settings"
 
 
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:

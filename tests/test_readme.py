@@ -40,7 +40,7 @@ ELSEWHERE = {
     "make serve": "tests/env_server/test_server_process.py",
     "python examples/sync_client.py": "tests/examples/test_examples.py",
     "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_presets.py",
-    "make train MODEL=/models/qwen2.5-coder-0.5b WARM_START=300": "tests/test_readme.py",
+    "make train MODEL=/models/qwen2.5-coder-0.5b WARM_START=300": "training.md has MODEL=DIR",
     "make train PROCESSES=2": "tests/trainer/runtime/test_ranks.py",
     "python -m benchmarks.learning seeds RUN RUN RUN": "tests/benchmarks/test_learning.py",
     "python -m benchmarks.learning controls": "tests/benchmarks/test_learning.py",
@@ -108,6 +108,7 @@ def as_run(command: str, folder: Path) -> str:
 def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
     found = commands(page)
     assert len(found) >= 5
+    # a command that a later page has too runs there
     later = {one for other in PAGES[PAGES.index(page) + 1 :] for one in commands(other)}
     for command in found:
         if command not in ELSEWHERE and command not in later:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from env_server.http.requests import with_gateway_id
-from env_server.http.responses import count
+from env_server.http.responses import count_error
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
@@ -166,5 +166,5 @@ async def _call(context: Context, method: str, wanted: ResetRequest | StepReques
     except Exception as error:  # its text is not for the client
         log.exception("a tool's call failed", extra=episode_of(error))
         problem = InternalError("the server failed on this call; see its log")
-    count(problem, connection.app.state.metrics)
+    count_error(problem, connection.app.state.metrics)
     raise ToolError(problem.message)

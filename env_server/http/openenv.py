@@ -27,7 +27,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
 from env_server.http.requests import is_foreign, parse_item, read_json, shown, with_gateway_id
-from env_server.http.responses import count
+from env_server.http.responses import count_error
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.errors import (
@@ -143,7 +143,7 @@ class Session:
 
     def error(self, error: SQLEnvError, code: str = "EXECUTION_ERROR") -> bytes:
         """Return an error as a frame, and count it."""
-        count(error, self.socket.app.state.metrics)
+        count_error(error, self.socket.app.state.metrics)
         fields = error.details | {"error_code": error.code, "retryable": error.retryable}
         if isinstance(error, CapacityReached):
             code = "CAPACITY_REACHED"

@@ -23,7 +23,7 @@ def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = 
     return Response(body, status, headers, media_type="application/json")
 
 
-def count(error: SQLEnvError, metrics: Metrics) -> None:
+def count_error(error: SQLEnvError, metrics: Metrics) -> None:
     """Count an error that a client gets; log it too if it is the server's own fault."""
     metrics.errors.labels(error.code).inc()
     if error.status == InternalError.status:
@@ -32,7 +32,7 @@ def count(error: SQLEnvError, metrics: Metrics) -> None:
 
 def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
     """Return an error in the one shape, and count it."""
-    count(error, metrics)
+    count_error(error, metrics)
     return to_json(error.to_wire())
 
 

@@ -22,7 +22,7 @@ from env_server.sql.jobs import Cell
 from env_server.sql.limits import REMEDIES, SqlLimits
 from shared.sqltext import quote_identifier
 
-MAX_MODULE_CHARS = 100  # of a table that SQLite provides; its longest name has 12
+MAX_MODULE_CHARS = 100  # more than any table that SQLite provides: pragma_foreign_key_list has 23
 CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 _VFS_NAME = "sqlenv-fixed-clock"

@@ -70,3 +70,10 @@ def test_an_error_names_the_setting_and_never_a_key(bad: dict[str, Any], text: s
     with pytest.raises(ValidationError) as caught:
         Settings(**bad)
     assert settings_error(caught.value) == f"{text}; see --settings"
+    assert "short" not in str(caught.value)  # the traceback of `uvicorn env_server.asgi:app`
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("API_KEY", "AGENT_KEYS", "CORS_ORIGINS", "CAPACITY"):
+        monkeypatch.setenv(f"SQLENV_{name}", "")
+    assert Settings() == Settings(_env_prefix="UNSET_")

@@ -140,6 +140,7 @@ def play(
                 display = JsonLines(console.file, errors)
             elif json_path is not None:
                 try:
+                    json_path.parent.mkdir(parents=True, exist_ok=True)
                     file = stack.enter_context(json_path.open("w", encoding="utf-8"))
                 except OSError as error:
                     reason = f"can't write {json_path}: {error.strerror}"

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import logging
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +12,6 @@ import torch
 from torch import nn
 
 from trainer.run.folder import write_bytes
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -27,17 +24,19 @@ class Progress:
     mean_loss: float = 0.0
 
 
-def fingerprint(
-    model: nn.Module, batches: Sequence[Sequence[Sequence[int]]], *settings: Any
-) -> str:
-    """Return a hash of the initial weights, the batches of rows of token ids, and the settings."""
+Row = tuple[list[int], list[int]]  # token ids, and 1 where a token is learned, else 0
+
+
+def fingerprint(model: nn.Module, plan: Sequence[Sequence[Row]], *settings: Any) -> str:
+    """Return a hash of the initial weights, the batches of rows and the settings."""
     digest = hashlib.sha256(repr((torch.__version__, *settings)).encode())
     for weights in model.state_dict().values():
         digest.update(weights.cpu().numpy().tobytes())
-    for batch in batches:
-        digest.update(f"{len(batch)}:".encode())
-        for ids in batch:
+    for rows in plan:
+        digest.update(f"{[len(ids) for ids, _ in rows]}".encode())
+        for ids, learn in rows:
             digest.update(array("i", ids).tobytes())
+            digest.update(bytes(learn))
     return digest.hexdigest()
 
 
@@ -52,14 +51,13 @@ def save(path: Path, of: str, parts: Sequence[Any], progress: Progress) -> None:
     write_bytes(path, content.getvalue())
 
 
-def load(path: Path, of: str, parts: Sequence[Any]) -> Progress:
-    """Restore the parts and return the progress; a new one unless the file has that imitation."""
+def load(path: Path, of: str, parts: Sequence[Any]) -> Progress | None:
+    """Restore the parts and return the progress; None if the file is of another imitation."""
     if not path.is_file():
         return Progress()
     stored = torch.load(path, map_location="cpu", weights_only=True)
     if stored["of"] != of:
-        log.warning("%s is of other settings or data: training starts anew", path)
-        return Progress()
+        return None
     for part, state in zip(parts, stored["states"], strict=True):
         part.load_state_dict(state)
     return Progress(**stored["progress"])

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from trainer.pretraining.imitation import FitFigures, PretrainConfig, Report, Row, fit, plan_passes
 from trainer.pretraining.symbol_renaming import find_symbols
+from trainer.run.summary import model_digest
 
 POLL_S = 0.2
 
@@ -66,6 +67,10 @@ def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=processes)
     task = pickle.loads((root / "task.pkl").read_bytes())
     figures = _train(task, lines.put)
+    digests = [""] * processes
+    dist.all_gather_object(digests, model_digest(task.model))
+    if len(set(digests)) > 1:
+        raise RuntimeError("the processes hold different weights")
     if rank == 0:
         torch.save((task.model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()

@@ -219,10 +219,13 @@ def fit(
     parts = [model, *optimizers, *schedulers]
     done = Progress()
     if checkpoint is not None:
-        ids_of_rows = [[row.ids for row in rows] for rows in plan]
-        of = fingerprint(model, ids_of_rows, config, processes)
-        done = load(checkpoint, of, parts)
-        if done.batches and rank == 0:
+        batches = [[(row.ids, row.learn) for row in rows] for rows in plan]
+        of = fingerprint(model, batches, config, processes)
+        found = load(checkpoint, of, parts)
+        done = found or done
+        if rank == 0 and found is None:
+            report(f"starts anew: {checkpoint} is of other settings, data, processes or torch")
+        elif rank == 0 and done.batches:
             report(f"continues from batch {done.batches} of {steps}")
     start, tokens = time.perf_counter() - done.seconds, torch.zeros((), dtype=torch.int64)
     for step, batch in enumerate(plan[done.batches :], start=done.batches):

@@ -108,13 +108,13 @@ def pretrain(
         folder: Path | None = None
         for number, stage in enumerate(stages, start=1):
             previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
+            checkpoint = folder.with_suffix(".pt")
             if (stored := _stored(folder, record, stage)) is not None:
                 report(f"{stage.name}: trained before, in {folder}")
                 record["stages"].append(stored)
             else:
                 # the record vouches for the model beside it: written last, removed first
                 (folder / "pretraining.json").unlink(missing_ok=True)
-                checkpoint = folder.with_suffix(".pt")
                 data_dir = generate(root, stage, config.seed + number - 1, report)
                 if previous is None:
                     model, tokenizer = new_model(config, data_dir, log_path)
@@ -128,7 +128,7 @@ def pretrain(
                     )
                 )
                 save(model, tokenizer, folder, record)
-                checkpoint.unlink()
+            checkpoint.unlink(missing_ok=True)
             if measure is not None and "success" not in record["stages"][-1]:
                 record["stages"][-1]["success"] = measure(folder)
                 _write_record(folder, record)

@@ -37,10 +37,10 @@ def sft(
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
             "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
-            "of a database with at most five tables; up to a quarter of them begin with a query "
-            "whose column is misspelled), generated (fresh databases), run:DIR (correct episodes "
-            "of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up to a "
-            "failed query, then the gold query); repeatable.",
+            "of a database with at most five tables; in up to a quarter of them a query with "
+            "a wrong column name, and its error, come before the right one), generated (fresh "
+            "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR (a "
+            "run's incorrect episodes up to a failed query, then the gold query); repeatable.",
             show_default="oracle",
         ),
     ] = None,

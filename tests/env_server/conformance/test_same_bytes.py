@@ -122,8 +122,8 @@ def test_every_process_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> 
                 assert reply == wanted, f"{how}, episode {number}, reply {step}"
 
 
-def test_the_script_covers_errors_and_budgets(tiny_data: Path) -> None:
-    replies = [reply for episode in in_process(tiny_data).values() for reply in episode]
+def test_the_script_covers_errors_and_budgets() -> None:
+    replies = [reply for episode in in_process(ROOT / "data").values() for reply in episode]
     for text in (b'"error_code":"sql_budget"', b'"error_code":"sql_denied"',
                  b'"error_code":"no_such_table"',
                  b"there are more", b"primary key", b'"outcome":"wrong"'):  # fmt: skip

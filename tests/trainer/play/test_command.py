@@ -183,7 +183,7 @@ def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
         result = play(*asked, "--json", path)
         assert (result.exit_code, one_line(result.stdout)) == (0, f"wrote {path}")
         assert json.loads(path.read_text())["answer"] == "3"
-        refused = play(*asked, "--json", tmp_path / "no" / "a.jsonl")
+        refused = play(*asked, "--json", "/dev/null/a.jsonl")
     assert refused.exit_code == 1
     assert "choose another --json" in one_line(refused.output)
 

@@ -20,12 +20,12 @@ def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL, ch
 
 
 @pytest.mark.slow
-def test_two_processes_learn_as_one_does_report_and_continue(tmp_path):
+def test_two_processes_learn_as_one_does_and_report():
     given = [Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True) for _ in range(40)]
     config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
     models = []
     for processes in (1, 2):
-        model, figures, lines = learned(given, processes, config, tmp_path / f"{processes}.pt")
+        model, figures, lines = learned(given, processes, config)
         assert figures.tokens == 20 * 40 * 6
         assert re.match(r"batch 99 of 100, 0.00 M tokens, loss [0-9.]+, ", lines[-1])
         models.append(model)
@@ -33,10 +33,29 @@ def test_two_processes_learn_as_one_does_report_and_continue(tmp_path):
     one, two = (imitation_loss(model, ids, learn).item() for model in models)
     assert one == pytest.approx(two, abs=0.02)
     assert two < 0.5
-    again, figures, lines = learned(given, 2, config, tmp_path / "2.pt")
-    assert lines == ["continues from batch 100 of 100"]
+
+
+@pytest.mark.slow
+def test_two_processes_continue_from_a_checkpoint(tmp_path):
+    """That of one process in the middle, under the fingerprint of two."""
+    given = [Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True) for _ in range(40)]
+    config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
+
+    def interrupt(line):
+        if line.startswith("batch 50"):
+            raise KeyboardInterrupt
+
+    one, two = tmp_path / "1.pt", tmp_path / "2.pt"
+    with pytest.raises(KeyboardInterrupt):
+        imitate(Task(build_model(config, TOKENIZER), TOKENIZER, given, config, one), 1, interrupt)
+    whole, _, _ = learned(given, 2, config, two)
+    torch.save({**torch.load(one), "of": torch.load(two)["of"]}, two)
+    continued, figures, lines = learned(given, 2, config, two)
+    assert lines[0] == "continues from batch 51 of 100"
     assert figures.tokens == 20 * 40 * 6
-    assert imitation_loss(again, ids, learn).item() == two
+    ids, learn = collate(given[:1], 0, torch.device("cpu"))
+    losses = [imitation_loss(model, ids, learn).item() for model in (continued, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.02)
 
 
 @pytest.mark.slow

@@ -161,7 +161,8 @@ def test_an_interrupted_fit_continues_to_the_same_weights(tmp_path, monkeypatch)
 
     lines.clear()
     fitted(plan[:-1])
-    assert lines[0].startswith("batch 0 of 11")
+    assert lines[0].startswith("starts anew: ")
+    assert lines[1].startswith("batch 0 of 11")
 
 
 def test_too_few_batches_for_the_processes_say_so():

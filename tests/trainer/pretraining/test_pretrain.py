@@ -44,9 +44,13 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
     def make(out, report=lines.append):
         return pretrain(out, SMALL, STAGES, work, report, measure=measure)
 
-    def interrupt(line):
-        if line.startswith("long names: batch 0"):
-            raise KeyboardInterrupt
+    def interrupted(at, out):
+        def interrupt(line):
+            if line.startswith(at):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            make(out, interrupt)
 
     record = make(out)
     assert measured == ["1-short-names", "2-long-names"]
@@ -71,8 +75,7 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
     shutil.rmtree(work / "2-long-names")
     (data_dir,) = work.glob("data-1x4-*")
     (data_dir / "questions" / "demonstrations.json").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "again", interrupt)
+    interrupted("long names: batch 0", tmp_path / "again")
     lines.clear()
     measured.clear()
     resumed = make(tmp_path / "again")
@@ -83,6 +86,16 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
     assert resumed["stages"][1]["loss"] == record["stages"][1]["loss"]
     weights = "model.safetensors"
     assert (tmp_path / "again" / weights).read_bytes() == (out / weights).read_bytes()
+
+    # of the first stage: the tokenizer and the new model are made again
+    first = work / "1-short-names" / weights
+    expected = first.read_bytes()
+    shutil.rmtree(first.parent)
+    interrupted("short names: batch 0", tmp_path / "third")
+    lines.clear()
+    make(tmp_path / "third")
+    assert any(line.startswith("short names: continues from batch 1 of ") for line in lines)
+    assert first.read_bytes() == expected
 
 
 def test_other_settings_train_again_and_a_missing_measurement_is_made(tmp_path):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.console import counted
 from trainer.doctor import check_device
 from trainer.runtime.cpu_budget import usable_cores, usable_threads
 
@@ -25,6 +26,6 @@ def test_a_containers_quota_counts(
     assert usable_threads(64) == cores
     assert usable_threads(1) == 1
     details = {diagnosis.name: diagnosis.detail for diagnosis in check_device()}
-    assert details["threads"].startswith(f"{cores} CPU cores")
+    assert details["threads"].startswith(f"{counted(cores, 'CPU core')} for this process")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     assert usable_threads(64) == 64

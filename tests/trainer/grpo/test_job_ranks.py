@@ -292,11 +292,11 @@ def test_a_small_model_trains_in_a_process_per_core(
     expected = default_processes(small.override(gradient_accumulation_steps=8), environment={})
     if expected == 1:
         pytest.skip("needs two CPU cores and 4 GiB")
-    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 1), threads=None)
+    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 2), threads=None)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, output
     run = latest(tmp_path)
-    check_summary(read_json(run.summary), run, steps=1, questions=12)
+    check_summary(read_json(run.summary), run, steps=2, questions=12)
     assert read_json(run.summary)["processes"] == expected
 
 

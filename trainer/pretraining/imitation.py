@@ -224,7 +224,10 @@ def fit(
         found = load(checkpoint, of, parts)
         done = found or done
         if rank == 0 and found is None:
-            report(f"starts anew: {checkpoint} is of other settings, data, processes or torch")
+            report(
+                f"starts anew: {checkpoint} is of other settings or data, of another number of "
+                "processes or another version of torch"
+            )
         elif rank == 0 and done.batches:
             report(f"continues from batch {done.batches} of {steps}")
     start, tokens = time.perf_counter() - done.seconds, torch.zeros((), dtype=torch.int64)

@@ -41,6 +41,7 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     run = latest(tmp_path)
     assert json.loads(run.summary.read_text()) == json.loads(json.dumps(summary))
     check_summary(summary, run, steps=3, questions=12)
+    assert json.loads(run.summary.read_text())["config"] == read_json(run.config)["config"]
 
     lines = list(read_lines(run.episodes))
     phases = {(line["phase"], line["mode"], line["step"]) for line in lines}

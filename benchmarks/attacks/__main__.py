@@ -1,18 +1,17 @@
 """What attacks cost honest clients: 64 honest episodes beside each attack, and beside all at once.
 
-    python -m benchmarks.attacks [--seconds 10] [--checkout DIR] [--only NAME] [--json PATH]
+    python -m benchmarks.attacks [--seconds 10] [--only NAME] [--json PATH]
 
 Each row has its own server. Honest episodes take a step every 0.1 s through the public client; the
 time of a reset or a step is measured there. `CPU-s after` is what the server still works after the
-attackers left and the honest episodes ended. Each attacker is a process of a lower priority. Run it
-with `--checkout` of an older version to compare. Linux only (reads /proc).
+attackers left and the honest episodes ended. Each attacker is a process of a lower priority. Linux
+only (reads /proc).
 """
 
 import logging
 import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,16 +25,13 @@ from shared.console import write_json
 def main(
     data: DataDir = DATA,
     seconds: Annotated[float, typer.Option(help="Seconds to measure each attack.")] = 10.0,
-    checkout: Annotated[
-        Path | None, typer.Option(help="Repository whose server to attack; default: this one.")
-    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Attack to run, 'all' or 'none'. Repeatable.")
     ] = None,
     json_path: JsonPath = None,
 ) -> None:
     """Measure honest steps beside each attack, and beside all of them at once."""
-    setup = Setup.of(data, checkout)
+    setup = Setup.of(data)
     rows = {"none": [], **{name: [name] for name in ATTACKS}, "all": [*ATTACKS]}
     names = chosen(only, rows, "attack")
     logging.disable()  # the client warns of every retry

@@ -5,7 +5,6 @@ import math
 import multiprocessing
 import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from benchmarks.measuring import Script, make_scripts, memory_mib
 from env_server.questions import QuestionBank
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
-from shared.server_process import COMMAND, ServerProcess, running_server
+from shared.server_process import ServerProcess, running_server
 
 EPISODES = 64
 STEPS = 15
@@ -150,31 +149,25 @@ def cpu_after(server: ServerProcess) -> float:
 class Setup:
     """What every measurement has in common."""
 
-    command: Sequence[str]  # that starts a server
     data_dir: Path
     scripts: list[Script]  # of the honest episodes
     target: Target  # without its port
 
     @classmethod
-    def of(cls, data_dir: Path, checkout: Path | None = None) -> Self:
-        """Return the setup for a data directory and a repository's server, by default this one."""
-        command = COMMAND
-        if checkout is not None:
-            start = f"import sys, runpy; sys.path[0] = {str(checkout.resolve())!r}; "
-            start += "runpy.run_module('env_server', None, '__main__')"
-            command = (sys.executable, "-c", start)
+    def of(cls, data_dir: Path) -> Self:
+        """Return the setup for a data directory."""
         bank = QuestionBank.load(data_dir)
         questions = [question for split in bank.splits.values() for question in split]
         listed = next(question for question in questions if question.answer_type == "list")
         table = questions[0].tables_involved[0]
         target = Target("127.0.0.1", 0, questions[0].question_id, table, listed.question_id)
-        return cls(command, data_dir, make_scripts(bank, EPISODES, STEPS), target)
+        return cls(data_dir, make_scripts(bank, EPISODES, STEPS), target)
 
 
 def measure(name: str, attacks: Sequence[str], setup: Setup, seconds: float) -> Beside:
     """Measure honest episodes beside `attacks`, on a server of their own."""
     result = Beside(name)
-    with running_server(setup.data_dir, command=setup.command) as server:
+    with running_server(setup.data_dir) as server:
         target = replace(setup.target, port=server.port)
         with watching(server, result):
             with attacking(attacks, target):

@@ -1,10 +1,10 @@
-"""How speed, waits, memory and start-up grow with episodes, rows, questions, steps and servers.
+"""How speed, waits, memory and start-up grow with episodes, rows, questions and steps.
 
     python -m benchmarks.growth [--part NAME] [--json PATH] [--figure PATH]
 
 Parts, each on servers of its own: `latency` (steps/s and waits against episodes at the same time),
-`runaway` (waits beside a query that never ends by itself), `replicas`, `rows` (of a table),
-`questions` (start and memory), `open` (memory of open episodes), `steps` (memory over many steps).
+`runaway` (waits beside a query that never ends by itself), `rows` (of a table), `questions` (start
+and memory), `open` (memory of open episodes), `steps` (memory over many steps).
 Without `--part`, all run. Agents play through the public client, as fast as they get replies;
 `runaway`'s act every 0.1 s. With `--json`, parts that are not measured stay as the file has them,
 and the figure has all. Rates and waits need a quiet machine. Linux only (reads /proc).
@@ -27,9 +27,7 @@ from shared.console import write_json
 EPISODES = [1, 16, 64, 256, 1024, 4096]
 ROWS = [100, 1_000, 10_000, 100_000, 1_000_000]
 QUESTIONS = [1_000, 10_000, 100_000, 1_000_000]
-REPLICAS = [1, 2]
 BESIDE = 64  # episodes beside a runaway query
-SHARED = 256  # episodes that replicas share
 WAYS = ("key", "scan")  # by which a table is read
 Report = dict[str, Any]
 
@@ -39,9 +37,6 @@ def tables(report: Report) -> None:
     waits = {"steps/s": "steps_per_s", "median ms": "p50_ms", "p99 ms": "p99_ms"}
     if rows := report.get("latency"):
         _print("Steps against episodes at once", {"episodes": "episodes"} | waits, rows)
-    if rows := report.get("replicas"):
-        title = f"Steps of {rows[0]['episodes']} episodes against servers"
-        _print(title, {"servers": "replicas"} | waits, rows)
     if found := report.get("runaway"):
         title = f"{found['episodes']} episodes, without and with a runaway query elsewhere: p99 "
         title += f"{found['p99_more_ms']:+.1f} ms"
@@ -83,7 +78,6 @@ def main(
     episodes: Annotated[list[int], typer.Option(help="At the same time; repeatable.")] = EPISODES,
     rows: Annotated[list[int], typer.Option(help="Rows of a table; repeatable.")] = ROWS,
     questions: Annotated[list[int], typer.Option(help="Questions; repeatable.")] = QUESTIONS,
-    replicas: Annotated[list[int], typer.Option(help="Servers; repeatable.")] = REPLICAS,
     open_count: Annotated[int, typer.Option("--open", help="Open episodes.")] = 100_000,
     steps: Annotated[int, typer.Option(help="Steps over which memory must stay flat.")] = 300_000,
     json_path: JsonPath = None,
@@ -93,7 +87,6 @@ def main(
     parts: dict[str, Callable[[], object]] = {
         "latency": lambda: measure.latency(data, episodes, seconds),
         "runaway": lambda: measure.beside_runaway(data, BESIDE, seconds, rounds),
-        "replicas": lambda: measure.replicas(data, replicas, SHARED, seconds),
         "rows": lambda: measure.rows(rows, seconds),
         "questions": lambda: measure.questions(questions),
         "open": lambda: measure.open_memory(data, open_count),

@@ -60,12 +60,6 @@ def _runaway(axes: Axes, found: Any) -> None:
     axes.set(title="Wait beside a runaway query", ylabel=f"ms, {found['episodes']} episodes")
 
 
-def _replicas(axes: Axes, rows: Any) -> None:
-    values = {str(row["replicas"]): row["steps_per_s"] for row in rows}
-    _bars(axes, values, " ".join(["blue"] * len(values)), "{:,.0f}")
-    axes.set(title=f"Replicas, {rows[0]['episodes']} episodes", xlabel="servers", ylabel="steps/s")
-
-
 def _rows(axes: Axes, rows: Any) -> None:
     for way, colour, label in (("key", "blue", "by key"), ("scan", "orange", "without an index")):
         _curve(
@@ -113,7 +107,6 @@ PANELS: tuple[tuple[str, Panel], ...] = (
     ("latency", _speed),
     ("latency", _wait),
     ("runaway", _runaway),
-    ("replicas", _replicas),
     ("rows", _rows),
     ("questions", _start),
     ("questions", _questions),

@@ -1,4 +1,4 @@
-"""Measurements of one server, or of several, as one quantity grows."""
+"""Measurements of one server as one quantity grows."""
 
 import asyncio
 import itertools
@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,7 @@ def scripts_for(bank: QuestionBank, episodes: int) -> list[Script]:
 
 
 async def play(
-    urls: str | Sequence[str], scripts: Sequence[Script], seconds: float, think_s: float = 0.0
+    url: str, scripts: Sequence[Script], seconds: float, think_s: float = 0.0
 ) -> tuple[list[float], float]:
     """Play an episode per script at the same time, each again and again, until `seconds` are over.
 
@@ -63,7 +63,7 @@ async def play(
     `think_s`; they start at different times within it.
     """
     took_s: list[float] = []
-    async with SQLEnvClient(urls) as client:
+    async with SQLEnvClient(url) as client:
 
         async def start(script: Script) -> str:
             budget = len(script.actions)
@@ -91,9 +91,9 @@ async def play(
         return took_s, time.perf_counter() - began
 
 
-def measure_play(urls: str | Sequence[str], scripts: Sequence[Script], seconds: float) -> Steps:
+def measure_play(url: str, scripts: Sequence[Script], seconds: float) -> Steps:
     """Measure agents that act as soon as they have their replies."""
-    return Steps.of(*asyncio.run(play(urls, scripts, seconds)))
+    return Steps.of(*asyncio.run(play(url, scripts, seconds)))
 
 
 def latency(data: Path, episodes: Sequence[int], seconds: float) -> list[Row]:
@@ -268,17 +268,3 @@ def memory_over_steps(data: Path, steps: int) -> Row:
 
     with uncached(data) as server:
         return asyncio.run(measured(server))
-
-
-def replicas(data: Path, counts: Sequence[int], episodes: int, seconds: float) -> list[Row]:
-    """Measure steps against the servers that share the episodes, each with one SQL worker."""
-    scripts = scripts_for(QuestionBank.load(data), episodes)
-    found = []
-    for count in counts:
-        with ExitStack() as stack:
-            each = (uncached(data, "--workers", "1") for _ in range(count))
-            urls = [stack.enter_context(one).url for one in each]
-            measure_play(urls, scripts, min(1.0, seconds))  # warms up
-            steps = asdict(measure_play(urls, scripts, seconds))
-            found.append({"replicas": count, "episodes": episodes} | steps)
-    return found

@@ -18,7 +18,6 @@ WAITS = {"steps": 9, "steps_per_s": 900.0, "p50_ms": 2.0, "p99_ms": 30.0}
 REPORT = {
     "latency": [{"episodes": 1, **WAITS}, {"episodes": 64, **WAITS}],
     "runaway": {"episodes": 64, "alone": WAITS, "beside": WAITS, "p99_more_ms": 0.0},
-    "replicas": [{"replicas": 1, "episodes": 256, **WAITS}],
     "rows": [{"rows": rows, "key": WAITS, "scan": WAITS} for rows in (100, 10_000)],
     "questions": [
         {"questions": count, "start_s": 1.0, "cpu_s": 0.5, "mib": 80.0, "peak_mib": 90.0}
@@ -38,12 +37,6 @@ def test_more_episodes_than_scripts_play_at_once(tiny_data: Path) -> None:
     found = measure.latency(tiny_data, [1, 70], seconds=1.0)
     assert [row["episodes"] for row in found] == [1, 70]
     assert found[1]["steps"] >= 70
-
-
-def test_servers_share_the_episodes(tiny_data: Path) -> None:
-    (shared,) = measure.replicas(tiny_data, [2], episodes=16, seconds=1.0)
-    assert shared["replicas"] == 2
-    assert shared["steps"] >= 16
 
 
 def test_a_runaway_query_runs_beside_every_second_round(

@@ -4,10 +4,10 @@
 
 Parts, each on servers of its own: `latency` (steps/s and waits against episodes at the same time),
 `runaway` (waits beside a query that never ends by itself), `rows` (of a table), `questions` (start
-and memory), `open` (memory of open episodes), `steps` (memory over many steps).
-Without `--part`, all run. Agents play through the public client, as fast as they get replies;
-`runaway`'s act every 0.1 s. With `--json`, parts that are not measured stay as the file has them,
-and the figure has all. Rates and waits need a quiet machine. Linux only (reads /proc).
+and memory), `open` (memory of open episodes), `steps` (memory over many steps). Without `--part`,
+all run. Agents play through the public client, as fast as they get replies; `runaway`'s act every
+0.1 s. With `--json`, parts that are not measured stay as the file has them, and the figure has all.
+Rates and waits need a quiet machine. Linux only (reads /proc).
 """
 
 import json

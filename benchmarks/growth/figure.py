@@ -32,14 +32,6 @@ def _from_zero(axes: Axes) -> None:
     axes.set_ylim(0, 1.15 * axes.dataLim.y1)
 
 
-def _bars(axes: Axes, values: Mapping[str, float], colours: str, form: str) -> None:
-    bars = axes.bar([*values], [*values.values()], width=0.55)
-    for bar, colour in zip(bars, colours.split(), strict=True):
-        bar.set_color(COLOURS[colour])
-    axes.bar_label(bars, fmt=form, padding=2)
-    axes.set_ylim(0, 1.15 * max(values.values()))
-
-
 def _speed(axes: Axes, rows: Any) -> None:
     _curve(axes, rows, "episodes", "steps_per_s", "blue")
     _log(axes, "Speed of one server", "episodes at once", "steps/s")
@@ -56,7 +48,10 @@ def _runaway(axes: Axes, found: Any) -> None:
     names = {"p50_ms": "median", "p99_ms": "p99"}
     ways = ("alone", "beside")
     waits = {f"{names[key]}\n{way}": found[way][key] for key in names for way in ways}
-    _bars(axes, waits, "blue orange blue orange", "%.1f")
+    colours = [COLOURS["blue"], COLOURS["orange"]] * len(names)
+    bars = axes.bar([*waits], [*waits.values()], width=0.55, color=colours)
+    axes.bar_label(bars, fmt="%.1f", padding=2)
+    axes.set_ylim(0, 1.15 * max(waits.values()))
     axes.set(title="Wait beside a runaway query", ylabel=f"ms, {found['episodes']} episodes")
 
 

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trainer.pretraining.checkpoint import Progress, fingerprint, load, save
+from trainer.pretraining.newton_schulz import use_float32
 from trainer.runtime.gradients import average_gradients
 from trainer.runtime.precision import precision
 
@@ -213,6 +214,8 @@ def fit(
     if not plan:
         raise ValueError(f"no batch has a row for each of {processes} processes: add more rows")
     steps = len(plan)
+    if not native:
+        use_float32()
     optimizers = make_optimizers(model, config)
     factor = partial(lr_factor, steps=steps, config=config)
     schedulers = [LambdaLR(optimizer, factor) for optimizer in optimizers]

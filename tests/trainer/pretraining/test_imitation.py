@@ -77,8 +77,11 @@ def test_it_computes_in_the_format_of_the_device(monkeypatch, number_format):
 
     monkeypatch.setattr(imitation, "precision", lambda *_: ("cpu", number_format))
     monkeypatch.setattr(imitation, "imitation_loss", loss)
+    replaced: list[bool] = []
+    monkeypatch.setattr(imitation, "use_float32", lambda: replaced.append(True))
     fit(build_model(SMALL, tokenizer()), [rows(2)], SMALL, 0)
     assert seen == [number_format is torch.bfloat16]
+    assert bool(replaced) == (number_format is torch.float32), "Muon's own function is in bfloat16"
 
 
 def test_passes_follow_one_another():

@@ -45,7 +45,7 @@ def test_without_the_spare_one_the_wait_is_still_within_its_share(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_server_is_measured(tiny_data: Path) -> None:
-    found = measure(tiny_data, workers=1, seconds=0.2, count=500)
+    found = measure(tiny_data, workers=1, seconds=0.2, count=5_000)
     for name, value in dataclasses.asdict(found).items():
         assert value is None or value > 0, name
     assert found.step_cpu_us < found.single_cpu_us, "a batch is cheaper"

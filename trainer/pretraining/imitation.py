@@ -47,6 +47,7 @@ class PretrainConfig:
     passes: float = 1.0  # over the rows of a stage
     renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
     name_lengths: tuple[float, ...] = (75, 20, 5)  # weights of new names of 1, 2, 3... tokens
+    any_letters: bool = False  # longer names have any letters, not only those of other symbols
     alike_share: float = 0.0  # of the longer names: begin with the same tokens as another one
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3

@@ -74,7 +74,12 @@ LONG = Stage(
     databases=520,
     questions=80,
     rate=0.5,
-    renaming={"renamed_share": 0.9, "name_lengths": (20, 30, 25, 15, 10), "alike_share": 0.25},
+    renaming={
+        "renamed_share": 0.9,
+        "name_lengths": (20, 30, 25, 15, 10),
+        "any_letters": True,
+        "alike_share": 0.25,
+    },
 )
 
 

@@ -21,6 +21,8 @@ from trainer.pretraining.imitation import PretrainConfig, Row
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
+# Letters that are not ASCII, as in `Dvořák`; the tokenizer has two tokens for each.
+ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąćčďđēęěğīıłńňőřśşšţťūůűźżž"
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
@@ -34,6 +36,9 @@ class Renamer:
     capital: tuple[int, ...]  # replacements for capitalized symbols
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
+    # what longer names are made of with `any_letters`: one or more tokens each
+    letters: tuple[tuple[int, ...], ...] = ()  # any lower-case letters, also accented ones
+    capitals: tuple[tuple[int, ...], ...] = ()  # any that begin with a capital
 
     def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
@@ -66,8 +71,13 @@ class Renamer:
         lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))
         capital = set(self.capital)
         for token, length in zip(symbols, lengths, strict=True):
-            first = stream.choice(self.capital if token in capital else self.lower)
-            name = [first, *stream.choices(self.lower, k=length - 1)]
+            if length > 1 and config.any_letters:
+                parts = [stream.choice(self.capitals if token in capital else self.letters)]
+                parts += stream.choices(self.letters, k=length - 1)
+                name = [part for one in parts for part in one]
+            else:
+                first = stream.choice(self.capital if token in capital else self.lower)
+                name = [first, *stream.choices(self.lower, k=length - 1)]
             alike = [
                 other
                 for symbol, other in chosen.items()
@@ -75,7 +85,7 @@ class Renamer:
             ]
             if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
                 other = stream.choice(alike)
-                shared = stream.randint(1, min(len(other), length) - 1)
+                shared = stream.randint(1, min(len(other), len(name)) - 1)
                 name[:shared] = other[:shared]
             chosen[token] = name
         return chosen
@@ -126,7 +136,10 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
     by_text = {texts[token]: token for token in symbols}
     both = {(token, by_text.get(text.capitalize(), token)) for text, token in by_text.items()}
     twins = frozenset((min(pair), max(pair)) for pair in both if pair[0] != pair[1])
-    return Renamer(symbols, lower, capital, prefix_length, twins)
+    small = [(token,) for token in sorted(letters) if texts[token][0].islower()]
+    small += [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
+    large = [(token,) for token in sorted(letters) if texts[token][0].isupper()]
+    return Renamer(symbols, lower, capital, prefix_length, twins, tuple(small), tuple(large))
 
 
 def _common_prefix(rows: Sequence[Row]) -> int:

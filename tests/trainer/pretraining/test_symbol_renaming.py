@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from trainer.pretraining.imitation import PretrainConfig, Row
-from trainer.pretraining.symbol_renaming import Renamer, find_symbols
+from trainer.pretraining.symbol_renaming import ACCENTED, Renamer, find_symbols
 from trainer.pretraining.tokenizer import train_tokenizer
 
 NOUNS = [
@@ -201,3 +201,16 @@ def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> No
     assert renamed(0.0) == 0
     assert 0.35 * len(rows) < renamed(0.5) < 0.65 * len(rows)
     assert renamed(1.0) > 0.95 * len(rows)  # a name may become itself
+
+
+def test_longer_names_may_have_any_letters(rows: list[Row], renamer: Renamer) -> None:
+    """Real names have parts that are never renamed, such as `s`, and accents."""
+    assert token("s") not in {*renamer.symbols, *renamer.lower}
+    config = replace(THREE_TOKENS, any_letters=True)
+    texts = [
+        TOKENIZER.decode(renamer.rename(rows[0], config, random.Random(seed)).ids)
+        for seed in range(300)
+    ]
+    letters = set("".join(text.split("MAX(")[1].split(")")[0] for text in texts))
+    assert set("abcdefghijklmnopqrstuvwxyz") <= letters
+    assert len(letters & set(ACCENTED)) > 10

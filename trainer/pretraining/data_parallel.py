@@ -7,6 +7,7 @@ its time.
 import os
 import pickle
 import random
+import signal
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -62,6 +63,8 @@ def imitate(task: Task, processes: int, report: Report = lambda line: None) -> F
 
 
 def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -> None:
+    # torch's `spawn` has the kernel send SIGINT when the parent dies, which `nohup ... &` ignores
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     rendezvous = f"file://{root}/rendezvous"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=processes)

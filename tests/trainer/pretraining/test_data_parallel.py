@@ -1,8 +1,13 @@
 """Imitation shared by processes."""
 
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
 
+import psutil
 import pytest
 import torch
 
@@ -62,3 +67,28 @@ def test_two_processes_continue_from_a_checkpoint(tmp_path):
 def test_an_error_of_a_process_is_raised():
     with pytest.raises(Exception, match="no batch has a row for each of 2"):
         learned(rows(1), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="uses prctl(2)")
+def test_the_processes_end_with_their_parent():
+    """Also where it ignores SIGINT, as a command in the background of a script does."""
+    code = f"""
+from functools import partial
+from {__name__} import *
+config = replace(SMALL, batch_tokens=20_000, passes=40)  # minutes
+task = Task(build_model(config, TOKENIZER), TOKENIZER, rows(4000), config)
+imitate(task, 2, partial(print, flush=True))
+"""
+    ignoring = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=ignoring
+    ) as parent:
+        assert parent.stdout is not None
+        assert any(line.startswith("batch 0 ") for line in parent.stdout)
+        workers = psutil.Process(parent.pid).children(recursive=True)
+        parent.kill()
+    assert len(workers) >= 2
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive

@@ -33,7 +33,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Size, demonstrations and schedule of the base model.
+    """Size and schedule of the base model.
 
     The learning rates are peaks: both warm up, and later decay to zero, linearly.
     """
@@ -43,16 +43,12 @@ class PretrainConfig:
     head_dim: int = 32
     vocab_size: int = 2048
     window_tokens: int = 2048
-    databases: int = 520
-    questions: int = 80  # per database, with one demonstration each
-    noise: float = 0.03  # share of demonstrations by careless demonstrators, 0 to 1
     batch_tokens: int = 6144  # padded tokens per step, over all processes
-    passes: float = 2.0  # over the demonstrations
-    renamed_share: float = 0.9  # of the demonstrations of each pass; see symbol_renaming.py
-    # Weights of new names of 1, 2, 3... parts, nearly always of one token each. Of the schema words
-    # of databases that were never seen, 59 % have three tokens or more.
-    name_lengths: tuple[float, ...] = (20, 30, 25, 15, 10)
-    alike_share: float = 0.25  # of the longer names: begin with the same parts as another one
+    passes: float = 1.0  # over the rows of a stage
+    renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
+    name_lengths: tuple[float, ...] = (75, 20, 5)  # weights of new names of 1, 2, 3... tokens
+    any_letters: bool = False  # longer names have any letters, not only those of other symbols
+    alike_share: float = 0.0  # of the longer names: begin with the same tokens as another one
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches

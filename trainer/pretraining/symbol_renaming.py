@@ -4,9 +4,6 @@ A model that has seen a few hundred words learns to use these words, and fails o
 others. Where names differ from row to row, the model learns instead to find the same tokens in the
 question, the tables and the rows, and to copy them, which also works for unseen words. It trains
 every token's embedding as well.
-
-A name of one token is one of those that are renamed, or is in no demonstration. A longer name has
-any letters, as the parts of real names do: the commonest ones (`s`, `st`, `con`) are never renamed.
 """
 
 import itertools
@@ -20,12 +17,12 @@ from transformers import PreTrainedTokenizerFast
 
 from trainer.pretraining.imitation import PretrainConfig, Row
 
-# Letters that are not ASCII, as in `Dvořák`; the tokenizer has two tokens for each.
-ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýßāăąćčďđēęěğīıłńňőřśşšţťūůűźżž"
 # A token in the observations of more episodes is a common column word (name, id, date) and is kept.
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
+# Letters that are not ASCII, as in `Dvořák`; the tokenizer has two tokens for each.
+ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąćčďđēęěğīıłńňőřśşšţťūůűźżž"
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
@@ -35,19 +32,20 @@ class Renamer:
     """The tokens that may be renamed, and those to rename them to."""
 
     symbols: frozenset[int]
-    lower: tuple[int, ...]  # names of one token, for lower-case symbols
-    capital: tuple[int, ...]  # the same for capitalized symbols
-    lower_parts: tuple[tuple[int, ...], ...]  # what longer names are made of: a few tokens each
-    capital_parts: tuple[tuple[int, ...], ...]  # what they begin with, for capitalized symbols
+    lower: tuple[int, ...]  # replacements for lower-case symbols
+    capital: tuple[int, ...]  # replacements for capitalized symbols
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
+    # what longer names are made of with `any_letters`: one or more tokens each
+    letters: tuple[tuple[int, ...], ...] = ()  # any lower-case letters, also accented ones
+    capitals: tuple[tuple[int, ...], ...] = ()  # any that begin with a capital
 
     def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
         return self.rename(row, config, stream) if stream.random() < config.renamed_share else row
 
     def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
-        """Return `row` with each symbol replaced by a random name of the same case.
+        """Return `row` with each symbol replaced by one or more random tokens of the same case.
 
         A row with a word in both cases is returned unchanged: its two names would no longer match.
         So is a row that would no longer fit the window.
@@ -68,27 +66,29 @@ class Renamer:
         self, symbols: Sequence[int], config: PretrainConfig, stream: random.Random
     ) -> dict[int, list[int]]:
         """Return the tokens that replace each symbol."""
-        chosen: dict[int, list[tuple[int, ...]]] = {}
+        chosen: dict[int, list[int]] = {}
         weights = config.name_lengths
         lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))
         capital = set(self.capital)
         for token, length in zip(symbols, lengths, strict=True):
-            if length == 1:
-                chosen[token] = [(stream.choice(self.capital if token in capital else self.lower),)]
-                continue
-            first = stream.choice(self.capital_parts if token in capital else self.lower_parts)
-            name = [first, *stream.choices(self.lower_parts, k=length - 1)]
+            if length > 1 and config.any_letters:
+                parts = [stream.choice(self.capitals if token in capital else self.letters)]
+                parts += stream.choices(self.letters, k=length - 1)
+                name = [part for one in parts for part in one]
+            else:
+                first = stream.choice(self.capital if token in capital else self.lower)
+                name = [first, *stream.choices(self.lower, k=length - 1)]
             alike = [
                 other
                 for symbol, other in chosen.items()
                 if len(other) > 1 and (symbol in capital) == (token in capital)
             ]
-            if alike and config.alike_share and stream.random() < config.alike_share:
+            if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
                 other = stream.choice(alike)
-                shared = stream.randint(1, min(len(other), length) - 1)
+                shared = stream.randint(1, min(len(other), len(name)) - 1)
                 name[:shared] = other[:shared]
             chosen[token] = name
-        return {token: list(itertools.chain(*name)) for token, name in chosen.items()}
+        return chosen
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:
@@ -96,7 +96,7 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
 
     A symbol is a token of letters that questions and observations share and that actions copy, by
     the statistics of `rows`. English words, SQL keywords and the tokens of the common prefix are
-    not symbols, and no symbol is renamed to one of them alone.
+    not symbols, and no symbol is renamed to one of them.
     """
     texts = {token: tokenizer.decode([token]) for token in range(len(tokenizer))}
     pattern = re.compile(r"[A-Za-z]|[A-Za-z]?[a-z]+")
@@ -131,21 +131,15 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
     }
     free = letters - kept - set(rows[0].ids[:prefix_length])
     symbols = frozenset(token for token in free if observed[token] or asked[token])
-    small = sorted(token for token in letters if texts[token][0].islower())
-    large = sorted(letters - set(small))
-    accented = [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
+    lower = tuple(sorted(token for token in free if texts[token][0].islower()))
+    capital = tuple(sorted(token for token in free if texts[token][0].isupper()))
     by_text = {texts[token]: token for token in symbols}
     both = {(token, by_text.get(text.capitalize(), token)) for text, token in by_text.items()}
     twins = frozenset((min(pair), max(pair)) for pair in both if pair[0] != pair[1])
-    return Renamer(
-        symbols,
-        lower=tuple(token for token in small if token in free),
-        capital=tuple(token for token in large if token in free),
-        lower_parts=(*((token,) for token in small), *accented),
-        capital_parts=tuple((token,) for token in large),
-        prefix_length=prefix_length,
-        twins=twins,
-    )
+    small = [(token,) for token in sorted(letters) if texts[token][0].islower()]
+    small += [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
+    large = [(token,) for token in sorted(letters) if texts[token][0].isupper()]
+    return Renamer(symbols, lower, capital, prefix_length, twins, tuple(small), tuple(large))
 
 
 def _common_prefix(rows: Sequence[Row]) -> int:

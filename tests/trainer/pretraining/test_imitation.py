@@ -23,7 +23,7 @@ from trainer.pretraining.imitation import (
 )
 from trainer.pretraining.tokenizer import train_tokenizer
 
-SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, batch_tokens=128, passes=1)
+SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, batch_tokens=128)
 
 
 def rows(count: int, seed: int = 0) -> list[Row]:

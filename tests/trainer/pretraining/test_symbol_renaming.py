@@ -38,7 +38,7 @@ FIELDS = [
     "power",
 ]
 ONE_TOKEN = PretrainConfig(name_lengths=(1,))
-THREE_PARTS = PretrainConfig(name_lengths=(0, 0, 1), alike_share=0.0)
+THREE_TOKENS = PretrainConfig(name_lengths=(0, 0, 1))
 FRAME = "<|im_start|>system\nUse the tools.<|im_end|>\n"
 
 
@@ -157,37 +157,18 @@ def names_of(
 def test_a_longer_name_is_the_same_everywhere_and_learned_as_the_symbol_was(
     rows: list[Row], renamer: Renamer
 ) -> None:
-    renamer = replace(renamer, lower_parts=tuple((token,) for token in renamer.lower))
     for seed, row in enumerate(rows):
         assert (
-            len(names_of(row, renamer.rename(row, THREE_PARTS, random.Random(seed)), renamer)) == 2
+            len(names_of(row, renamer.rename(row, THREE_TOKENS, random.Random(seed)), renamer)) == 2
         )
-
-
-def test_a_longer_name_has_any_letters_and_one_of_a_single_token_those_of_symbols(
-    rows: list[Row], renamer: Renamer
-) -> None:
-    """Real names have parts that are never renamed, such as `s`, and accents."""
-    names = set()
-    for seed in range(300):
-        renamed = renamer.rename(rows[0], THREE_PARTS, random.Random(seed))
-        names.add(TOKENIZER.decode(renamed.ids).split("MAX(")[1].split(")")[0])
-        single = renamer.rename(rows[0], ONE_TOKEN, random.Random(seed))
-        assert token("s") not in set(single.ids) - set(rows[0].ids)
-    assert token("s") not in {*renamer.symbols, *renamer.lower}
-    assert (token("s"),) in renamer.lower_parts
-    letters = set("".join(names))
-    assert set("abcdefghijklmnopqrstuvwxyz") <= letters
-    assert len(letters & set(ACCENTED)) > 10
-    assert letters <= {*"abcdefghijklmnopqrstuvwxyz", *ACCENTED}, "no accent is cut in half"
 
 
 def alike(rows: list[Row], renamer: Renamer, share: float) -> float:
     """Return how often the two names of a row begin alike; check that hardly any are equal."""
     # of many tokens, so that names seldom begin alike or are equal by chance
     others = set(range(len(TOKENIZER))) - set(renamer.capital)
-    renamer = replace(renamer, lower_parts=tuple((token,) for token in sorted(others)))
-    config, pairs = replace(THREE_PARTS, alike_share=share), []
+    renamer = replace(renamer, lower=tuple(sorted(others)))
+    config, pairs = replace(THREE_TOKENS, alike_share=share), []
     for seed in range(400):
         row = rows[seed % len(rows)]
         names = names_of(row, renamer.rename(row, config, random.Random(seed)), renamer)
@@ -205,8 +186,8 @@ def test_a_share_of_the_names_begin_with_the_tokens_of_another(
 
 
 def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Renamer) -> None:
-    renamed = renamer.rename(rows[0], THREE_PARTS, random.Random(1))
-    fits = replace(THREE_PARTS, window_tokens=len(renamed.ids))
+    renamed = renamer.rename(rows[0], THREE_TOKENS, random.Random(1))
+    fits = replace(THREE_TOKENS, window_tokens=len(renamed.ids))
     assert renamer.rename(rows[0], fits, random.Random(1)) == renamed
     tight = replace(fits, window_tokens=len(renamed.ids) - 1)
     assert renamer.rename(rows[0], tight, random.Random(1)) == rows[0]
@@ -220,3 +201,16 @@ def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> No
     assert renamed(0.0) == 0
     assert 0.35 * len(rows) < renamed(0.5) < 0.65 * len(rows)
     assert renamed(1.0) > 0.95 * len(rows)  # a name may become itself
+
+
+def test_longer_names_may_have_any_letters(rows: list[Row], renamer: Renamer) -> None:
+    """Real names have parts that are never renamed, such as `s`, and accents."""
+    assert token("s") not in {*renamer.symbols, *renamer.lower}
+    config = replace(THREE_TOKENS, any_letters=True)
+    texts = [
+        TOKENIZER.decode(renamer.rename(rows[0], config, random.Random(seed)).ids)
+        for seed in range(300)
+    ]
+    letters = set("".join(text.split("MAX(")[1].split(")")[0] for text in texts))
+    assert set("abcdefghijklmnopqrstuvwxyz") <= letters
+    assert len(letters & set(ACCENTED)) > 10

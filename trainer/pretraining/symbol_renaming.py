@@ -4,6 +4,9 @@ A model that has seen a few hundred words learns to use these words, and fails o
 others. Where names differ from row to row, the model learns instead to find the same tokens in the
 question, the tables and the rows, and to copy them, which also works for unseen words. It trains
 every token's embedding as well.
+
+The commonest parts of real names (`s`, `st`, `con`) are never renamed, so a name of one token is
+never one of these. With `any_letters`, longer names have them, and accents.
 """
 
 import itertools
@@ -17,12 +20,12 @@ from transformers import PreTrainedTokenizerFast
 
 from trainer.pretraining.imitation import PretrainConfig, Row
 
+# Letters that are not ASCII, as in `Dvořák`; the tokenizer has two tokens for each.
+ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąćčďđēęěğīıłńňőřśşšţťūůűźżž"
 # A token in the observations of more episodes is a common column word (name, id, date) and is kept.
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
-# Letters that are not ASCII, as in `Dvořák`; the tokenizer has two tokens for each.
-ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąćčďđēęěğīıłńňőřśşšţťūůűźżž"
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
@@ -36,9 +39,9 @@ class Renamer:
     capital: tuple[int, ...]  # replacements for capitalized symbols
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
-    # what longer names are made of with `any_letters`: one or more tokens each
-    letters: tuple[tuple[int, ...], ...] = ()  # any lower-case letters, also accented ones
-    capitals: tuple[tuple[int, ...], ...] = ()  # any that begin with a capital
+    # with `any_letters`, what longer names are made of: parts of one token, or two for an accent
+    lower_parts: tuple[tuple[int, ...], ...]
+    capital_parts: tuple[tuple[int, ...], ...]  # what they begin with, for capitalized symbols
 
     def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
@@ -72,9 +75,12 @@ class Renamer:
         capital = set(self.capital)
         for token, length in zip(symbols, lengths, strict=True):
             if length > 1 and config.any_letters:
-                parts = [stream.choice(self.capitals if token in capital else self.letters)]
-                parts += stream.choices(self.letters, k=length - 1)
-                name = [part for one in parts for part in one]
+                first_parts = self.capital_parts if token in capital else self.lower_parts
+                parts = [
+                    stream.choice(first_parts),
+                    *stream.choices(self.lower_parts, k=length - 1),
+                ]
+                name = list(itertools.chain.from_iterable(parts))
             else:
                 first = stream.choice(self.capital if token in capital else self.lower)
                 name = [first, *stream.choices(self.lower, k=length - 1)]
@@ -96,7 +102,7 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
 
     A symbol is a token of letters that questions and observations share and that actions copy, by
     the statistics of `rows`. English words, SQL keywords and the tokens of the common prefix are
-    not symbols, and no symbol is renamed to one of them.
+    not symbols, and no symbol is renamed to one of them alone.
     """
     texts = {token: tokenizer.decode([token]) for token in range(len(tokenizer))}
     pattern = re.compile(r"[A-Za-z]|[A-Za-z]?[a-z]+")

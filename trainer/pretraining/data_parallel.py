@@ -63,8 +63,8 @@ def imitate(task: Task, processes: int, report: Report = lambda line: None) -> F
 
 
 def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -> None:
-    # The kernel sends it when the parent dies, as torch's `spawn` asks. A command that a script
-    # starts in the background ignores it.
+    # The kernel sends SIGINT when the parent dies, as torch's `spawn` asks. A command that a script
+    # starts in the background ignores it, unless it sets a handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     rendezvous = f"file://{root}/rendezvous"

@@ -30,18 +30,20 @@ SHOWN_SHARE = 0.3
 NOVEL_SHARE = 0.1
 
 
+Part = tuple[int, ...]  # of a name: one token, or the two of an accented letter
+
+
 @dataclass(frozen=True)
 class Renamer:
     """The tokens that may be renamed, and those to rename them to."""
 
     symbols: frozenset[int]
-    lower: tuple[int, ...]  # replacements for lower-case symbols
-    capital: tuple[int, ...]  # replacements for capitalized symbols
+    lower: tuple[Part, ...]  # what new names are made of
+    capital: tuple[Part, ...]  # what the new name of a capitalized symbol begins with
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
-    # with `any_letters`, what longer names are made of: parts of one token, or two for an accent
-    lower_parts: tuple[tuple[int, ...], ...]
-    capital_parts: tuple[tuple[int, ...], ...]  # what they begin with, for capitalized symbols
+    any_lower: tuple[Part, ...]  # in place of `lower`, for longer names with `any_letters`
+    any_capital: tuple[Part, ...]  # in place of `capital`, likewise
 
     def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
@@ -69,21 +71,16 @@ class Renamer:
         self, symbols: Sequence[int], config: PretrainConfig, stream: random.Random
     ) -> dict[int, list[int]]:
         """Return the tokens that replace each symbol."""
-        chosen: dict[int, list[int]] = {}
+        chosen: dict[int, list[Part]] = {}
         weights = config.name_lengths
         lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))
-        capital = set(self.capital)
+        capital = {token for (token,) in self.capital}
         for token, length in zip(symbols, lengths, strict=True):
+            lower, first = self.lower, self.capital
             if length > 1 and config.any_letters:
-                first_parts = self.capital_parts if token in capital else self.lower_parts
-                parts = [
-                    stream.choice(first_parts),
-                    *stream.choices(self.lower_parts, k=length - 1),
-                ]
-                name = list(itertools.chain.from_iterable(parts))
-            else:
-                first = stream.choice(self.capital if token in capital else self.lower)
-                name = [first, *stream.choices(self.lower, k=length - 1)]
+                lower, first = self.any_lower, self.any_capital
+            name = [stream.choice(first if token in capital else lower)]
+            name += stream.choices(lower, k=length - 1)
             alike = [
                 other
                 for symbol, other in chosen.items()
@@ -91,10 +88,10 @@ class Renamer:
             ]
             if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
                 other = stream.choice(alike)
-                shared = stream.randint(1, min(len(other), len(name)) - 1)
+                shared = stream.randint(1, min(len(other), length) - 1)
                 name[:shared] = other[:shared]
             chosen[token] = name
-        return chosen
+        return {token: list(itertools.chain(*name)) for token, name in chosen.items()}
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:
@@ -137,15 +134,21 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
     }
     free = letters - kept - set(rows[0].ids[:prefix_length])
     symbols = frozenset(token for token in free if observed[token] or asked[token])
-    lower = tuple(sorted(token for token in free if texts[token][0].islower()))
-    capital = tuple(sorted(token for token in free if texts[token][0].isupper()))
+    small = [(token,) for token in sorted(letters) if texts[token][0].islower()]
+    large = [(token,) for token in sorted(letters) if texts[token][0].isupper()]
+    accented = [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
     by_text = {texts[token]: token for token in symbols}
     both = {(token, by_text.get(text.capitalize(), token)) for text, token in by_text.items()}
     twins = frozenset((min(pair), max(pair)) for pair in both if pair[0] != pair[1])
-    small = [(token,) for token in sorted(letters) if texts[token][0].islower()]
-    small += [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
-    large = [(token,) for token in sorted(letters) if texts[token][0].isupper()]
-    return Renamer(symbols, lower, capital, prefix_length, twins, tuple(small), tuple(large))
+    return Renamer(
+        symbols,
+        lower=tuple(part for part in small if part[0] in free),
+        capital=tuple(part for part in large if part[0] in free),
+        any_lower=(*small, *accented),
+        any_capital=tuple(large),
+        prefix_length=prefix_length,
+        twins=twins,
+    )
 
 
 def _common_prefix(rows: Sequence[Row]) -> int:

@@ -6,7 +6,6 @@ its time.
 
 import os
 import pickle
-import random
 import signal
 import tempfile
 from dataclasses import asdict
@@ -85,8 +84,5 @@ def _train(task: Task, report: Report) -> FitFigures:
     model, tokenizer, rows, config, checkpoint = task
     renamer = find_symbols(rows, tokenizer)
 
-    def change(row: Row, stream: random.Random) -> Row:
-        return renamer.rename_some(row, config, stream)
-
-    plan = plan_passes(rows, config)
-    return fit(model, plan, config, tokenizer.pad_token_id, report, change, checkpoint)
+    plan = plan_passes(rows, config, lambda row, stream: renamer.rename_some(row, config, stream))
+    return fit(model, plan, config, tokenizer.pad_token_id, report, checkpoint)

@@ -86,14 +86,11 @@ def pretrain(
         int,
         Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
     ] = 192,
-    passes: Annotated[
-        float, Option(min=0.001, help="Passes over the demonstrations; 3 is the shipped model's.")
-    ] = 3.0,
     workspace: Annotated[
         Path | None,
         Option(
-            help="Keep the generated databases and a checkpoint here; the same command resumes "
-            "from them."
+            help="Keep the generated databases, a checkpoint and the model of each stage here; the "
+            "same command resumes from them."
         ),
     ] = None,
     processes: Annotated[
@@ -102,7 +99,7 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about an hour on 2 CPU cores.
+    The shipped size takes about two hours on 2 CPU cores.
     """
 
     with guarded():
@@ -116,17 +113,16 @@ def pretrain(
             raise ConfigError(
                 "pretrain starts its own processes: run it without a launcher, with --processes N"
             )
-        config = PretrainConfig(seed=seed, hidden_size=hidden_size, passes=passes)
+        config = PretrainConfig(seed=seed, hidden_size=hidden_size)
         if hidden_size % config.head_dim:
             raise ConfigError(
                 f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
                 f"attention head: use {config.heads * config.head_dim}"
             )
-        shipped = PretrainConfig(seed=seed)
-        if config != shipped and out.resolve() == Path(OFFLINE_MODEL).resolve():
+        other_size = hidden_size != PretrainConfig.hidden_size
+        if other_size and out.resolve() == Path(OFFLINE_MODEL).resolve():
             raise ConfigError(
-                f"{OFFLINE_MODEL} has width {shipped.hidden_size} and {shipped.passes:g} passes: "
-                "name another folder with --out"
+                f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
             )
         make(
             out,

@@ -27,7 +27,7 @@ from benchmarks.learning.bench import (
 from benchmarks.learning.report import markdown_table, percent, wrapped
 from data.build import shipped_forms
 from data.domains.held_out import is_held_out_pair
-from shared.run_stats import MODES, UNSEEN, PlayedEpisode, RateSummary, success
+from shared.run_stats import MODES, PlayedEpisode, RateSummary, success
 from shared.shipped import shipped_path
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
@@ -107,26 +107,18 @@ def eval_questions(train_path: Path) -> list[Question]:
 
 
 def grouped(questions: Iterable[Question], played: Played) -> tuple[list[Line], list[Line]]:
-    """Return a line per form of the played questions, and the lines of sets of them.
+    """Return a line per form of the played questions, and the lines of all and of held-out pairs.
 
-    Forms are sorted by difficulty and name; hard questions have none. The sets are all questions,
-    those with a held-out pair, and on unseen databases those with one and those without.
+    Forms are sorted by difficulty and name; hard questions have none.
     """
-    parts = {one.question_id: one.part for episodes in played.values() for one in episodes}
-    asked = [one for one in questions if one["question_id"] in parts and one["difficulty"] != HARD]
+    ids = {one.question_id for episodes in played.values() for one in episodes}
+    asked = [one for one in questions if one["question_id"] in ids and one["difficulty"] != HARD]
     by_form: dict[tuple[str, str], list[Question]] = defaultdict(list)
     for one in asked:
         by_form[one["difficulty"], one["form"]].append(one)
     forms = [line(form, rows, played) for (_, form), rows in sorted(by_form.items())]
     pairs = [one for one in asked if is_held_out_pair(one["form"], one["question_text"])]
-    unseen = [one for one in asked if parts[one["question_id"]] == UNSEEN]
-    sets = {
-        "all forms": asked,
-        "held-out pairs": pairs,
-        "held-out pairs, unseen databases": [one for one in unseen if one in pairs],
-        "other pairs, unseen databases": [one for one in unseen if one not in pairs],
-    }
-    return forms, [line(name, rows, played) for name, rows in sets.items()]
+    return forms, [line("all forms", asked, played), line("held-out pairs", pairs, played)]
 
 
 def line(name: str, questions: Sequence[Question], played: Played) -> Line:

@@ -1,4 +1,5 @@
-"""More imitation for as long as the run trained, on fresh demonstrations, made as in pretraining.
+"""More imitation for as long as the run trained: fresh demonstrations, as those of pretraining's
+last stage.
 
 They are generated and played before the clock starts. Renaming their symbols is part of training,
 and counted.
@@ -12,11 +13,11 @@ from benchmarks.learning.bench import Bench, Result
 from benchmarks.learning.supervised import RATES, Demonstrations, train
 from shared.console import print_line
 from trainer.pretraining.imitation import PretrainConfig
-from trainer.pretraining.pretrain import generate, play_demonstrations
+from trainer.pretraining.pretrain import LONG, generate, play_demonstrations
 from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.run.folder import Run
 
-SEED = 1000  # of the databases; pretraining of the shipped model takes 0
+SEED = 1000  # of the databases; pretraining of the shipped model takes 0 and 1
 # Demonstrations per episode of GRPO. An episode takes the CPU time of learning from about 5, so 12
 # are enough to use none twice.
 ROWS_PER_EPISODE = 12
@@ -34,17 +35,16 @@ def demonstrations(bench: Bench, folder: Run) -> Demonstrations:
     """
     finished, tokenizer = bench.finished, bench.inputs.tokenizer
     wanted = ROWS_PER_EPISODE * finished.steps * finished.config.rollouts_per_step
-    settings = PretrainConfig()
-    databases = math.ceil(wanted / settings.questions)
-    fresh = replace(settings, seed=SEED, databases=databases)
-    data_dir = generate(folder.path, fresh, lambda line: print_line(bench.console, line))
+    stage = replace(LONG, databases=math.ceil(wanted / LONG.questions))
+    data_dir = generate(folder.path, stage, SEED, lambda line: print_line(bench.console, line))
     played = play_demonstrations(data_dir, tokenizer, folder.server_log)
     every = max(2, len(played.rows) // HELD_BACK_ROWS)
     taught = [row for index, row in enumerate(played.rows) if index % every]
     renamer = find_symbols(played.rows, tokenizer)
+    settings = replace(PretrainConfig(), **LONG.renaming)
     return Demonstrations(
         taught,
         played.rows[::every],
-        {"databases": databases, "right": played.right, "lost": played.lost},
+        {"databases": stage.databases, "right": played.right, "lost": played.lost},
         lambda row, stream: renamer.rename_some(row, settings, stream),
     )

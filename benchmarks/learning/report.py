@@ -101,8 +101,8 @@ def reading(controls: Controls) -> list[str]:
     if "imitation" in keys:
         notes = controls.notes["imitation"]
         sentences.append(
-            f"GRPO against more imitation: {against(controls, 'imitation')}. It continues "
-            f"pretraining on {notes['demonstrations']:,} demonstrations over "
+            f"GRPO against more imitation: {against(controls, 'imitation')}. It continues the last "
+            f"stage of pretraining on {notes['demonstrations']:,} demonstrations over "
             f"{notes['databases']} new generated databases: {_training(notes)}"
         )
     if "pass_at_8" in keys:

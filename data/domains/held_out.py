@@ -23,7 +23,7 @@ from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent.parent
 FUNCTION_WORDS = frozenset(WORDS.function_words)
-PAIRS = frozenset((form, word) for form, words in WORDS.held_out_pairs.items() for word in words)
+PAIRS = frozenset(WORDS.held_out_pairs.items())
 
 
 def is_held_out_pair(form: str, text: str) -> bool:

@@ -55,7 +55,7 @@ class Words(BaseModel):
     sql_words: WordList
     not_additive: WordList
     function_words: WordList
-    held_out_pairs: dict[str, tuple[str, ...]]
+    held_out_pairs: dict[str, str]
 
 
 WORDS = Words.model_validate(read_toml("words.toml"))

@@ -71,7 +71,7 @@ def test_groups_of_four_are_of_twice_as_many_questions() -> None:
 
 
 def test_fresh_questions_are_not_those_of_pretraining() -> None:
-    assert PretrainConfig().seed < FRESH_SEED
+    assert PretrainConfig().seed + 10 < FRESH_SEED  # a stage's seed is this plus its number
 
 
 @pytest.fixture

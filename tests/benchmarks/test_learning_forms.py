@@ -30,10 +30,7 @@ QUESTIONS: list[Mapping[str, Any]] = [
 def played(right: Mapping[tuple[str, str], str], asked: str = "abcd") -> Played:
     """Return the episodes of one question per letter; those of `right` are correct."""
     return {
-        key: [
-            episode("1", name in names, question=name, part="seen" if name == "c" else "unseen")
-            for name in asked
-        ]
+        key: [episode("1", name in names, question=name) for name in asked]
         for key, names in right.items()
     }
 
@@ -61,8 +58,6 @@ def test_every_played_question_counts_once_by_form_and_difficulty() -> None:
     assert [(one.name, one.difficulty, one.n) for one in sets] == [
         ("all forms", "easy and medium", 4),
         ("held-out pairs", "easy", 1),
-        ("held-out pairs, unseen databases", "easy", 1),
-        ("other pairs, unseen databases", "easy and medium", 2),
     ]
     assert sets[1].rates["after"]["sampled"]["rate"] == 0
 
@@ -74,11 +69,11 @@ def test_the_page_has_a_row_per_form_and_set_with_intervals() -> None:
     text = page(found, "python -m benchmarks.learning forms --run runs/x")
     assert "    python -m benchmarks.learning forms --run runs/x\n" in text
     rows = [row for row in text.splitlines() if row.startswith("| ")]
-    assert len(rows) == 2 * 2 + 3 + 5  # two heads of two lines
+    assert len(rows) == 2 * 2 + 3 + 3  # two heads of two lines
     assert "| extreme_value | easy | 2 | 0.0 [0.0, 65.8] | 100.0 [34.2, 100.0] |" in text
     assert "| hard | hard | 1 | 0.0 [0.0, 79.3] | 100.0 [20.7, 100.0] |" in text
     stored = json.loads(json.dumps(as_json(found, "c")))
-    assert stored["sets"][-1]["rates"]["after"]["greedy"]["rate"] == 1
+    assert stored["sets"][2]["rates"]["after"]["greedy"]["rate"] == 1
 
 
 def test_shipped_questions_get_their_forms_and_others_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Progress:
     mean_loss: float = 0.0
 
 
-Row = tuple[Sequence[int], Sequence[int]]  # token ids, and 1 where a token is learned, else 0
+Row = tuple[list[int], list[int]]  # token ids, and 1 where a token is learned, else 0
 
 
 def fingerprint(model: nn.Module, plan: Sequence[Sequence[Row]], *settings: Any) -> str:

@@ -6,6 +6,7 @@ its time.
 
 import os
 import pickle
+import random
 import signal
 import tempfile
 from dataclasses import asdict
@@ -84,5 +85,8 @@ def _train(task: Task, report: Report) -> FitFigures:
     model, tokenizer, rows, config, checkpoint = task
     renamer = find_symbols(rows, tokenizer)
 
-    plan = plan_passes(rows, config, lambda row, stream: renamer.rename_some(row, config, stream))
-    return fit(model, plan, config, tokenizer.pad_token_id, report, checkpoint)
+    def change(row: Row, stream: random.Random) -> Row:
+        return renamer.rename_some(row, config, stream)
+
+    plan = plan_passes(rows, config)
+    return fit(model, plan, config, tokenizer.pad_token_id, report, change, checkpoint)

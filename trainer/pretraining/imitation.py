@@ -8,7 +8,7 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Size, demonstrations and schedule of the base model.
+    """Size and schedule of the base model.
 
     The learning rates are peaks: both warm up, and later decay to zero, linearly.
     """
@@ -43,16 +43,12 @@ class PretrainConfig:
     head_dim: int = 32
     vocab_size: int = 2048
     window_tokens: int = 2048
-    databases: int = 900
-    questions: int = 80  # per database, with one demonstration each
-    noise: float = 0.03  # share of demonstrations by careless demonstrators, 0 to 1
     batch_tokens: int = 6144  # padded tokens per step, over all processes
-    passes: float = 3.0  # over the demonstrations
-    renamed_share: float = 0.9  # of the demonstrations of each pass; see symbol_renaming.py
-    # Weights of new names of 1, 2, 3... parts, nearly always of one token each. Of the schema words
-    # of databases that were never seen, 59 % have three tokens or more.
-    name_lengths: tuple[float, ...] = (20, 30, 25, 15, 10)
-    alike_share: float = 0.25  # of the longer names: begin with the same parts as another one
+    passes: float = 1.0  # over the rows of a stage
+    renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
+    name_lengths: tuple[float, ...] = (75, 20, 5)  # weights of new names of 1, 2, 3... tokens
+    any_letters: bool = False  # longer names have any letters, not only those of other symbols
+    alike_share: float = 0.0  # of the longer names: begin with the same tokens as another one
     muon_lr: float = 0.01
     adamw_lr: float = 3e-3
     warmup_share: float = 0.02  # of the batches
@@ -75,8 +71,8 @@ class PretrainConfig:
 class Row:
     """One demonstration as tokens; `learn` is 1 at the demonstrator's tokens, else 0."""
 
-    ids: MutableSequence[int]
-    learn: MutableSequence[int]
+    ids: list[int]
+    learn: list[int]
     easy: bool
 
 
@@ -129,24 +125,13 @@ def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> li
     return grouped
 
 
-def plan_passes(
-    rows: Sequence[Row],
-    config: PretrainConfig,
-    change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
-) -> list[list[Row]]:
-    """Return the batches of `config.passes` passes over the rows, starting with easy questions.
-
-    `change` returns the row to train on in place of each row of a pass.
-    """
+def plan_passes(rows: Sequence[Row], config: PretrainConfig) -> list[list[Row]]:
+    """Return the batches of `config.passes` passes over the rows, starting with easy questions."""
     stream = random.Random(config.seed)
-
-    def changed() -> list[Row]:
-        return [change(row, stream) for row in rows]
-
-    plan = curriculum(changed(), config.easy_share, config.batch_tokens, stream)
+    plan = curriculum(rows, config.easy_share, config.batch_tokens, stream)
     length = round(config.passes * len(plan))
     while len(plan) < length:
-        plan += batches(changed(), config.batch_tokens, stream)
+        plan += batches(rows, config.batch_tokens, stream)
     return plan[:length]
 
 
@@ -207,14 +192,16 @@ def fit(
     config: PretrainConfig,
     pad_id: int,
     report: Report = lambda line: None,
+    change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
     checkpoint: Path | None = None,
 ) -> FitFigures:
     """Train `model`, in place, on each batch of `plan` once.
 
-    `report` gets lines of progress. Training is in bfloat16 where the device computes so natively.
-    In a process group each process takes its share of every batch, and gradients are averaged;
-    batches with fewer rows than processes are skipped. The state is written to `checkpoint` with
-    every line of progress; another call with the same arguments continues from it.
+    `change` returns the row to train on in place of each row of the plan; `report` gets lines of
+    progress. It computes in bfloat16 where the device does so natively. In a process group each
+    process takes its share of every batch, and gradients are averaged; batches with fewer rows than
+    processes are skipped. The state is written to `checkpoint` with every line of progress; another
+    call with the same arguments continues from it.
     """
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
@@ -249,7 +236,8 @@ def fit(
             report(f"continues from batch {done.batches} of {steps}")
     start, tokens = time.perf_counter() - done.seconds, torch.zeros((), dtype=torch.int64)
     for step, batch in enumerate(plan[done.batches :], start=done.batches):
-        rows = batch[rank::processes]
+        stream = random.Random(f"change:{config.seed}:{rank}:{step}")
+        rows = [change(row, stream) for row in batch[rank::processes]]
         ids, learn = collate(rows, pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=native):
             loss = imitation_loss(model, ids, learn)

@@ -2,7 +2,9 @@
 
 A scripted policy plays the demonstrations against an environment server through the trainer's own
 rollout loop, so the model is pretrained on the same kind of token rows that reinforcement learning
-samples later.
+samples later. The demonstrators are the same in both stages. In the first, names are short, and a
+model learns to look, to query and to answer; in the second, names have up to five tokens and
+resemble each other, and it learns to copy them.
 """
 
 import copy
@@ -11,9 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from array import array
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,22 @@ TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
 Record = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks.
+
+    `renaming` has the fields of `PretrainConfig` that say how names are renamed, where they differ.
+    """
+
+    name: str
+    databases: int
+    questions: int  # per database
+    noise: float = 0.03  # share of demonstrations by careless demonstrators, 0 to 1
+    rate: float = 1.0
+    passes: float = 1.0  # over its demonstrations
+    renaming: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Demonstrations(NamedTuple):
     """Played demonstrations: their token rows, how many are right, and how many were lost."""
 
@@ -50,51 +67,110 @@ class Demonstrations(NamedTuple):
     lost: int
 
 
+SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
+# 59 % of the schema words of databases that were never seen have three tokens or more
+LONG = Stage(
+    "long names",
+    databases=520,
+    questions=80,
+    rate=0.5,
+    renaming={
+        "renamed_share": 0.9,
+        "name_lengths": (20, 30, 25, 15, 10),
+        "any_letters": True,
+        "alike_share": 0.25,
+    },
+)
+
+
 def pretrain(
     out: Path,
     config: PretrainConfig | None = None,
+    stages: Sequence[Stage] = (SHORT, LONG),
     workspace: Path | None = None,
     report: Report = print,
     processes: int = 1,
-    measure: Callable[[Path], Record] = lambda folder: {},
+    measure: Callable[[Path], Record] | None = None,
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
-    `measure` takes the model's folder and returns its success, for the card. `workspace` keeps the
-    generated databases, and a checkpoint until the model is measured; another call with the same
-    settings continues from them. `processes` share the training, one CPU core each; another number
-    of them sums gradients in another order, so the weights differ slightly.
+    `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
+    generated databases, a checkpoint of a stage that is interrupted, and the model after each
+    stage; another call with the same settings continues from them. `processes` share the training,
+    one CPU core each; another number of them sums gradients in another order, so the weights differ
+    slightly.
     """
     config = config or PretrainConfig()
+    record: Record = {
+        "config": _as_json(asdict(config)),
+        "torch": torch.__version__,
+        "processes": processes,
+        "stages": [],
+    }
     with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
         root = Path(workspace or scratch)
-        log_path, checkpoint = root / "server.log", root / "checkpoint.pt"
-        data_dir = generate(root, config, report)
-        model, tokenizer = new_model(config, data_dir, log_path)
-        played = play_demonstrations(data_dir, tokenizer, log_path)
-        rows = played.rows
-        report(
-            f"{len(rows):,} episodes, {played.right:,} of them right, "
-            f"{sum(len(row.ids) for row in rows):,} tokens; {played.lost} lost"
-        )
-        figures = imitate(Task(model, tokenizer, rows, config, checkpoint), processes, report)
-        record = {
-            "config": json.loads(json.dumps(asdict(config))),  # lists for tuples, as in the file
-            "torch": torch.__version__,
-            "processes": processes,
-            "episodes": len(rows),
-            "episodes_lost": played.lost,
-            "right": played.right,
-            **asdict(figures),
-            "success": {},
-        }
-        setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
-        write_model(model, tokenizer, out)
-        _write_record(out, record)
-        record["success"] = measure(out)
-        _write_record(out, record)
-        checkpoint.unlink(missing_ok=True)
+        log_path = root / "server.log"
+        folder: Path | None = None
+        for number, stage in enumerate(stages, start=1):
+            previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
+            checkpoint = folder.with_suffix(".pt")
+            if (stored := _stored(folder, record, stage)) is not None:
+                report(f"{stage.name}: trained before, in {folder}")
+                record["stages"].append(stored)
+            else:
+                # the record vouches for the model beside it: written last, removed first
+                (folder / "pretraining.json").unlink(missing_ok=True)
+                data_dir = generate(root, stage, config.seed + number - 1, report)
+                if previous is None:
+                    model, tokenizer = new_model(config, data_dir, log_path)
+                else:
+                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+                played = play_demonstrations(data_dir, tokenizer, log_path)
+                record["stages"].append(
+                    _train_stage(
+                        model, tokenizer, played, stage, config, processes, report, checkpoint
+                    )
+                )
+                save(model, tokenizer, folder, record)
+            checkpoint.unlink(missing_ok=True)
+            if measure is not None and "success" not in record["stages"][-1]:
+                record["stages"][-1]["success"] = measure(folder)
+                _write_record(folder, record)
+        if folder is None:
+            raise ValueError("stages is empty: name at least one")
+        shutil.copytree(folder, out, dirs_exist_ok=True)
+    write_text(Path(out) / "README.md", model_card(record, Path(out).name))
     return record
+
+
+def _train_stage(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    played: Demonstrations,
+    stage: Stage,
+    config: PretrainConfig,
+    processes: int,
+    report: Report,
+    checkpoint: Path,
+) -> Record:
+    """Train the model on a stage's demonstrations, in place; return the stage's record."""
+    rows = played.rows
+    counts = {"episodes": len(rows), "episodes_lost": played.lost, "right": played.right}
+    report(
+        f"{stage.name}: {len(rows):,} episodes, {played.right:,} of them right, "
+        f"{sum(len(row.ids) for row in rows):,} tokens; {played.lost} lost"
+    )
+    stage_config = replace(
+        config,
+        muon_lr=config.muon_lr * stage.rate,
+        adamw_lr=config.adamw_lr * stage.rate,
+        passes=config.passes * stage.passes,
+        **stage.renaming,
+    )
+    task = Task(model, tokenizer, rows, stage_config, checkpoint)
+    figures = imitate(task, processes, lambda line: report(f"{stage.name}: {line}"))
+    return {**_as_json(asdict(stage)), **counts, **asdict(figures)}
 
 
 def new_model(
@@ -109,8 +185,38 @@ def new_model(
     return model, tokenizer
 
 
+def _stored(folder: Path, record: Record, stage: Stage) -> Record | None:
+    """Return the stage's record if `folder` has its model after the same stages and settings."""
+    path = folder / "pretraining.json"
+    if not path.is_file():
+        return None
+    stored = json.loads(path.read_bytes())
+    *earlier, last = stored["stages"]
+    before = {**stored, "stages": [_unmeasured(one) for one in earlier]}
+    wanted = {**record, "stages": [_unmeasured(one) for one in record["stages"]]}
+    same = before == wanted and _as_json(asdict(stage)).items() <= last.items()
+    return last if same else None
+
+
+def _unmeasured(stage: Record) -> Record:
+    return {name: value for name, value in stage.items() if name != "success"}
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as it is when it is read back from JSON: lists for tuples."""
+    return json.loads(json.dumps(value))
+
+
+def save(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
+) -> None:
+    """Write the model as `write_model` does, with the record and the card."""
+    setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
+    write_model(model, tokenizer, out)
+    _write_record(out, record)
+
+
 def _write_record(out: Path, record: Record) -> None:
-    """Write the model's card and its record."""
     write_text(out / "README.md", model_card(record, out.name))
     write_json(out / "pretraining.json", record)
 
@@ -123,19 +229,16 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
     tokenizer.save_pretrained(out)
 
 
-def generate(root: Path, config: PretrainConfig, report: Report) -> Path:
-    """Return a data directory below `root`; generate it unless that was done before.
-
-    `config.seed`, `databases`, `questions` and `noise` say what it has.
-    """
-    seed, databases, questions = config.seed, config.databases, config.questions
-    out = root / f"data-{databases}x{questions}-noise{config.noise:g}-seed{seed}"
+def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
+    """Return the stage's data directory below `root`; generate it unless that was done before."""
+    size = f"{stage.databases}x{stage.questions}"
+    out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
         shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
-        report(f"generating {databases} databases for {out.name}")
+        report(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
-        command += ["--databases", str(databases), "--questions", str(questions)]
-        command += ["--noise", str(config.noise)]
+        command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
+        command += ["--noise", str(stage.noise)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
     return out
 
@@ -181,9 +284,8 @@ def play_demonstrations(
     questions = load_questions(questions_path(data_dir, "train"))
     easy = {question.question_id for question in questions if question.difficulty == "easy"}
     played = [episode for episode in episodes if episode.outcome != Outcome.INFRA_FAILED]
-    # arrays, as lists of the renamed rows of all passes would take gigabytes
     rows = [
-        Row(array("H", episode.ids), bytearray(episode.learn_mask), episode.question_id in easy)
+        Row(ids=episode.ids, learn=episode.learn_mask, easy=episode.question_id in easy)
         for episode in played
     ]
     right = sum(episode.outcome == Outcome.CORRECT for episode in played)

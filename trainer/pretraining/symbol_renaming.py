@@ -5,8 +5,8 @@ others. Where names differ from row to row, the model learns instead to find the
 question, the tables and the rows, and to copy them, which also works for unseen words. It trains
 every token's embedding as well.
 
-A new name of one token is another symbol, or a token that is in no demonstration. A longer name may
-have any letters, also the commonest parts of real names (`s`, `st`, `con`), which stay themselves.
+The commonest parts of real names (`s`, `st`, `con`) are never renamed, so a name of one token is
+never one of these. With `any_letters`, longer names have them, and accents.
 """
 
 import itertools
@@ -29,6 +29,7 @@ SHOWN_SHARE = 0.3
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
+
 Part = tuple[int, ...]  # of a name: one token, or the two of an accented letter
 
 
@@ -37,19 +38,19 @@ class Renamer:
     """The tokens that may be renamed, and those to rename them to."""
 
     symbols: frozenset[int]
-    lower: tuple[int, ...]  # names of one token, for lower-case symbols
-    capital: tuple[int, ...]  # the same for capitalized symbols
-    lower_parts: tuple[Part, ...]  # what longer names are made of
-    capital_parts: tuple[Part, ...]  # what they begin with, for capitalized symbols
+    lower: tuple[Part, ...]  # what new names are made of
+    capital: tuple[Part, ...]  # what the new name of a capitalized symbol begins with
     prefix_length: int  # tokens that all rows start with, which are kept
     twins: frozenset[tuple[int, int]]  # one word in both cases, the smaller id first
+    any_lower: tuple[Part, ...]  # in place of `lower`, for longer names with `any_letters`
+    any_capital: tuple[Part, ...]  # in place of `capital`, likewise
 
     def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
         return self.rename(row, config, stream) if stream.random() < config.renamed_share else row
 
     def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
-        """Return `row` with each symbol replaced by a random name of the same case.
+        """Return `row` with each symbol replaced by one or more random tokens of the same case.
 
         A row with a word in both cases is returned unchanged: its two names would no longer match.
         So is a row that would no longer fit the window.
@@ -73,20 +74,19 @@ class Renamer:
         chosen: dict[int, list[Part]] = {}
         weights = config.name_lengths
         lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))
-        capital = set(self.capital)
+        capital = {token for (token,) in self.capital}
         for token, length in zip(symbols, lengths, strict=True):
-            upper = token in capital
-            if length == 1:
-                chosen[token] = [(stream.choice(self.capital if upper else self.lower),)]
-                continue
-            first = stream.choice(self.capital_parts if upper else self.lower_parts)
-            name = [first, *stream.choices(self.lower_parts, k=length - 1)]
+            lower, first = self.lower, self.capital
+            if length > 1 and config.any_letters:
+                lower, first = self.any_lower, self.any_capital
+            name = [stream.choice(first if token in capital else lower)]
+            name += stream.choices(lower, k=length - 1)
             alike = [
                 other
                 for symbol, other in chosen.items()
-                if len(other) > 1 and (symbol in capital) == upper
+                if len(other) > 1 and (symbol in capital) == (token in capital)
             ]
-            if alike and stream.random() < config.alike_share:
+            if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
                 other = stream.choice(alike)
                 shared = stream.randint(1, min(len(other), length) - 1)
                 name[:shared] = other[:shared]
@@ -134,18 +134,18 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
     }
     free = letters - kept - set(rows[0].ids[:prefix_length])
     symbols = frozenset(token for token in free if observed[token] or asked[token])
-    small = sorted(token for token in letters if texts[token][0].islower())
-    large = sorted(letters - set(small))
+    small = [(token,) for token in sorted(letters) if texts[token][0].islower()]
+    large = [(token,) for token in sorted(letters) if texts[token][0].isupper()]
     accented = [tuple(tokenizer.encode(one, add_special_tokens=False)) for one in ACCENTED]
     by_text = {texts[token]: token for token in symbols}
     both = {(token, by_text.get(text.capitalize(), token)) for text, token in by_text.items()}
     twins = frozenset((min(pair), max(pair)) for pair in both if pair[0] != pair[1])
     return Renamer(
         symbols,
-        lower=tuple(token for token in small if token in free),
-        capital=tuple(token for token in large if token in free),
-        lower_parts=(*((token,) for token in small), *accented),
-        capital_parts=tuple((token,) for token in large),
+        lower=tuple(part for part in small if part[0] in free),
+        capital=tuple(part for part in large if part[0] in free),
+        any_lower=(*small, *accented),
+        any_capital=tuple(large),
         prefix_length=prefix_length,
         twins=twins,
     )

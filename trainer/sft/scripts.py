@@ -27,8 +27,7 @@ from shared.run_files import EpisodeLine, RunFiles
 from shared.sqltext import sql_name
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
-from trainer.pretraining.imitation import PretrainConfig
-from trainer.pretraining.pretrain import generate, load_scripts
+from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.run.folder import episode_lines
 
@@ -127,13 +126,8 @@ def scripts_of(
     if source.kind == GENERATED:
         # a database may yield fewer questions, and some demonstrations are left out
         count = 1 + round(1.3 * (rows or GENERATED_ROWS) / GENERATED_PER_DATABASE)
-        wanted = PretrainConfig(
-            seed=config.seed,
-            databases=count,
-            questions=GENERATED_PER_DATABASE,
-            noise=GENERATED_NOISE,
-        )
-        data_dir = generate(workspace, wanted, report)
+        stage = Stage(source.kind, count, GENERATED_PER_DATABASE, GENERATED_NOISE)
+        data_dir = generate(workspace, stage, config.seed, report)
         questions = training_questions(data_dir, config)
         played = load_scripts(data_dir)
         scripts = [(one, recovering(one, played[one.question_id])) for one in questions]

@@ -23,7 +23,7 @@ from trainer.pretraining.imitation import (
 )
 from trainer.pretraining.tokenizer import train_tokenizer
 
-SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, batch_tokens=128, passes=1)
+SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, batch_tokens=128)
 
 
 def rows(count: int, seed: int = 0) -> list[Row]:
@@ -92,21 +92,6 @@ def test_passes_follow_one_another():
     assert sum(times.values()) / 60 == pytest.approx(2, abs=0.1)
 
 
-def test_rows_are_changed_anew_in_each_pass_and_batched_by_their_new_length():
-    """Else short rows would be padded to the length of one that the change made long."""
-
-    def lengthen(row, stream):
-        return replace(row, ids=row.ids + [7] * stream.randrange(40))
-
-    given = rows(60)
-    plan = plan_passes(given, replace(SMALL, passes=2.0), lengthen)
-    changed = [row for batch in plan for row in batch]
-    assert len({tuple(row.ids) for row in changed}) > 100
-    tokens = sum(len(row.ids) for row in changed)
-    padded = sum(len(batch) * max(len(row.ids) for row in batch) for batch in plan)
-    assert padded < 1.1 * tokens
-
-
 def test_collate_pads_on_the_right_and_never_learns_a_pad():
     ids, learn = collate(
         [Row([5, 6, 7], [0, 1, 1], True), Row([8], [0], True)], 0, torch.device("cpu")
@@ -141,6 +126,18 @@ def test_fit_learns_what_it_is_shown():
     figures = fit(model, [[row] * 4] * 100, SMALL, 0)
     assert imitation_loss(model, ids, learn).item() < 0.2 * before
     assert figures.tokens == 100 * 4 * 6
+
+
+def test_fit_learns_and_counts_what_a_row_is_changed_to():
+    row, other = Row([5, 6, 7], [0, 0, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
+    model = build_model(SMALL, tokenizer())
+    figures = fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
+    losses = [
+        imitation_loss(model, *collate([one], 0, torch.device("cpu"))).item()
+        for one in (row, other)
+    ]
+    assert losses[1] < 1 < losses[0]
+    assert figures.tokens == 60 * 4 * len(other.ids)
 
 
 def test_an_interrupted_fit_continues_to_the_same_weights(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,80 +12,104 @@ from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.pretraining.model_card import model_card
-from trainer.pretraining.pretrain import generate, load_scripts, play_demonstrations, pretrain
+from trainer.pretraining.pretrain import (
+    LONG,
+    Stage,
+    generate,
+    load_scripts,
+    play_demonstrations,
+    pretrain,
+)
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
 
-SMALL = PretrainConfig(
-    hidden_size=32,
-    layers=2,
-    head_dim=16,
-    vocab_size=600,
-    databases=2,
-    questions=6,
-    noise=0.0,
-    passes=2.0,
-    batch_tokens=2048,
-)
+SMALL = PretrainConfig(hidden_size=32, layers=2, head_dim=16, vocab_size=600)
 RATE = {"rate": 0.2, "n": 5, "ci95": [0.036, 0.624]}
+
+
 SUCCESS = {"n": 5, "greedy": RATE, "sampled": RATE, "pass_at_8": 0.5}
+STAGES = (
+    Stage("short names", databases=2, questions=6, noise=0.0),
+    Stage("long names", databases=1, questions=4, noise=1.0, rate=0.3, renaming=LONG.renaming),
+)
 
 
 def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path):
-    out, work, lines = tmp_path / "model", tmp_path / "work", []
+    out, work, lines, measured = tmp_path / "model", tmp_path / "work", [], []
 
-    def make(out, report=lines.append, measure=lambda folder: SUCCESS, config=SMALL):
-        return pretrain(out, config, work, report, measure=measure)
+    def measure(folder):
+        measured.append(folder.name)
+        return SUCCESS
 
-    def interrupt(line):
-        if line.startswith("batch 0 "):
-            raise KeyboardInterrupt
+    def make(out, report=lines.append):
+        return pretrain(out, SMALL, STAGES, work, report, measure=measure)
+
+    def interrupted(at, out):
+        def interrupt(line):
+            if line.startswith(at):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            make(out, interrupt)
 
     record = make(out)
-    assert (record["episodes"], record["right"], record["episodes_lost"]) == (12, 12, 0)
-    assert record["success"] == SUCCESS
+    assert measured == ["1-short-names", "2-long-names"]
+    assert [stage["episodes"] for stage in record["stages"]] == [12, 4]
+    assert record["stages"][0]["right"] == 12
     assert json.loads((out / "pretraining.json").read_text()) == record
     card = (out / "README.md").read_text()
     assert card == model_card(record, "model")
-    assert "--hidden-size 32 --passes 2`" in card
-    assert "In 90 % of them, drawn again" in card
-    assert "\n| 100.0 | " in card
-    assert "| 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in card
-    assert any(line.startswith("12 episodes, 12 of them right") for line in lines)
+    assert "| short names | 2 | 12 | 100.0 | 60 | 1 to 3 | 1 |" in card
+    assert "| 90 | 1 to 5 | 1 |" in card
+    assert "| long names | 20.0 [3.6, 62.4] | 20.0 [3.6, 62.4] | 50.0 |" in card
+    assert any(line.startswith("short names: 12 episodes") for line in lines)
+    assert not (out / "1-short-names").exists()
     assert not list(tmp_path.rglob("*.pt"))
+    first = json.loads((work / "1-short-names" / "pretraining.json").read_text())
+    assert first["stages"] == record["stages"][:1]
     model, tokenizer = load_model_and_tokenizer(GRPOConfig.preset("offline", model_name=str(out)))
     assert model.config.architectures == ["Qwen3ForCausalLM"]
     assert model.config.eos_token_id == tokenizer.eos_token_id
 
-    # interrupted while the databases were generated, and while it trained
-    (data_dir,) = work.glob("data-2x6-*")
+    # interruptions of the second stage: while its databases were generated, and while it trained
+    shutil.rmtree(work / "2-long-names")
+    (data_dir,) = work.glob("data-1x4-*")
     (data_dir / "questions" / "demonstrations.json").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "again", interrupt)
-    assert not (tmp_path / "again").exists()
+    interrupted("long names: batch 0", tmp_path / "again")
     lines.clear()
-
-    def fails(folder):
-        raise RuntimeError("no server")
-
-    # it continues, and what is missing after a failed measurement is measured without training
-    with pytest.raises(RuntimeError, match="no server"):
-        make(tmp_path / "again", measure=fails)
-    assert any(line.startswith("continues from batch 1 of ") for line in lines)
-    lines.clear()
+    measured.clear()
     resumed = make(tmp_path / "again")
-    assert not any(line.startswith("batch") for line in lines)
-    assert resumed == {**record, "seconds": resumed["seconds"]}
+    assert lines[0] == f"short names: trained before, in {work / '1-short-names'}"
+    assert "long names: continues from batch 1 of 2" in lines
+    assert measured == ["2-long-names"]
+    assert resumed["stages"][0] == record["stages"][0]
+    assert resumed["stages"][1]["loss"] == record["stages"][1]["loss"]
     weights = "model.safetensors"
     assert (tmp_path / "again" / weights).read_bytes() == (out / weights).read_bytes()
 
-    # a checkpoint of other settings is not used
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / "third", interrupt)
+    # of the first stage: the tokenizer and the new model are made again
+    first = work / "1-short-names" / weights
+    expected = first.read_bytes()
+    shutil.rmtree(first.parent)
+    interrupted("short names: batch 0", tmp_path / "third")
     lines.clear()
-    other = make(tmp_path / "third", config=replace(SMALL, renamed_share=0.0))
-    assert any(line.startswith("starts anew: ") for line in lines)
-    assert other["tokens"] < record["tokens"], "nothing is renamed to longer names"
+    make(tmp_path / "third")
+    assert any(line.startswith("short names: continues from batch 1 of ") for line in lines)
+    assert first.read_bytes() == expected
+
+
+def test_other_settings_train_again_and_a_missing_measurement_is_made(tmp_path):
+    stage, lines = Stage("one", databases=1, questions=3), []
+
+    def make(stage, measure=None):
+        lines.clear()
+        return pretrain(tmp_path / "m", SMALL, [stage], tmp_path, lines.append, measure=measure)
+
+    make(stage)
+    assert "success" in make(stage, lambda folder: SUCCESS)["stages"][0]
+    assert any("trained before" in line for line in lines)
+    make(replace(stage, renaming={"alike_share": 0.5}))
+    assert not any("trained before" in line for line in lines)
 
 
 def test_the_shipped_card_is_that_of_its_record():
@@ -108,8 +133,8 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     )
     played = replace(lost, question_id="b", outcome=Outcome.CORRECT, env_mask=[1])
 
-    folder = generate(tmp_path, replace(SMALL, databases=1, questions=2), lambda line: None)
+    folder = generate(tmp_path, Stage("one", databases=1, questions=2), 1, lambda line: None)
     monkeypatch.setattr("trainer.pretraining.pretrain.play_scripted", lambda *given: [lost, played])
     found = play_demonstrations(folder, None, tmp_path / "server.log")
-    assert [(list(row.ids), list(row.learn)) for row in found.rows] == [([1, 2], [0, 1])]
+    assert [row.learn for row in found.rows] == [[0, 1]]
     assert (found.right, found.lost) == (1, 1)

@@ -39,7 +39,7 @@ FIELDS = [
     "power",
 ]
 ONE_TOKEN = PretrainConfig(name_lengths=(1,))
-THREE_PARTS = PretrainConfig(name_lengths=(0, 0, 1), alike_share=0.0)
+THREE_TOKENS = PretrainConfig(name_lengths=(0, 0, 1))
 FRAME = "<|im_start|>system\nUse the tools.<|im_end|>\n"
 
 
@@ -158,42 +158,18 @@ def names_of(
 def test_a_longer_name_is_the_same_everywhere_and_learned_as_the_symbol_was(
     rows: list[Row], renamer: Renamer
 ) -> None:
-    # parts of one token, so that the lengths are known
-    renamer = replace(renamer, lower_parts=tuple((token,) for token in renamer.lower))
     for seed, row in enumerate(rows):
         assert (
-            len(names_of(row, renamer.rename(row, THREE_PARTS, random.Random(seed)), renamer)) == 2
+            len(names_of(row, renamer.rename(row, THREE_TOKENS, random.Random(seed)), renamer)) == 2
         )
-
-
-def test_a_longer_name_may_have_any_letters(rows: list[Row], renamer: Renamer) -> None:
-    """Real names have parts that are never renamed, such as `s`, and accents."""
-    assert (token("s"),) in renamer.lower_parts
-    config, letters = replace(THREE_PARTS, alike_share=1.0), set[str]()
-    for seed in range(300):
-        renamed = renamer.rename(rows[0], config, random.Random(seed))
-        letters.update(TOKENIZER.decode(renamed.ids).split("MAX(")[1].split(")")[0])
-    assert set(ascii_lowercase) <= letters
-    assert len(letters & set(ACCENTED)) > 10
-    assert letters <= {*ascii_lowercase, *ACCENTED}, "no accented letter is cut in half"
-
-
-def test_a_name_of_one_token_is_never_a_part_of_the_language(
-    rows: list[Row], renamer: Renamer
-) -> None:
-    assert token("s") not in {*renamer.symbols, *renamer.lower}
-    for seed in range(100):
-        renamed = renamer.rename(rows[0], ONE_TOKEN, random.Random(seed))
-        names = names_of(rows[0], renamed, renamer, length=1)
-        assert {token for (token,) in names.values()} <= set(renamer.lower)
 
 
 def alike(rows: list[Row], renamer: Renamer, share: float) -> float:
     """Return how often the two names of a row begin alike; check that hardly any are equal."""
     # of many tokens, so that names seldom begin alike or are equal by chance
-    others = set(range(len(TOKENIZER))) - set(renamer.capital)
-    renamer = replace(renamer, lower_parts=tuple((token,) for token in sorted(others)))
-    config, pairs = replace(THREE_PARTS, alike_share=share), []
+    tokens = {(token,) for token in range(len(TOKENIZER))}
+    renamer = replace(renamer, lower=tuple(sorted(tokens - set(renamer.capital))))
+    config, pairs = replace(THREE_TOKENS, alike_share=share), []
     for seed in range(400):
         row = rows[seed % len(rows)]
         names = names_of(row, renamer.rename(row, config, random.Random(seed)), renamer)
@@ -211,8 +187,8 @@ def test_a_share_of_the_names_begin_with_the_tokens_of_another(
 
 
 def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Renamer) -> None:
-    renamed = renamer.rename(rows[0], THREE_PARTS, random.Random(1))
-    fits = replace(THREE_PARTS, window_tokens=len(renamed.ids))
+    renamed = renamer.rename(rows[0], THREE_TOKENS, random.Random(1))
+    fits = replace(THREE_TOKENS, window_tokens=len(renamed.ids))
     assert renamer.rename(rows[0], fits, random.Random(1)) == renamed
     tight = replace(fits, window_tokens=len(renamed.ids) - 1)
     assert renamer.rename(rows[0], tight, random.Random(1)) == rows[0]
@@ -226,3 +202,18 @@ def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> No
     assert renamed(0.0) == 0
     assert 0.35 * len(rows) < renamed(0.5) < 0.65 * len(rows)
     assert renamed(1.0) > 0.95 * len(rows)  # a name may become itself
+
+
+def test_longer_names_may_have_any_letters(rows: list[Row], renamer: Renamer) -> None:
+    """Real names have parts that are never renamed, such as `s`, and accents."""
+    part = (token("s"),)
+    assert part not in renamer.lower
+    assert part in renamer.any_lower
+    config = replace(THREE_TOKENS, any_letters=True, alike_share=1.0)
+    letters = set[str]()
+    for seed in range(300):
+        renamed = renamer.rename(rows[0], config, random.Random(seed))
+        letters.update(TOKENIZER.decode(renamed.ids).split("MAX(")[1].split(")")[0])
+    assert set(ascii_lowercase) <= letters
+    assert len(letters & set(ACCENTED)) > 10
+    assert letters <= {*ascii_lowercase, *ACCENTED}, "no accented letter is cut in half"

@@ -90,11 +90,17 @@ def pretrain(
         Path | None,
         Option(
             help="Keep the generated databases, a checkpoint and the model of each stage here; the "
-            "same command resumes from them."
+            "same command resumes from them.",
+            show_default="OUT.pretraining, deleted at the end",
         ),
     ] = None,
     processes: Annotated[
-        int | None, Option(min=1, help="Processes that train.", show_default="one per CPU core")
+        int | None,
+        Option(
+            min=1,
+            help="Processes that train on CPU cores.",
+            show_default="one per core, with 8 GiB each",
+        ),
     ] = None,
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
@@ -104,10 +110,11 @@ def pretrain(
 
     with guarded():
         from trainer.errors import ConfigError
-        from trainer.pretraining.base_success import base_success
+        from trainer.pretraining.data_parallel import default_processes
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
-        from trainer.runtime.cpu_budget import usable_cores
+        from trainer.pretraining.unseen_success import unseen_success
+        from trainer.runtime.precision import precision
 
         if launched():
             raise ConfigError(
@@ -124,13 +131,16 @@ def pretrain(
             raise ConfigError(
                 f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
             )
+        processes = processes or default_processes()
+        if processes > 1 and precision("auto", "auto")[0] != "cpu":
+            raise ConfigError("pretrain uses one GPU: leave out --processes")
         make(
             out,
             config,
             workspace=workspace,
             report=lambda line: console.print(line, markup=False),
-            processes=processes or usable_cores(),
-            measure=lambda model: base_success(
+            processes=processes,
+            measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),
         )

@@ -122,18 +122,23 @@ def ablations(
     names = _names(only)
 
     with guarded():
-        from benchmarks.learning.ablations import ablations_of, run_ablations
+        from benchmarks.learning.ablations import run_ablations
         from benchmarks.learning.ablations_report import as_json, dots, page
         from trainer.run.folder import check_writable
 
         check_writable(out / "ablations.md")
         result = run_ablations(run, names, chosen, cpu_s, console=console)
-        shown = [row.ablation.slug for row in result.rows]
-        command = f"{COMMAND} ablations --run {_typed(result.finished.run.path)}"
-        if len(shown) < len(ablations_of(result.finished.config)):
-            command += f" --only {','.join(shown)}"
-        command += f" --seeds {','.join(map(str, result.seeds))} --cpu-s {cpu_s:g}"
-        _write(out, "ablations", as_json(result, command), page(result, command), dots(result))
+        start = f"{COMMAND} ablations --run {_typed(result.finished.run.path)}"
+        by_seeds: dict[str, list[str]] = {}
+        for row in result.rows:
+            by_seeds.setdefault(",".join(map(str, sorted(row.by_seed))), []).append(
+                row.ablation.slug
+            )
+        commands = [
+            f"{start} --only {','.join(slugs)} --seeds {trained} --cpu-s {cpu_s:g}"
+            for trained, slugs in by_seeds.items()
+        ]
+        _write(out, "ablations", as_json(result, commands), page(result, commands), dots(result))
 
 
 @app.command()

@@ -38,7 +38,6 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import MACHINE_SPECIFIC, load_inputs
 from trainer.evaluation.measure import connected
 from trainer.run.folder import Run, read_json, read_lines
-from trainer.run.lock import held
 
 FOLDER, STORED = "ablations", "training"  # of the run; of one training: its JSON and its files
 STEPS = 1_000_000  # more than any CPU time allows; a linear rate falls with that time instead
@@ -157,13 +156,10 @@ def run_ablations(
         torch.set_num_threads(1)  # several threads take more CPU time for the same work
         for seed in seeds:
             for one in wanted:
-                own = Run(training_folder(finished, one, seed, cpu_s))
-                own.path.mkdir(parents=True, exist_ok=True)
-                with held(own.path):
-                    of = settings_of(finished, one, seed, cpu_s)
-                    make = functools.partial(train_one, bench, one, seed, cpu_s)
-                    kept(own.path, STORED, of, make)
-                    shutil.rmtree(Run(own.path / STORED).checkpoints, ignore_errors=True)
+                folder = training_folder(finished, one, seed, cpu_s)
+                of = settings_of(finished, one, seed, cpu_s)
+                kept(folder, STORED, of, functools.partial(train_one, bench, one, seed, cpu_s))
+                shutil.rmtree(Run(folder / STORED).checkpoints, ignore_errors=True)
     return Ablations(finished, cpu_s, stored(finished, cpu_s))
 
 
@@ -200,7 +196,7 @@ def stored(finished: Finished, cpu_s: float) -> list[Trainings]:
             folder = training_folder(finished, one, seed, cpu_s)
             of = settings_of(finished, one, seed, cpu_s)
             check_same(folder, of, finished)
-            if (result := read_kept(folder, STORED, of["digests"])) is not None:
+            if (result := read_kept(folder, STORED, of)) is not None:
                 by_seed[seed] = result
         if by_seed:
             rows.append(Trainings(one, by_seed))

@@ -1,6 +1,6 @@
 """ablations.md, .json and .png: the table of the ablations, and a dot plot with intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from benchmarks.learning.ablations import BASELINE, Ablations, Trainings
 from benchmarks.learning.bench import measured
 from benchmarks.learning.report import NO_NUMBER, markdown_table, percent, wrapped
+from shared.pages.markup import signed
 from shared.run_stats import MODES, SEEN, UNSEEN, Rate, mean
 from trainer.evaluation.paired import Paired, compare
 from trainer.run.charts import COLOURS, png_bytes
@@ -66,11 +67,11 @@ def line(ablations: Ablations, row: Trainings) -> dict[str, Any]:
     }
 
 
-def as_json(ablations: Ablations, command: str) -> dict[str, Any]:
+def as_json(ablations: Ablations, commands: Sequence[str]) -> dict[str, Any]:
     """Return ablations.json."""
     finished = ablations.finished
     return {
-        "command": command,
+        "commands": list(commands),
         "run": finished.run.id,
         "cpu_s": ablations.cpu_s,
         "digests": finished.digests,
@@ -91,7 +92,7 @@ def gain_cell(gain: Paired | None) -> str:
 
 
 def points(difference: float) -> str:
-    return f"{100 * difference:+.1f}".replace("-", "−")
+    return signed(100 * difference, 1)
 
 
 def table(ablations: Ablations) -> str:
@@ -119,7 +120,7 @@ def table(ablations: Ablations) -> str:
     return markdown_table(["ablation", *headings[:2], *gains, *headings[2:], *counts], rows)
 
 
-def page(ablations: Ablations, command: str) -> str:
+def page(ablations: Ablations, commands: Sequence[str]) -> str:
     """Return ablations.md."""
     finished = ablations.finished
     config = finished.config
@@ -131,12 +132,11 @@ def page(ablations: Ablations, command: str) -> str:
         f"and sampling seed, and the {config.rollouts_per_step} episodes per step. Not equal: the "
         "number of steps, as they differ in cost.",
         "Success in % over the episodes of all seeds, with 95 % Wilson intervals, which count the "
-        "seeds' episodes on one question as independent. Seen databases choose the defaults, so "
-        "that unseen ones, whose success is published, have no influence on them. The difference "
-        "from the baseline is in points on the seen databases' questions, the mean of both modes, "
-        "with a 95 % interval paired by question; beside it each seed's own. The interval does not "
-        "contain the differences between seeds. Groups are the episodes of one question in a step: "
-        "of one verdict are those that are all right or all wrong.",
+        "seeds' episodes on one question as independent. The difference from the baseline is in "
+        "points on the seen databases' questions, so that unseen ones choose nothing: the mean of "
+        "both modes, with a 95 % interval paired by question, and beside it each seed's own. The "
+        "interval does not contain the differences between seeds. Groups are the episodes of one "
+        "question in a step: of one verdict are those that are all right or all wrong.",
         "Fresh questions are not about the databases called seen here, so for that row both "
         "columns are of databases that it was not trained on.",
     ]
@@ -148,7 +148,8 @@ def page(ablations: Ablations, command: str) -> str:
     )
     text = "\n\n".join(map(wrapped, head))
     picture = "![Success of every ablation](ablations.png)"
-    parts = ["# What makes GRPO stronger here", text, f"    {command}"]
+    code = "\n".join(f"    {command}" for command in commands)
+    parts = ["# What makes GRPO stronger here", text, code]
     return "\n\n".join([*parts, table(ablations) + f"\n{picture}", changes]) + "\n"
 
 

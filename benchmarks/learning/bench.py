@@ -23,8 +23,8 @@ from trainer.evaluation.inputs import (
     resumed_settings,
 )
 from trainer.evaluation.measure import Connection, batch_of, connected, measure, model_play
-from trainer.run.cost import UNKNOWN
-from trainer.run.folder import Run, how_to_resume, metrics_rows, read_json, write_json
+from trainer.run.folder import Run, how_to_resume, read_json, write_json
+from trainer.run.lock import held
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 
@@ -34,17 +34,12 @@ Modes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run of `make train`, with the seconds of its rollouts and updates.
-
-    `training_cpu_s` are the CPU-seconds of the trainer's processes, NaN if they are not recorded.
-    """
+    """A finished run of `make train`."""
 
     run: Run
     config: GRPOConfig
     options: JobOptions
     summary: RunSummary
-    training_s: float
-    training_cpu_s: float
 
     @property
     def digests(self) -> dict[str, str]:
@@ -53,6 +48,20 @@ class Finished:
     @property
     def steps(self) -> int:
         return self.summary["train_steps"]
+
+    @property
+    def cost(self) -> Mapping[str, Any]:
+        return self.summary["cost"]
+
+    @property
+    def training_s(self) -> float:
+        """Seconds of rollouts and updates."""
+        return float(self.cost["train_s"])
+
+    @property
+    def training_cpu_s(self) -> float:
+        """CPU-seconds of rollouts and updates, of all the trainer's processes."""
+        return float(self.cost["cpu_s"])
 
 
 @dataclass(frozen=True)
@@ -75,18 +84,6 @@ class Result:
     notes: Mapping[str, Any]
 
 
-def training_seconds(run: Run) -> float:
-    """Return the seconds of a run's rollouts and updates, from metrics.jsonl."""
-    rows = metrics_rows(run.metrics)
-    return sum((row.get("rollout_s") or 0.0) + (row.get("update_s") or 0.0) for row in rows)
-
-
-def training_cpu_seconds(run: Run) -> float:
-    """Return the trainer's CPU-seconds of a run's rollouts and updates, NaN if not recorded."""
-    sums = [row.get("cpu_s") for row in metrics_rows(run.metrics)]  # since the start of the run
-    return next((one for one in reversed(sums) if one is not None), UNKNOWN)
-
-
 def load_finished(path: Path) -> Finished:
     """Load the run in a folder. `RunError` if there is none, or if it is not finished."""
     run = Run(path.resolve())
@@ -96,8 +93,7 @@ def load_finished(path: Path) -> Finished:
         remedy = f"resume it with {how_to_resume(path, read_json(run.config))}"
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
-    seconds = (training_seconds(run), training_cpu_seconds(run))
-    return Finished(run, config, options, read_json(run.summary), *seconds)
+    return Finished(run, config, options, read_json(run.summary))
 
 
 @contextmanager
@@ -109,7 +105,7 @@ def opened(finished: Finished, folder: Path, console: Console) -> Iterator[Bench
     """
     with Interrupts() as interrupts:
         # as each process of the run, because more threads take more CPU time for the same work
-        limit_threads(finished.summary.get("processes", 1))
+        limit_threads(finished.summary["processes"])
         inputs = load_inputs(finished.config, replace(finished.options, eval_limit=0))
         inputs = replace(inputs, evaluation=same_questions(finished, inputs.evaluation))
         check_resumed_data(finished.run, inputs, finished.config)
@@ -165,31 +161,32 @@ def measure_both(bench: Bench, folder: Run, title: str, model: Any, tokenizer: A
     return summaries
 
 
-def read_kept(folder: Path, name: str, digests: Mapping[str, str]) -> Result | None:
-    """Return the stored result of a control, with any settings, if it has these digests."""
+def read_kept(folder: Path, name: str, of: Mapping[str, Any]) -> Result | None:
+    """Return the stored result of a control if it is `of` these digests and settings."""
     path = folder / f"{name}.json"
     saved = read_json(path) if path.exists() else None
-    return _result(saved) if saved and saved["of"]["digests"] == digests else None
+    if saved is None or saved["of"] != of:
+        return None
+    return Result(saved["policies"], saved["seconds"], saved["notes"])
 
 
 def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], Result]) -> Result:
-    """Return the stored result if it is `of` these digests and settings; else make and store it.
+    """Return the result `of` these digests and settings: the stored one, else made and stored.
 
     `make` gets a folder of its own, `folder`/<name>, with what an interrupted call with the same
-    `of` left there.
+    `of` left there. `RunError` if another process makes it.
     """
+    if (stored := read_kept(folder, name, of)) is not None:
+        return stored
     path, own = folder / f"{name}.json", Run(folder / name)
-    if path.exists() and (saved := read_json(path))["of"] == of:
-        return _result(saved)
-    path.unlink(missing_ok=True)
-    started = own.path / "of.json"
-    if not started.exists() or read_json(started) != of:
-        shutil.rmtree(own.path, ignore_errors=True)
-        write_json(started, dict(of))
-    result = make(own)
-    write_json(path, {"of": dict(of), **vars(result)})
+    own.path.mkdir(parents=True, exist_ok=True)
+    with held(own.path):
+        path.unlink(missing_ok=True)
+        started = own.path / "of.json"
+        if not started.exists() or read_json(started) != of:
+            for left in own.path.iterdir():  # the folder itself is held
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            write_json(started, dict(of))
+        result = make(own)
+        write_json(path, {"of": dict(of), **vars(result)})
     return result
-
-
-def _result(saved: Mapping[str, Any]) -> Result:
-    return Result(saved["policies"], saved["seconds"], saved["notes"])

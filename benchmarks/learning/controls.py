@@ -1,6 +1,5 @@
 """The controls of one run, each stored as JSON in its folder, and the lines of their table."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from benchmarks.learning.bench import (
     opened,
     read_kept,
 )
-from benchmarks.learning.supervised import RATES
 from trainer.errors import RunError
 from trainer.report.tables import CONTROLS
 from trainer.run.folder import Run
@@ -49,19 +47,16 @@ class Controls:
 
 
 def run_controls(
-    path: Path, only: Sequence[str] = (), *, console: Console, rates: Sequence[float] = RATES
+    path: Path, only: Sequence[str] = (), *, console: Console, rates: Sequence[float]
 ) -> Controls:
     """Measure the controls that have no stored result; of those not in `only`, show stored ones.
 
-    Calls for different controls may run at once. Raises `RunError` if the run, its data, its model
-    or the server have changed since.
+    A stored result is of the same run and the same `rates`. Calls for different controls may run at
+    once. Raises `RunError` if the run, its data, its model or the server have changed since.
     """
     if unknown := sorted(set(only) - set(CONTROLS)):
         raise RunError(f"no control {', '.join(unknown)}; the controls are {', '.join(CONTROLS)}")
     finished = load_finished(path)
-    if math.isnan(finished.training_cpu_s):
-        raise RunError(f"{finished.run.id} has not recorded its CPU time: train it again")
-    wanted = [name for name in CONTROLS if name in (only or CONTROLS)]
     folder = finished.run.path / FOLDER
     budget = {"rates": list(rates), "seconds": round(finished.training_cpu_s, 3)}
     results = {}
@@ -73,13 +68,13 @@ def run_controls(
             "best_of_8": ({"draws": votes.DRAWS}, lambda own: votes.control(bench, own)),
             "shuffled": ({"steps": finished.steps}, lambda own: shuffled.control(bench, own)),
         }
-        for name in wanted:
+        for name in CONTROLS:
             settings, make = controls[name]
             of = {"digests": finished.digests, "settings": settings}
-            results[name] = kept(folder, name, of, make)
-    for name in CONTROLS:
-        if name not in wanted and (result := read_kept(folder, name, finished.digests)):
-            results[name] = result
+            if name in (only or CONTROLS):
+                results[name] = kept(folder, name, of, make)
+            elif (stored := read_kept(folder, name, of)) is not None:
+                results[name] = stored
     return assemble(finished, results)
 
 

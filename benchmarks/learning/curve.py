@@ -17,8 +17,9 @@ def joined_curve(
     """Return a PNG of the training episodes of `runs`, each started from the previous one's model.
 
     `before` and `after` are folders of `python -m trainer evaluate`, one per mode. The title names
-    the seed of the first run. Raises `RunError` if an evaluation is unfinished or of other
-    questions than the rest, if a mode comes twice, or if no training step was logged.
+    the seed of the first run. Raises `RunError` if an evaluation is unfinished or of other data or
+    another number of questions than the rest, if a mode comes twice, or if no training step was
+    logged.
     """
     rows = joined_rows(runs)
     check_same_questions([*before, *after])

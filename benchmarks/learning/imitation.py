@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.learning.bench import Bench, Result
-from benchmarks.learning.supervised import RATES, Demonstrations, train
+from benchmarks.learning.supervised import Demonstrations, train
 from shared.console import print_line
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.pretraining.pretrain import LONG, generate, play_demonstrations
@@ -24,7 +24,7 @@ ROWS_PER_EPISODE = 12
 HELD_BACK_ROWS = 64
 
 
-def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
+def control(bench: Bench, folder: Run, rates: Sequence[float]) -> Result:
     return train(bench, folder, "imitation", demonstrations(bench, folder), rates)
 
 

@@ -9,9 +9,10 @@ from rich.console import Console
 from benchmarks.learning.bench import Finished, load_finished, measured
 from shared.run_stats import MODES, UNSEEN
 from trainer.config import GRPOConfig
-from trainer.pretraining.base_success import base_success
+from trainer.errors import RunError
 from trainer.pretraining.model_card import rate_text
 from trainer.pretraining.pretrain import write_model
+from trainer.pretraining.unseen_success import unseen_success
 from trainer.run.folder import write_text
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
@@ -21,7 +22,7 @@ CARD = """# {name}
 `{base}` after {steps} steps of GRPO with {rollouts} episodes each: `make train SEED={seed}`, then
 `python -m benchmarks.learning publish`.
 
-Success in % on the {n} easy and medium eval questions about unseen databases, with 95 % intervals:
+Success in % on the {n} {difficulties} eval questions about unseen databases, with 95 % intervals:
 
 | | greedy | sampled |
 |---|---|---|
@@ -37,13 +38,17 @@ was measured as it ships, in bfloat16. Its architecture, tokenizer and limits ar
 def write_published(run: Path, out: Path, console: Console) -> None:
     """Write the model of a finished run to `out` in bfloat16, and measure it for its card.
 
-    Raises `RunError` if the run is not finished.
+    Raises `RunError` if the run is not finished, or did not play all eval questions.
     """
     finished = load_finished(run)
+    if limit := finished.options.eval_limit:
+        raise RunError(
+            f"{finished.run.id} was measured on {limit} eval questions: train without --eval-limit"
+        )
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(with_model(finished, finished.run.model))
     write_model(model, tokenizer, out)
-    success = base_success(with_model(finished, out), console)
+    success = unseen_success(with_model(finished, out), console)
     write_text(out / "README.md", card(finished, success, out.name))
 
 
@@ -53,7 +58,7 @@ def with_model(finished: Finished, model: Path) -> GRPOConfig:
 
 
 def card(finished: Finished, success: Mapping[str, Any], name: str) -> str:
-    """Return the card; `success` is what `base_success` returns for the trained model."""
+    """Return the card; `success` is what `unseen_success` returns for the trained model."""
     before = {mode: one[UNSEEN] for mode, one in measured(finished.run, "before").items()}
     return CARD.format(
         name=name,
@@ -62,6 +67,7 @@ def card(finished: Finished, success: Mapping[str, Any], name: str) -> str:
         rollouts=finished.config.rollouts_per_step,
         seed=finished.config.seed,
         n=success["n"],
+        difficulties=" and ".join(finished.config.difficulty_filter),
         before=" | ".join(rate_text(before[mode]) for mode in MODES),
         after=" | ".join(rate_text(success[mode]) for mode in MODES),
         pass_at_8=100 * success["pass_at_8"],

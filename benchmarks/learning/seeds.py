@@ -8,6 +8,7 @@ from benchmarks.learning.report import COLUMNS, NO_NUMBER, markdown_table, perce
 from shared.console import percent as percent_axis
 from shared.run_stats import MODES
 from trainer.errors import RunError
+from trainer.evaluation.inputs import FOR_MEMORY, shared_settings
 from trainer.report.tables import change
 from trainer.run.charts import Chart, Point, Series, png
 from trainer.run.console import number
@@ -20,7 +21,7 @@ RUN_COLOURS = ("blue", "orange", "green", "ochre", "violet")
 
 
 def check_comparable(runs: Sequence[Finished]) -> None:
-    """Raise `RunError` if runs started from different models or data, or repeat a seed."""
+    """Raise `RunError` if runs differ in their model, data or settings, or repeat a seed."""
     seeds = [run.config.seed for run in runs]
     if len(set(seeds)) < len(seeds):
         names = ", ".join(map(str, seeds))
@@ -30,8 +31,20 @@ def check_comparable(runs: Sequence[Finished]) -> None:
         differs = [name for name in SAME if run.digests.get(name) != first.digests.get(name)]
         if differs:
             raise RunError(f"{run.run.id} and {first.run.id} differ in their {differs[0]}")
-        if run.steps != first.steps:
-            raise RunError(f"{run.run.id} has {run.steps} steps, {first.run.id} {first.steps}")
+        now, then = settings_of(run), settings_of(first)
+        if changed := [name for name, value in now.items() if then[name] != value]:
+            name = changed[0]
+            raise RunError(
+                f"{run.run.id} has {name}={now[name]}, {first.run.id} {name}={then[name]}: "
+                "name runs with the same settings"
+            )
+
+
+def settings_of(run: Finished) -> dict[str, Any]:
+    """Return the settings that comparable runs share."""
+    settings = shared_settings(run.config, run.options, None)
+    own = {"seed", "preset", *FOR_MEMORY}  # a preset's name decides nothing
+    return {name: value for name, value in settings.items() if name not in own}
 
 
 def rates(run: Finished, part: str, mode: str) -> list[Rate]:
@@ -42,7 +55,6 @@ def rates(run: Finished, part: str, mode: str) -> list[Rate]:
 
 def as_json(run: Finished) -> dict[str, Any]:
     """Return the figures of one run for seeds.json."""
-    cost = run.summary.get("cost")
     success: dict[str, dict[str, dict[str, Rate]]] = {}
     for part, mode in COLUMNS:
         before, after = rates(run, part, mode)
@@ -51,11 +63,11 @@ def as_json(run: Finished) -> dict[str, Any]:
         "run": run.run.id,
         "seed": run.config.seed,
         "steps": run.steps,
+        "processes": run.summary["processes"],
         "training_s": round(run.training_s, 1),
         "wall_s": run.summary["wall_s"],
         "success": success,
-        "seconds_to": cost["seconds_to"] if cost else None,
-        "cost": cost,
+        "cost": run.cost,
         "digests": run.digests,
     }
 
@@ -73,22 +85,18 @@ def success_table(runs: Sequence[Finished]) -> str:
 
 def cost_table(runs: Sequence[Finished]) -> str:
     """Return seconds of training to each success rate, of training and of the run, and CPU."""
-    costs: list[Mapping[str, Any]] = [
-        {"seconds_to": {}, **run.summary.get("cost", {})} for run in runs
-    ]
-    reached = {rate for cost in costs for modes in cost["seconds_to"].values() for rate in modes}
+    reached = {rate for run in runs for modes in run.cost["seconds_to"].values() for rate in modes}
     columns = [(rate, mode) for rate in sorted(reached) for mode in MODES]
     rows = []
-    for run, cost in zip(runs, costs, strict=True):
-        seconds = (
-            number(cost["seconds_to"].get(mode, {}).get(rate), ",.0f") for rate, mode in columns
-        )
-        cpu = (cost.get("cpu_s_per_episode"), cost.get("server_cpu_s_per_episode"))
+    for run in runs:
+        seconds = (number(run.cost["seconds_to"][mode].get(rate), ",.0f") for rate, mode in columns)
+        cpu = (run.cost["cpu_s_per_episode"], run.cost["server_cpu_s_per_episode"])
         times = (f"{run.training_s:,.0f}", f"{run.summary['wall_s']:,.0f}")
         cpu_text = " + ".join(number(value, ".3f") for value in cpu)
-        rows.append([str(run.config.seed), *seconds, *times, cpu_text])
+        start = (str(run.config.seed), str(run.summary["processes"]))
+        rows.append([*start, *seconds, *times, cpu_text])
     targets = (f"s to {100 * float(rate):.0f} %, {mode}" for rate, mode in columns)
-    headings = ["seed", *targets, "training s", "whole run s", "CPU s per episode"]
+    headings = ["seed", "processes", *targets, "training s", "whole run s", "CPU s per episode"]
     return markdown_table(headings, rows)
 
 
@@ -118,7 +126,8 @@ def page(runs: Sequence[Finished], command: str) -> str:
     )
     costs = wrapped(
         "Seconds of training, without evaluations, to the first point of the eval curve at a "
-        "success rate; CPU-seconds per episode are of the trainer + of the server."
+        "success rate; CPU-seconds per episode are of the trainer + of the server. More processes "
+        "take fewer seconds."
     )
     return (
         f"# The same training with other seeds\n\n{head}\n\n    {command}\n\n"

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.learning.bench import Bench, Result
-from benchmarks.learning.supervised import RATES, Demonstrations, held_back_questions, train
+from benchmarks.learning.supervised import Demonstrations, held_back_questions, train
 from data.domains.demonstrations import answer_action
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
+from shared.sqltext import sql_name
 from trainer.errors import RunError
 from trainer.pretraining.imitation import Row
 from trainer.rollout.loop import play_scripted
 from trainer.run.folder import Run
 
 
-def control(bench: Bench, folder: Run, rates: Sequence[float] = RATES) -> Result:
+def control(bench: Bench, folder: Run, rates: Sequence[float]) -> Result:
     return train(bench, folder, "sft", demonstrations(bench), rates)
 
 
@@ -62,5 +63,5 @@ def script_of(question: Question) -> list[str]:
     rows = gold = question.gold_answer
     if question.answer_type != "table":
         rows = [[cell] for cell in (gold if question.answer_type == "list" else [gold])]
-    describes = [f"DESCRIBE: {table}" for table in question.tables_involved]
+    describes = [f"DESCRIBE: {sql_name(table)}" for table in question.tables_involved]
     return [*describes, f"QUERY: {question.gold_sql}", answer_action(rows)]

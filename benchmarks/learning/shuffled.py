@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning.bench import Bench, Result, measure_both, training_cpu_seconds
+from benchmarks.learning.bench import Bench, Result, measure_both
 from benchmarks.learning.training import RewardFunction, train
+from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.rewards import REWARD_FUNCTIONS, Reward
 from trainer.run.folder import Run
 
 STREAM = 0x5348  # separates the permutations' random numbers from the rollouts'
-PARTS = ("correctness", "progress", "operational")
 
 
 def permutation(seed: int, step: int, lost: Sequence[bool]) -> list[int]:
@@ -39,7 +39,10 @@ def shuffled(functions: Sequence[RewardFunction], seed: int) -> list[RewardFunct
     def shuffle(function: RewardFunction) -> RewardFunction:
         @functools.wraps(function)  # TRL logs by name
         def reward(**fields: Any) -> list[Reward]:
-            lost = [None in parts for parts in zip(*(fields[name] for name in PARTS), strict=True)]
+            lost = [
+                None in parts
+                for parts in zip(*(fields[name] for name in REWARD_WEIGHTS), strict=True)
+            ]
             order = permutation(seed, int(fields["trainer_state"].global_step), lost)
             values = function(**fields)
             return [values[source] for source in order]
@@ -59,4 +62,4 @@ def control(bench: Bench, folder: Run) -> Result:
     trained = train(bench, folder, config, "GRPO, shuffled rewards", reward_funcs=rewards)
     modes = measure_both(bench, folder, "shuffled", trained.model, trained.tokenizer)
     notes = {"steps": config.max_steps, "seed": config.seed}
-    return Result({"shuffled": modes}, training_cpu_seconds(folder), notes)
+    return Result({"shuffled": modes}, trained.spent.cpu_s, notes)

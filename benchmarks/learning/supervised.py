@@ -25,7 +25,6 @@ from trainer.run.folder import Run
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.precision import precision
 
-RATES = (1e-4, 3e-4, 1e-3)
 HELD_BACK = 10  # every tenth training question
 TRIAL_SHARE = 0.25  # of the run's CPU-seconds of training, for each learning rate
 POINTS, TRIAL_POINTS = 8, 3  # measurements of the held-back questions in the fit, and in a trial

@@ -46,11 +46,19 @@ class CPUBudget(TrainerCallback):  # type: ignore[misc]
         self._log, self._cpu_s, self._falling = log, cpu_s, falling
 
     def on_step_begin(
-        self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **kwargs: Any,
     ) -> None:
         if self._falling:
-            for group in optimizer.param_groups:  # the scheduler sets the rate after each step
-                group["lr"] *= 1 - self._log.spent.cpu_s / self._cpu_s
+            left = 1 - self._log.spent.cpu_s / self._cpu_s
+            rates = lr_scheduler.get_last_lr()  # a checkpoint may hold the optimizer's falling ones
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = left * rate
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if self._log.spent.cpu_s >= self._cpu_s:

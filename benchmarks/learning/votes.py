@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.learning.bench import Bench, Result
 from shared.actions import parse_action
 from shared.run_stats import ANSWERED, PARTS, Rate
-from trainer.evaluation.evaluate import BATCH, EvalResult
-from trainer.evaluation.measure import batch_of, measure, model_play
+from trainer.evaluation.evaluate import EvalResult
+from trainer.evaluation.measure import batch_of, measure_draws, model_play
 from trainer.run.folder import Run
 from trainer.run.records import EpisodeRecord
 from trainer.runtime.models import load_model_and_tokenizer
@@ -74,11 +74,11 @@ def control(bench: Bench, folder: Run) -> Result:
     config = bench.connection.config
     model, tokenizer = load_model_and_tokenizer(config)
     play = model_play(model, tokenizer, config, bench.connection.client, "sampled")
-    prompts = [row for row in bench.inputs.evaluation for _ in range(DRAWS)]
-    # the random streams of a question's draws follow from their places in the batch
-    batch = max(DRAWS, min(BATCH, batch_of(model, config)) // DRAWS * DRAWS)
-    book, started = bench.inputs.book, time.process_time()
-    result = measure(bench.console, "best of 8", "sampled", play, prompts, book, batch=batch)
+    prompts, book, batch = bench.inputs.evaluation, bench.inputs.book, batch_of(model, config)
+    started = time.process_time()
+    result = measure_draws(
+        bench.console, f"best of {DRAWS}", play, prompts, book, draws=DRAWS, batch=batch
+    )
     seconds = time.process_time() - started
     result.write(folder.evaluation("after", "sampled"))
     policies = {

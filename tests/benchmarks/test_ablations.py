@@ -79,7 +79,7 @@ def finished(tmp_path: Path) -> Finished:
     config = GRPOConfig.preset("offline", temperature=1.2, seed=1)
     digests = {name: name[0] * 64 for name in ("data", "server", "model", "trained_model")}
     summary = {"digests": digests}
-    return Finished(Run(tmp_path / "run-seed1"), config, JobOptions(), summary, 481.3, 690.2)
+    return Finished(Run(tmp_path / "run-seed1"), config, JobOptions(), summary)
 
 
 def store(finished: Finished, one: Ablation, seed: int, right: int, **changes: Any) -> None:
@@ -105,7 +105,7 @@ def results(finished: Finished) -> Ablations:
 
 
 def test_the_table_pools_seeds_and_compares_those_that_the_baseline_has(finished: Finished) -> None:
-    text = page(results(finished), "python -m benchmarks.learning ablations --run runs/x")
+    text = page(results(finished), ["python -m benchmarks.learning ablations --run runs/x"])
     assert "    python -m benchmarks.learning ablations --run runs/x\n" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == 2 + 3
@@ -123,7 +123,7 @@ def test_the_table_pools_seeds_and_compares_those_that_the_baseline_has(finished
 
 
 def test_the_json_has_what_the_figure_shows(finished: Finished) -> None:
-    found = json.loads(json.dumps(as_json(results(finished), "c")))
+    found = json.loads(json.dumps(as_json(results(finished), ["c"])))
     one = found["ablations"]["one update"]
     assert (one["seeds"], one["steps"], one["settings"]) == (
         [1, 2, 3],
@@ -196,7 +196,8 @@ def test_a_learning_rate_falls_with_the_cpu_time(falling: bool, rates: list[floa
     budget = CPUBudget(log, 600, falling)
     used = []
     for _ in rates:
-        budget.on_step_begin(None, None, None, optimizer=optimizer)
+        for _ in range(2):  # as in a step that is begun again after a resume
+            budget.on_step_begin(None, None, None, optimizer=optimizer, lr_scheduler=schedule)
         used.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
@@ -218,12 +219,13 @@ def test_the_command_writes_the_page_and_names_itself(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["ablations", "--run", "run-seed1", "--out", "figures"])
     assert done.exit_code == 0, done.output
-    command = (
-        "python -m benchmarks.learning ablations --run run-seed1 --only baseline,one-update "
-        "--seeds 1,2,3 --cpu-s 600"
-    )
-    assert f"    {command}\n" in Path("figures/ablations.md").read_text()
-    assert read_json(Path("figures/ablations.json"))["command"] == command
+    start = "python -m benchmarks.learning ablations --run run-seed1 --only"
+    commands = [
+        f"{start} {slug} --seeds {seeds} --cpu-s 600"
+        for slug, seeds in (("baseline", "1,2"), ("one-update", "1,2,3"))
+    ]
+    assert "    " + "\n    ".join(commands) + "\n" in Path("figures/ablations.md").read_text()
+    assert read_json(Path("figures/ablations.json"))["commands"] == commands
     assert Path("figures/ablations.png").stat().st_size > 1000
 
 
@@ -284,7 +286,7 @@ def test_trainings_of_equal_cpu_time_resume(
     }
     assert databases["baseline"] == {"shop", "club"}
     assert not databases["fresh-questions"] & {"shop", "club", "farm"}
-    lines = as_json(found, "c")["ablations"]
+    lines = as_json(found, ["c"])["ablations"]
     assert {name: (one["steps"], one["seeds"]) for name, one in lines.items()} == {
         "baseline": (3, [7]),
         "fresh questions": (3, [7]),
@@ -294,4 +296,4 @@ def test_trainings_of_equal_cpu_time_resume(
         assert parts == {"seen": 4, "unseen": 2}
         assert 0 <= one["one_verdict"] <= 1
     assert read_json(result)["of"]["settings"]["seed"] == 7
-    assert "Fresh questions are not" in page(found, "c")
+    assert "Fresh questions are not" in page(found, ["c"])

@@ -1,6 +1,5 @@
 """The controls of a run: shuffled rewards, votes, supervised training, pages, stored results."""
 
-import math
 import random
 import re
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks.learning import sft, shuffled, supervised, votes
@@ -22,10 +20,8 @@ from benchmarks.learning.bench import (
     load_finished,
     read_kept,
     same_questions,
-    training_cpu_seconds,
-    training_seconds,
 )
-from benchmarks.learning.controls import Controls, Line, run_controls
+from benchmarks.learning.controls import Controls, Line
 from benchmarks.learning.report import bars, page, reading
 from benchmarks.learning.seeds import check_comparable, mean_curve, mean_gain, seed_curves
 from benchmarks.learning.seeds import page as seeds_page
@@ -296,6 +292,7 @@ def finished(seed: int = 1, after: int = 170, tmp_path: Path = Path("runs")) -> 
         },
         "train_steps": 60,
         "wall_s": 625.4,
+        "processes": 2,
         "versions": {"torch": "2", "trl": "1"},
         "evaluations": {"before": both(52), "after": both(after)},
         "cost": {
@@ -303,14 +300,14 @@ def finished(seed: int = 1, after: int = 170, tmp_path: Path = Path("runs")) -> 
                 "greedy": {"0.5": 61.2, "0.75": None},
                 "sampled": {"0.5": 120.0, "0.75": None},
             },
+            "train_s": 481.3,
+            "cpu_s": 602.5,
             "cpu_s_per_episode": 0.12,
             "server_cpu_s_per_episode": 0.011,
         },
     }
     settings = GRPOConfig.preset("offline", seed=seed)
-    return Finished(
-        Run(tmp_path / f"run-seed{seed}"), settings, JobOptions(), summary, 481.3, 602.5
-    )
+    return Finished(Run(tmp_path / f"run-seed{seed}"), settings, JobOptions(), summary)
 
 
 def all_controls() -> Controls:
@@ -395,14 +392,8 @@ def test_the_seeds_page_has_gains_and_times() -> None:
         "| +59.0 points, 95 % intervals do not overlap |" in text
     )
     assert "- unseen, greedy: +59.0 points in the mean (lowest +54.0, highest +64.0)" in text
-    assert "| 1 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text
+    assert "| 1 | 2 | 61 | 120 | - | - | 481 | 625 | 0.120 + 0.011 |" in text
     assert mean_gain(runs, "unseen", "greedy") == pytest.approx((54.0, 59.0, 64.0))
-
-
-def test_seeds_page_of_runs_without_cost() -> None:
-    run = finished()
-    run = replace(run, summary={key: value for key, value in run.summary.items() if key != "cost"})
-    assert "| 1 | 481 | 625 | - + - |" in seeds_page([run], "c")
 
 
 def test_incomparable_runs_are_refused() -> None:
@@ -412,6 +403,15 @@ def test_incomparable_runs_are_refused() -> None:
     other.summary["digests"]["model"] = "other"
     with pytest.raises(RunError, match="differ in their model"):
         check_comparable([finished(1), other])
+    other = finished(2)
+    other = replace(other, config=other.config.override(learning_rate=1e-5))
+    with pytest.raises(RunError, match="learning_rate=1e-05"):
+        check_comparable([finished(1), other])
+    other = replace(finished(2), options=JobOptions(eval_limit=10))
+    with pytest.raises(RunError, match="eval_limit=10"):
+        check_comparable([finished(1), other])
+    machine = finished(2).config.override(per_device_train_batch_size=1, output_dir="elsewhere")
+    check_comparable([finished(1), replace(finished(2), config=machine)])
 
 
 def test_a_result_is_stored_until_the_run_or_the_settings_change(tmp_path: Path) -> None:
@@ -425,46 +425,26 @@ def test_a_result_is_stored_until_the_run_or_the_settings_change(tmp_path: Path)
     of = {"digests": {"model": "a"}, "settings": {"draws": 8}}
     first = kept(tmp_path, "one", of, make)
     assert kept(tmp_path, "one", of, make) == first
-    assert read_kept(tmp_path, "one", {"model": "a"}) == first
+    assert read_kept(tmp_path, "one", of) == first
     assert made == [0]
     (tmp_path / "one.json").unlink()  # as after an interruption: its folder is still there
     kept(tmp_path, "one", of, make)
     assert made == [0, 1]
     changed = {**of, "digests": {"model": "b"}}
-    assert read_kept(tmp_path, "one", {"model": "b"}) is None
+    assert read_kept(tmp_path, "one", changed) is None
     kept(tmp_path, "one", changed, make)
     assert made == [0, 1, 0]
 
 
-def test_training_seconds_leave_evaluations_out(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    append_lines(
-        run.metrics,
-        [
-            {"step": 0, "eval_n": 4, "eval_s": 50.0},
-            {"step": 1, "rollout_s": 2.0, "update_s": 1.5},
-            {"train_runtime": 9},
-        ],
-    )
-    assert training_seconds(run) == 3.5
+def test_a_result_that_another_process_makes_is_refused(tmp_path: Path) -> None:
+    of = {"digests": {}, "settings": {}}
 
+    def make(own: Run) -> Result:
+        with pytest.raises(RunError, match="another process uses"):
+            kept(tmp_path, "one", of, make)
+        return Result({}, 1.0, {})
 
-def test_cpu_seconds_are_those_of_the_last_step(tmp_path: Path) -> None:
-    """They are summed since the start of the run, over its sessions and processes."""
-    run = Run(tmp_path)
-    assert math.isnan(training_cpu_seconds(run))
-    append_lines(run.metrics, [{"step": 1, "cpu_s": 2.5}, {"step": 2, "cpu_s": 4.0}])
-    append_lines(run.metrics, [{"step": 2, "train_runtime": 9}])
-    assert training_cpu_seconds(run) == 4.0
-
-
-def test_controls_need_the_cpu_time_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unknown = replace(finished(tmp_path=tmp_path), training_cpu_s=math.nan)
-    monkeypatch.setattr("benchmarks.learning.controls.load_finished", lambda path: unknown)
-    with pytest.raises(RunError, match="CPU time: train it again"):
-        run_controls(tmp_path, console=Console())
+    assert kept(tmp_path, "one", of, make).seconds == 1.0
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

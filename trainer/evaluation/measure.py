@@ -205,3 +205,23 @@ def measure(
         return evaluate(
             play, prompts, book, mode=mode, batch=batch, max_lost_fraction=limit, on_batch=on_batch
         )
+
+
+def measure_draws(
+    console: Console,
+    title: str,
+    play: Play,
+    prompts: Sequence[PromptRow],
+    book: Book,
+    *,
+    draws: int,
+    batch: int,
+) -> EvalResult:
+    """Play `draws` sampled episodes per prompt, those of a prompt in one batch.
+
+    Within a batch, the random stream of an episode follows from its place among those of its
+    prompt; the first draw of a prompt is the episode that `measure` plays.
+    """
+    copies = [row for row in prompts for _ in range(draws)]
+    batch = max(draws, batch // draws * draws)
+    return measure(console, title, "sampled", play, copies, book, batch=batch)

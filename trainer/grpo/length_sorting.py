@@ -270,8 +270,7 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         # transformers lets DDP average those of the last one only
         if processes > 1 and not is_sharded(model):
             average_gradients(model, processes)
-        if self.args.max_grad_norm > 0:
-            self._clip_grad_norm(model)
+        self._clip_grad_norm(model)
         self.callback_handler.on_pre_optimizer_step(self.args, self.state, self.control)
         self.optimizer.step()
         model.zero_grad()

@@ -1,7 +1,7 @@
 """GRPO with trl, over rollouts that are played over HTTP.
 
-`build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it and leaves a
-checkpoint however training ends. `trainer.grpo.job` adds measurements and a run's folder.
+`build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it, and saves what is
+whole when training stops early. `trainer.grpo.job` adds measurements and a run's folder.
 """
 
 import functools
@@ -160,7 +160,9 @@ def run_training_with_metrics(
 
     `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
     If training is stopped by a signal (`Interrupted`), lost servers, a lost process, lack of memory
-    or a diverging loss (`SQLEnvError`), the last whole step is saved and the exception raised.
+    or a diverging loss (`SQLEnvError`), the exception is raised and the last whole step is saved;
+    but not if it stopped between the updates of a step, whose first ones have changed the weights:
+    then the last checkpoint is an earlier step's.
     """
     if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
         raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from trainer.run.folder import write_bytes
+from trainer.run.summary import model_digest
 
 
 @dataclass
@@ -24,14 +25,13 @@ class Progress:
     mean_loss: float = 0.0
 
 
-Row = tuple[list[int], list[int]]  # token ids, and 1 where a token is learned, else 0
+TokenRow = tuple[list[int], list[int]]  # token ids, and 1 where a token is learned, else 0
 
 
-def fingerprint(model: nn.Module, plan: Sequence[Sequence[Row]], *settings: Any) -> str:
+def fingerprint(model: nn.Module, plan: Sequence[Sequence[TokenRow]], *settings: Any) -> str:
     """Return a hash of the initial weights, the batches of rows and the settings."""
     digest = hashlib.sha256(repr((torch.__version__, *settings)).encode())
-    for weights in model.state_dict().values():
-        digest.update(weights.cpu().numpy().tobytes())
+    digest.update(model_digest(model).encode())
     for rows in plan:
         digest.update(f"{[len(ids) for ids, _ in rows]}".encode())
         for ids, learn in rows:

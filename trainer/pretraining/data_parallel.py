@@ -1,4 +1,4 @@
-"""Imitation in several processes, one CPU core each, which average their gradients in every step.
+"""Imitation in several processes, a CPU core each, which average their gradients in every step.
 
 At a few million parameters a second thread makes a step no faster; a second process nearly halves
 its time.
@@ -22,8 +22,12 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trainer.pretraining.imitation import FitFigures, PretrainConfig, Report, Row, fit, plan_passes
 from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.run.summary import model_digest
+from trainer.runtime.cpu_budget import usable_cores
+from trainer.runtime.memory import GIB, machine_memory
+from trainer.runtime.precision import precision
 
 POLL_S = 0.2
+PROCESS_MEMORY = 8 * GIB  # of one that trains a model of the shipped size for an hour
 
 
 class Task(NamedTuple):
@@ -39,6 +43,14 @@ class Task(NamedTuple):
     checkpoint: Path | None = None
 
 
+def default_processes() -> int:
+    """Return the number for `imitate`: one per CPU core within the memory, or one on a GPU."""
+    device, _ = precision("auto", "auto")
+    if device != "cpu":
+        return 1
+    return max(1, min(usable_cores(), machine_memory() // PROCESS_MEMORY))
+
+
 def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:
     """Train in `processes` processes, or in this one if 1; `report` gets lines of progress.
 
@@ -52,10 +64,15 @@ def imitate(task: Task, processes: int, report: Report = lambda line: None) -> F
         (root / "task.pkl").write_bytes(pickle.dumps(task))
         workers = spawn(_work, (processes, root, lines), processes, join=False)  # type: ignore[no-untyped-call]
         running = True
-        while running:
-            running = not workers.join(timeout=POLL_S)
-            while not lines.empty():
-                report(lines.get())
+        try:
+            while running:
+                running = not workers.join(timeout=POLL_S)
+                while not lines.empty():
+                    report(lines.get())
+        finally:  # an interrupt or an error of `report` leaves them running
+            for worker in workers.processes:
+                worker.kill()
+                worker.join()
         weights, figures = torch.load(root / "trained.pt", weights_only=True)
     task.model.load_state_dict(weights)
     task.model.eval()

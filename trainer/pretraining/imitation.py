@@ -78,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FitFigures:
-    """The cost and the final loss of one fit; FLOPs are 6 x parameters x tokens."""
+    """The cost of one fit, and the running mean of its loss; FLOPs are 6 x parameters x tokens."""
 
     tokens: int
     parameters: int
@@ -198,10 +198,10 @@ def fit(
     """Train `model`, in place, on each batch of `plan` once.
 
     `change` returns the row to train on in place of each row of the plan; `report` gets lines of
-    progress. It computes in bfloat16 where the device does so natively. In a process group each
-    process takes its share of every batch, and gradients are averaged; batches with fewer rows than
-    processes are skipped. The state is written to `checkpoint` with every line of progress; another
-    call with the same arguments continues from it.
+    progress. It computes in bfloat16 where the device does so natively. In a process group, each
+    process changes all rows alike and takes the gradient of its share of them; together they make
+    the step that one process makes. The state is written to `checkpoint` with every line of
+    progress; another call with the same arguments continues from it.
     """
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
@@ -211,9 +211,8 @@ def fit(
     if len(plan) >= MIN_BATCHES_TO_COMPILE and shutil.which("c++"):
         model.model.compile(dynamic=True)
     rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    plan = [rows for rows in plan if len(rows) >= processes]
     if not plan:
-        raise ValueError(f"no batch has a row for each of {processes} processes: add more rows")
+        raise ValueError("the plan has no batch: add more rows or passes")
     steps = len(plan)
     if not native:
         use_float32()
@@ -234,14 +233,18 @@ def fit(
             )
         elif rank == 0 and done.batches:
             report(f"continues from batch {done.batches} of {steps}")
-    start, tokens = time.perf_counter() - done.seconds, torch.zeros((), dtype=torch.int64)
+    start = time.perf_counter() - done.seconds
+    mean_loss = torch.tensor(done.mean_loss / processes, device=device)  # this process's part
     for step, batch in enumerate(plan[done.batches :], start=done.batches):
-        stream = random.Random(f"change:{config.seed}:{rank}:{step}")
-        rows = [change(row, stream) for row in batch[rank::processes]]
-        ids, learn = collate(rows, pad_id, device)
+        stream = random.Random(f"change:{config.seed}:{step}")
+        rows = [change(row, stream) for row in batch]
+        share = rows[rank::processes]
+        weight = _learned(share) / _learned(rows)
+        # without a share: any row, whose gradient counts nothing
+        ids, learn = collate(share or rows[:1], pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=native):
-            loss = imitation_loss(model, ids, learn)
-        loss.backward()  # type: ignore[no-untyped-call]
+            loss = weight * imitation_loss(model, ids, learn)
+        (processes * loss).backward()  # type: ignore[no-untyped-call]
         if processes > 1:
             average_gradients(model, processes)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -249,15 +252,14 @@ def fit(
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
-        tokens += sum(len(row.ids) for row in rows)
-        last = loss.item()
-        done.mean_loss = last if step == 0 else 0.98 * done.mean_loss + 0.02 * last
+        done.tokens += sum(len(row.ids) for row in rows)
+        mean_loss = loss.detach() if step == 0 else 0.98 * mean_loss + 0.02 * loss.detach()
         if step % REPORT_EVERY == 0 or step == steps - 1:
+            whole = mean_loss.clone()
             if processes > 1:
-                dist.all_reduce(tokens)
-            done.batches, done.tokens = step + 1, done.tokens + int(tokens)
+                dist.all_reduce(whole)
+            done.batches, done.mean_loss = step + 1, whole.item()
             done.seconds = time.perf_counter() - start
-            tokens.zero_()
             if rank == 0:
                 if checkpoint is not None:
                     save(checkpoint, of, parts, done)
@@ -269,3 +271,8 @@ def fit(
     parameters = sum(p.numel() for p in model.parameters())
     flops = 6.0 * parameters * done.tokens
     return FitFigures(done.tokens, parameters, done.seconds, flops, done.mean_loss)
+
+
+def _learned(rows: Sequence[Row]) -> int:
+    """Return how many tokens `imitation_loss` counts."""
+    return sum(sum(row.learn[1:]) for row in rows)

@@ -12,7 +12,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,8 +34,9 @@ from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
-from trainer.run.folder import write_json, write_text
+from trainer.run.folder import check_writable, write_json, write_text
 from trainer.runtime.models import kept_settings
+from trainer.runtime.precision import precision
 from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
@@ -96,51 +96,55 @@ def pretrain(
 
     `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
     generated databases, a checkpoint of a stage that is interrupted, and the model after each
-    stage; another call with the same settings continues from them. `processes` share the training,
-    one CPU core each; another number of them sums gradients in another order, so the weights differ
-    slightly.
+    stage; another call with the same settings continues from them. By default it is a folder beside
+    `out` that is deleted at the end. `processes` share the training; another number of them sums
+    gradients in another order, so the weights differ slightly. Raises `RunError` if `out` can't be
+    written.
     """
+    out = out.resolve()
+    check_writable(out / "pretraining.json")
+    root = workspace or out.with_name(f"{out.name}.pretraining")
+    root.mkdir(parents=True, exist_ok=True)
+    log_path = root / "server.log"
+    folder: Path | None = None
     config = config or PretrainConfig()
     record: Record = {
         "config": _as_json(asdict(config)),
         "torch": torch.__version__,
+        "device": precision("auto", "auto")[0],
         "processes": processes,
         "stages": [],
     }
-    with tempfile.TemporaryDirectory(prefix="sqlenv-pretrain-") as scratch:
-        root = Path(workspace or scratch)
-        log_path = root / "server.log"
-        folder: Path | None = None
-        for number, stage in enumerate(stages, start=1):
-            previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
-            checkpoint = folder.with_suffix(".pt")
-            if (stored := _stored(folder, record, stage)) is not None:
-                report(f"{stage.name}: trained before, in {folder}")
-                record["stages"].append(stored)
+    for number, stage in enumerate(stages, start=1):
+        previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
+        checkpoint = folder.with_suffix(".pt")
+        if (stored := _stored(folder, record, stage)) is not None:
+            report(f"{stage.name}: trained before, in {folder}")
+            record["stages"].append(stored)
+        else:
+            # the record vouches for the model beside it: written last, removed first
+            (folder / "pretraining.json").unlink(missing_ok=True)
+            data_dir = generate(root, stage, config.seed + number - 1, report)
+            if previous is None:
+                model, tokenizer = new_model(config, data_dir, log_path)
             else:
-                # the record vouches for the model beside it: written last, removed first
-                (folder / "pretraining.json").unlink(missing_ok=True)
-                data_dir = generate(root, stage, config.seed + number - 1, report)
-                if previous is None:
-                    model, tokenizer = new_model(config, data_dir, log_path)
-                else:
-                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
-                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-                played = play_demonstrations(data_dir, tokenizer, log_path)
-                record["stages"].append(
-                    _train_stage(
-                        model, tokenizer, played, stage, config, processes, report, checkpoint
-                    )
-                )
-                save(model, tokenizer, folder, record)
-            checkpoint.unlink(missing_ok=True)
-            if measure is not None and "success" not in record["stages"][-1]:
-                record["stages"][-1]["success"] = measure(folder)
-                _write_record(folder, record)
-        if folder is None:
-            raise ValueError("stages is empty: name at least one")
-        shutil.copytree(folder, out, dirs_exist_ok=True)
-    write_text(Path(out) / "README.md", model_card(record, Path(out).name))
+                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+            played = play_demonstrations(data_dir, tokenizer, log_path)
+            record["stages"].append(
+                _train_stage(model, tokenizer, played, stage, config, processes, report, checkpoint)
+            )
+            save(model, tokenizer, folder, record)
+        checkpoint.unlink(missing_ok=True)
+        if measure is not None and "success" not in record["stages"][-1]:
+            record["stages"][-1]["success"] = measure(folder)
+            _write_record(folder, record)
+    if folder is None:
+        raise ValueError("stages is empty: name at least one")
+    shutil.copytree(folder, out, dirs_exist_ok=True)
+    write_text(out / "README.md", model_card(record, out.name))
+    if workspace is None:
+        shutil.rmtree(root)
     return record
 
 

@@ -26,6 +26,7 @@ ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąć
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
+DRAWS = 20  # of a new name, until it is not that of another symbol
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
 
@@ -79,17 +80,20 @@ class Renamer:
             lower, first = self.lower, self.capital
             if length > 1 and config.any_letters:
                 lower, first = self.any_lower, self.any_capital
-            name = [stream.choice(first if token in capital else lower)]
-            name += stream.choices(lower, k=length - 1)
             alike = [
                 other
                 for symbol, other in chosen.items()
                 if len(other) > 1 and (symbol in capital) == (token in capital)
             ]
-            if length > 1 and alike and config.alike_share and stream.random() < config.alike_share:
-                other = stream.choice(alike)
-                shared = stream.randint(1, min(len(other), length) - 1)
-                name[:shared] = other[:shared]
+            for _ in range(DRAWS):
+                name = [stream.choice(first if token in capital else lower)]
+                name += stream.choices(lower, k=length - 1)
+                if length > 1 and alike and stream.random() < config.alike_share:
+                    other = stream.choice(alike)
+                    shared = stream.randint(1, min(len(other), length) - 1)
+                    name[:shared] = other[:shared]
+                if name not in chosen.values():
+                    break
             chosen[token] = name
         return {token: list(itertools.chain(*name)) for token, name in chosen.items()}
 

@@ -1,5 +1,6 @@
 """Imitation shared by processes."""
 
+import multiprocessing
 import re
 import signal
 import subprocess
@@ -10,12 +11,24 @@ from functools import partial
 import psutil
 import pytest
 import torch
+from transformers import Qwen3ForCausalLM
 
 from tests.trainer.pretraining.test_imitation import SMALL, rows, tokenizer
 from trainer.pretraining.data_parallel import Task, imitate
-from trainer.pretraining.imitation import PretrainConfig, Row, build_model, collate, imitation_loss
+from trainer.pretraining.imitation import (
+    PretrainConfig,
+    Row,
+    build_model,
+    collate,
+    imitation_loss,
+    plan_passes,
+)
 
 TOKENIZER = tokenizer()
+
+
+def weights_of(model: Qwen3ForCausalLM) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL, checkpoint=None):
@@ -25,19 +38,23 @@ def learned(given: list[Row], processes: int, config: PretrainConfig = SMALL, ch
 
 
 @pytest.mark.slow
-def test_two_processes_learn_as_one_does_and_report():
-    given = [Row([5, 6, 7, 8, 9, 10], [0, 0, 1, 1, 1, 1], True) for _ in range(40)]
-    config = replace(SMALL, batch_tokens=48, passes=20.0, renamed_share=0.0, easy_share=0.0)
-    models = []
+def test_two_processes_make_the_steps_of_one():
+    """Also of a batch with fewer rows than processes, and of shares with unequal token counts."""
+    config = replace(SMALL, passes=2.0, renamed_share=0.0)
+    given = rows(37)
+    plan = plan_passes(given, config)
+    assert {len(batch) % 2 for batch in plan} == {0, 1}
+    assert any(len(batch) == 1 for batch in plan)
+    start = weights_of(build_model(config, TOKENIZER))
+    found = []
     for processes in (1, 2):
         model, figures, lines = learned(given, processes, config)
-        assert figures.tokens == 20 * 40 * 6
-        assert re.match(r"batch 99 of 100, 0.00 M tokens, loss [0-9.]+, ", lines[-1])
-        models.append(model)
-    ids, learn = collate(given[:1], 0, torch.device("cpu"))
-    one, two = (imitation_loss(model, ids, learn).item() for model in models)
-    assert one == pytest.approx(two, abs=0.02)
-    assert two < 0.5
+        assert figures.tokens == sum(len(row.ids) for batch in plan for row in batch)
+        assert re.match(rf"batch {len(plan) - 1} of {len(plan)}, ", lines[-1])
+        found.append((weights_of(model), figures.loss))
+    (one, loss), (two, other_loss) = found
+    assert other_loss == pytest.approx(loss, rel=0.01)
+    assert torch.dist(one, two) < 0.1 * torch.dist(one, start)
 
 
 @pytest.mark.slow
@@ -65,8 +82,20 @@ def test_two_processes_continue_from_a_checkpoint(tmp_path):
 
 @pytest.mark.slow
 def test_an_error_of_a_process_is_raised():
-    with pytest.raises(Exception, match="no batch has a row for each of 2"):
-        learned(rows(1), 2)
+    with pytest.raises(Exception, match="IndexError"):
+        learned([Row([len(TOKENIZER)] * 3, [0, 1, 1], True)], 2)
+
+
+@pytest.mark.slow
+def test_an_error_here_ends_the_processes():
+    def stop(line):
+        raise KeyboardInterrupt
+
+    config = replace(SMALL, passes=10_000)  # minutes
+    task = Task(build_model(config, TOKENIZER), TOKENIZER, rows(400), config)
+    with pytest.raises(KeyboardInterrupt):
+        imitate(task, 2, stop)
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.slow

@@ -168,6 +168,6 @@ def test_an_interrupted_fit_continues_to_the_same_weights(tmp_path, monkeypatch)
     assert lines[1].startswith("batch 0 of 11")
 
 
-def test_too_few_batches_for_the_processes_say_so():
-    with pytest.raises(ValueError, match="no batch has a row"):
+def test_a_plan_without_a_batch_is_refused():
+    with pytest.raises(ValueError, match="the plan has no batch"):
         fit(build_model(SMALL, tokenizer()), [], SMALL, 0)

@@ -10,6 +10,7 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
+from trainer.errors import RunError
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.pretrain import (
@@ -138,3 +139,28 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     found = play_demonstrations(folder, None, tmp_path / "server.log")
     assert [row.learn for row in found.rows] == [[0, 1]]
     assert (found.right, found.lost) == (1, 1)
+
+
+def test_without_a_workspace_an_interrupted_call_resumes_and_only_the_model_is_left(tmp_path):
+    def make(report):
+        return pretrain(
+            tmp_path / "m", SMALL, [Stage("one", databases=1, questions=3)], report=report
+        )
+
+    def interrupt(line):
+        if line.startswith("one: batch 0"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(interrupt)
+    lines = []
+    make(lines.append)
+    assert "one: continues from batch 1 of 2" in lines
+    assert {path.name for path in tmp_path.iterdir()} == {"m"}
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="choose another --out"):
+        pretrain(tmp_path / "file", SMALL, STAGES)
+    assert {path.name for path in tmp_path.iterdir()} == {"file"}

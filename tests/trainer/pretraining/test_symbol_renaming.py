@@ -5,6 +5,7 @@ from dataclasses import replace
 from string import ascii_lowercase
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from trainer.pretraining.imitation import PretrainConfig, Row
 from trainer.pretraining.symbol_renaming import ACCENTED, Renamer, find_symbols
@@ -63,10 +64,10 @@ EPISODES = [episode(noun, field) for noun in NOUNS for field in FIELDS]
 TOKENIZER = train_tokenizer(["".join(text for text, _ in pieces) for pieces in EPISODES], 700, 512)
 
 
-def row_of(pieces: list[tuple[str, bool]]) -> Row:
+def row_of(pieces: list[tuple[str, bool]], tokenizer: PreTrainedTokenizerFast = TOKENIZER) -> Row:
     ids, learn = [], []
     for text, learned in pieces:
-        found = TOKENIZER.encode(text, add_special_tokens=False)
+        found = tokenizer.encode(text, add_special_tokens=False)
         ids += found
         learn += [int(learned)] * len(found)
     return Row(ids, learn, True)
@@ -106,14 +107,31 @@ def test_a_symbol_becomes_the_same_everywhere_and_nothing_else_changes(
     assert text == original.replace("baker", noun.removesuffix("s")).replace("price", field)
 
 
-def test_a_word_in_both_cases_stays(rows: list[Row], renamer: Renamer) -> None:
+def test_case_is_kept_and_a_word_in_both_cases_stays() -> None:
     """`Ticket` and `ticket` would become two unrelated names."""
-    low, high = sorted((token("ticket"), token("castle")))
-    cased = replace(renamer, twins=frozenset({(low, high)}))
-    both = row_of([*episode("ticket", "price"), ("castle", False)])
-    assert cased.rename(both, ONE_TOKEN, random.Random(0)) == both
-    lower_case = row_of(episode("ticket", "price"))
-    assert cased.rename(lower_case, ONE_TOKEN, random.Random(0)) != lower_case
+    ticket = ("Ticket", False)
+    given = [[*one, ticket] if "ticket" in one[0][0] else one for one in EPISODES]
+    tokenizer = train_tokenizer(["".join(text for text, _ in one) for one in given], 700, 512)
+    renamer = find_symbols([row_of(one, tokenizer) for one in given], tokenizer)
+
+    def renamed(pieces: list[tuple[str, bool]], seed: int) -> str:
+        row = renamer.rename(row_of(pieces, tokenizer), THREE_TOKENS, random.Random(seed))
+        return tokenizer.decode(row.ids)
+
+    both = [*episode("ticket", "price"), ticket]
+    assert renamed(both, 0) == "".join(text for text, _ in both)
+    for seed in range(20):
+        name = renamed([*episode("baker", "price"), ticket], seed).rpartition("<|im_end|>")[2]
+        assert name[0].isupper()
+        assert name != "Ticket"
+
+
+def test_no_two_symbols_of_a_row_get_one_name(rows: list[Row], renamer: Renamer) -> None:
+    few = replace(renamer, lower=renamer.lower[:6])
+    for seed in range(50):
+        text = TOKENIZER.decode(few.rename(rows[0], ONE_TOKEN, random.Random(seed)).ids)
+        noun = text.split("DESCRIBE: ")[1].split("s<")[0]
+        assert noun != text.split("MAX(")[1].split(")")[0]
 
 
 def test_what_is_learned_stays_marked(rows: list[Row], renamer: Renamer) -> None:

@@ -1,4 +1,4 @@
-"""The success in the base model's card, with a Python object as the server."""
+"""The success in a model card, with a Python object as the server."""
 
 import io
 from collections import Counter
@@ -12,8 +12,8 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import UNSEEN_DATABASE
 from tests.trainer.small_job import served
 from trainer.evaluation.measure import Connection
-from trainer.pretraining import base_success as module
-from trainer.pretraining.base_success import TRIES, base_success
+from trainer.pretraining import unseen_success as module
+from trainer.pretraining.unseen_success import TRIES, unseen_success
 
 GREEDY, SAMPLED = 1, 1  # episodes per question before those of pass@8
 
@@ -56,7 +56,7 @@ def test_unseen_questions_are_played_greedily_sampled_and_for_pass_at_8(small, m
         yield Connection(config, client, served(inputs))
 
     monkeypatch.setattr(module, "connected", connected)
-    found = base_success(small, Console(file=io.StringIO(), width=200))
+    found = unseen_success(small, Console(file=io.StringIO(), width=200))
 
     assert all(UNSEEN_DATABASE in question for question in client.played)
     assert found["n"] == len(client.played) > 1

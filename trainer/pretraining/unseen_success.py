@@ -1,4 +1,4 @@
-"""The success of a base model before reinforcement learning, for its model card."""
+"""The success of a model on unseen databases, for its model card."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,13 +10,12 @@ from shared.run_stats import MODES, UNSEEN
 from trainer.config import GRPOConfig
 from trainer.evaluation.analysis import success_by_question
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import batch_of, connected, measure, model_play
-from trainer.run.statistics import pass_at_k
+from trainer.evaluation.measure import batch_of, connected, measure, measure_draws, model_play
 
 TRIES = 8  # sampled episodes per question, for pass@8
 
 
-def base_success(config: GRPOConfig, console: Console) -> dict[str, Any]:
+def unseen_success(config: GRPOConfig, console: Console) -> dict[str, Any]:
     """Return the success of `config.model_name` on the eval questions about unseen databases.
 
     The keys are n (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8: the share of
@@ -35,12 +34,8 @@ def base_success(config: GRPOConfig, console: Console) -> dict[str, Any]:
                 play = model_play(inputs.model, inputs.tokenizer, config, client, mode)
                 result = measure(console, f"{name} ({mode})", mode, play, rows, book, batch=batch)
                 success[mode] = result.rate().as_dict()
-            # copies within one batch draw from different random streams
-            copies = [row for row in rows for _ in range(TRIES)]
-            batch = max(TRIES, batch // TRIES * TRIES)
-            title = f"{name} (8 samples)"
-            result = measure(console, title, "sampled", play, copies, book, batch=batch)
+            title = f"{name} ({TRIES} samples)"
+            result = measure_draws(console, title, play, rows, book, draws=TRIES, batch=batch)
     tries = success_by_question((one.question_id, one.outcome) for one in result.episodes)
     complete = [correct for correct in tries.values() if len(correct) == TRIES]
-    scores = [pass_at_k(TRIES, sum(correct), TRIES) for correct in complete]
-    return {**success, "pass_at_8": sum(scores) / len(scores)}
+    return {**success, "pass_at_8": sum(map(any, complete)) / len(complete)}

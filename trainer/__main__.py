@@ -91,7 +91,7 @@ def pretrain(
         Option(
             help="Keep the generated databases, a checkpoint and the model of each stage here; the "
             "same command resumes from them.",
-            show_default="OUT.pretraining, deleted at the end",
+            show_default="OUT/.pretraining, deleted at the end",
         ),
     ] = None,
     processes: Annotated[

@@ -93,7 +93,10 @@ def load_finished(path: Path) -> Finished:
         remedy = f"resume it with {how_to_resume(path, read_json(run.config))}"
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
-    return Finished(run, config, options, read_json(run.summary))
+    summary: RunSummary = read_json(run.summary)
+    if summary.get("cost", {}).get("cpu_s") is None:
+        raise RunError(f"the run {path} has not recorded its CPU time: train it again")
+    return Finished(run, config, options, summary)
 
 
 @contextmanager
@@ -176,11 +179,11 @@ def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], R
     `make` gets a folder of its own, `folder`/<name>, with what an interrupted call with the same
     `of` left there. `RunError` if another process makes it.
     """
-    if (stored := read_kept(folder, name, of)) is not None:
-        return stored
     path, own = folder / f"{name}.json", Run(folder / name)
     own.path.mkdir(parents=True, exist_ok=True)
     with held(own.path):
+        if (stored := read_kept(folder, name, of)) is not None:  # made in the meantime
+            return stored
         path.unlink(missing_ok=True)
         started = own.path / "of.json"
         if not started.exists() or read_json(started) != of:

@@ -48,7 +48,7 @@ def default_processes() -> int:
     device, _ = precision("auto", "auto")
     if device != "cpu":
         return 1
-    return max(1, min(usable_cores(), machine_memory() // PROCESS_MEMORY))
+    return max(1, min(usable_cores(), round(machine_memory() / PROCESS_MEMORY)))
 
 
 def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:

@@ -240,7 +240,7 @@ def fit(
         rows = [change(row, stream) for row in batch]
         share = rows[rank::processes]
         weight = _learned(share) / _learned(rows)
-        # without a share: any row, whose gradient counts nothing
+        # without a share: any row, with weight 0
         ids, learn = collate(share or rows[:1], pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=native):
             loss = weight * imitation_loss(model, ids, learn)

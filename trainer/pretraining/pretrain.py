@@ -35,6 +35,7 @@ from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.run.folder import check_writable, write_json, write_text
+from trainer.run.lock import held
 from trainer.runtime.models import kept_settings
 from trainer.runtime.precision import precision
 from trainer.runtime.server import SupervisedServer
@@ -96,18 +97,17 @@ def pretrain(
 
     `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
     generated databases, a checkpoint of a stage that is interrupted, and the model after each
-    stage; another call with the same settings continues from them. By default it is a folder beside
+    stage; another call with the same settings continues from them. By default it is a folder in
     `out` that is deleted at the end. `processes` share the training; another number of them sums
-    gradients in another order, so the weights differ slightly. Raises `RunError` if `out` can't be
-    written.
+    gradients in another order, so the weights differ slightly. Raises `RunError` if a folder can't
+    be written, or if another process uses the workspace.
     """
-    out = out.resolve()
+    config = config or PretrainConfig()
+    out, root = out.absolute(), workspace or out / ".pretraining"
     check_writable(out / "pretraining.json")
-    root = workspace or out.with_name(f"{out.name}.pretraining")
-    root.mkdir(parents=True, exist_ok=True)
+    check_writable(root / "server.log", "--workspace")
     log_path = root / "server.log"
     folder: Path | None = None
-    config = config or PretrainConfig()
     record: Record = {
         "config": _as_json(asdict(config)),
         "torch": torch.__version__,
@@ -115,36 +115,39 @@ def pretrain(
         "processes": processes,
         "stages": [],
     }
-    for number, stage in enumerate(stages, start=1):
-        previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
-        checkpoint = folder.with_suffix(".pt")
-        if (stored := _stored(folder, record, stage)) is not None:
-            report(f"{stage.name}: trained before, in {folder}")
-            record["stages"].append(stored)
-        else:
-            # the record vouches for the model beside it: written last, removed first
-            (folder / "pretraining.json").unlink(missing_ok=True)
-            data_dir = generate(root, stage, config.seed + number - 1, report)
-            if previous is None:
-                model, tokenizer = new_model(config, data_dir, log_path)
+    with held(root):
+        for number, stage in enumerate(stages, start=1):
+            previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
+            checkpoint = folder.with_suffix(".pt")
+            if (stored := _stored(folder, record, stage)) is not None:
+                report(f"{stage.name}: trained before, in {folder}")
+                record["stages"].append(stored)
             else:
-                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
-                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-            played = play_demonstrations(data_dir, tokenizer, log_path)
-            record["stages"].append(
-                _train_stage(model, tokenizer, played, stage, config, processes, report, checkpoint)
-            )
-            save(model, tokenizer, folder, record)
-        checkpoint.unlink(missing_ok=True)
-        if measure is not None and "success" not in record["stages"][-1]:
-            record["stages"][-1]["success"] = measure(folder)
-            _write_record(folder, record)
-    if folder is None:
-        raise ValueError("stages is empty: name at least one")
-    shutil.copytree(folder, out, dirs_exist_ok=True)
-    write_text(out / "README.md", model_card(record, out.name))
-    if workspace is None:
-        shutil.rmtree(root)
+                # the record vouches for the model beside it: written last, removed first
+                (folder / "pretraining.json").unlink(missing_ok=True)
+                data_dir = generate(root, stage, config.seed + number - 1, report)
+                if previous is None:
+                    model, tokenizer = new_model(config, data_dir, log_path)
+                else:
+                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+                played = play_demonstrations(data_dir, tokenizer, log_path)
+                record["stages"].append(
+                    _train_stage(
+                        model, tokenizer, played, stage, config, processes, report, checkpoint
+                    )
+                )
+                save(model, tokenizer, folder, record)
+            checkpoint.unlink(missing_ok=True)
+            if measure is not None and "success" not in record["stages"][-1]:
+                record["stages"][-1]["success"] = measure(folder)
+                _write_record(folder, record)
+        if folder is None:
+            raise ValueError("stages is empty: name at least one")
+        shutil.copytree(folder, out, dirs_exist_ok=True)
+        write_text(out / "README.md", model_card(record, out.name))
+        if workspace is None:
+            shutil.rmtree(root)
     return record
 
 

@@ -83,7 +83,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--out") -> None:
     """Create the folder of `path`; raise `RunError` if `write_bytes` could not write there."""
     try:
         if path.is_dir():
@@ -92,7 +92,7 @@ def check_writable(path: Path) -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise RunError(f"can't write {path}: {error.strerror}; choose another --out") from error
+        raise RunError(f"can't write {path}: {error.strerror}; choose another {option}") from error
 
 
 def write_text(path: Path, text: str) -> None:

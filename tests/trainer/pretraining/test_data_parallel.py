@@ -14,6 +14,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from tests.trainer.pretraining.test_imitation import SMALL, rows, tokenizer
+from trainer.pretraining import data_parallel
 from trainer.pretraining.data_parallel import Task, imitate
 from trainer.pretraining.imitation import (
     PretrainConfig,
@@ -23,6 +24,7 @@ from trainer.pretraining.imitation import (
     imitation_loss,
     plan_passes,
 )
+from trainer.runtime.memory import GIB
 
 TOKENIZER = tokenizer()
 
@@ -57,6 +59,19 @@ def test_two_processes_make_the_steps_of_one():
     assert torch.dist(one, two) < 0.1 * torch.dist(one, start)
 
 
+@pytest.mark.parametrize(
+    ("device", "cores", "gib", "processes"),
+    [("cpu", 2, 15.5, 2), ("cpu", 16, 31.0, 4), ("cpu", 2, 3.0, 1), ("cuda", 16, 64.0, 1)],
+)
+def test_the_default_is_a_process_per_core_within_the_memory(
+    device, cores, gib, processes, monkeypatch
+):
+    monkeypatch.setattr(data_parallel, "precision", lambda *_: (device, torch.float32))
+    monkeypatch.setattr(data_parallel, "usable_cores", lambda: cores)
+    monkeypatch.setattr(data_parallel, "machine_memory", lambda: int(gib * GIB))
+    assert data_parallel.default_processes() == processes
+
+
 @pytest.mark.slow
 def test_two_processes_continue_from_a_checkpoint(tmp_path):
     """That of one process in the middle, under the fingerprint of two."""
@@ -70,11 +85,12 @@ def test_two_processes_continue_from_a_checkpoint(tmp_path):
     one, two = tmp_path / "1.pt", tmp_path / "2.pt"
     with pytest.raises(KeyboardInterrupt):
         imitate(Task(build_model(config, TOKENIZER), TOKENIZER, given, config, one), 1, interrupt)
-    whole, _, _ = learned(given, 2, config, two)
+    whole, whole_figures, _ = learned(given, 2, config, two)
     torch.save({**torch.load(one), "of": torch.load(two)["of"]}, two)
     continued, figures, lines = learned(given, 2, config, two)
     assert lines[0] == "continues from batch 51 of 100"
     assert figures.tokens == 20 * 40 * 6
+    assert figures.loss == pytest.approx(whole_figures.loss, rel=0.05)
     ids, learn = collate(given[:1], 0, torch.device("cpu"))
     losses = [imitation_loss(model, ids, learn).item() for model in (continued, whole)]
     assert losses[0] == pytest.approx(losses[1], abs=0.02)
@@ -91,8 +107,8 @@ def test_an_error_here_ends_the_processes():
     def stop(line):
         raise KeyboardInterrupt
 
-    config = replace(SMALL, passes=10_000)  # minutes
-    task = Task(build_model(config, TOKENIZER), TOKENIZER, rows(400), config)
+    config = replace(SMALL, batch_tokens=20_000, passes=40)  # minutes
+    task = Task(build_model(config, TOKENIZER), TOKENIZER, rows(4000), config)
     with pytest.raises(KeyboardInterrupt):
         imitate(task, 2, stop)
     assert not multiprocessing.active_children()

@@ -141,7 +141,7 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     assert (found.right, found.lost) == (1, 1)
 
 
-def test_without_a_workspace_an_interrupted_call_resumes_and_only_the_model_is_left(tmp_path):
+def test_without_a_workspace_an_interrupted_call_resumes_and_leaves_only_the_model(tmp_path):
     def make(report):
         return pretrain(
             tmp_path / "m", SMALL, [Stage("one", databases=1, questions=3)], report=report
@@ -156,7 +156,8 @@ def test_without_a_workspace_an_interrupted_call_resumes_and_only_the_model_is_l
     lines = []
     make(lines.append)
     assert "one: continues from batch 1 of 2" in lines
-    assert {path.name for path in tmp_path.iterdir()} == {"m"}
+    assert not (tmp_path / "m" / ".pretraining").exists()
+    assert (tmp_path / "m" / "model.safetensors").is_file()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path):

@@ -18,8 +18,9 @@ TRIES = 8  # sampled episodes per question, for pass@8
 def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) -> dict[str, Any]:
     """Return the success of `config.model_name` on the eval questions about unseen databases.
 
-    With `eval_limit`, these are of the questions that a run with this option plays. The keys are n (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8: the share of
-    questions of which any of 8 sampled answers is right.
+    With `eval_limit`, these are of the questions that a run with this option plays. The keys are n
+    (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8: the share of questions of
+    which any of 8 sampled answers is right.
     """
     name = Path(config.model_name).name
     with TemporaryDirectory(prefix="sqlenv-base-") as scratch:

@@ -119,19 +119,21 @@ def test_a_recorded_episode_is_found_and_replayed_by_keys(page: Any) -> None:
     fits(page)
     page.get_by_label("outcome").select_option("wrong")
     page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**outcome=wrong**")
     fits(page)
     page.locator("tbody a").first.click()
+    page.wait_for_selector(".turn")
     fits(page)
     steps = page.locator(".turn").count()
     assert page.locator(".turn[open]").count() == steps > 1
     assert "Gold, which no agent sees" in page.inner_text("body")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert page.url.endswith("#step-2")
+    page.wait_for_url("**#step-2")  # Playwright hears of a new address later
     assert page.locator(".turn[open]").get_attribute("id") == "step-2"
     link = page.url
     page.keyboard.press("ArrowLeft")
-    assert page.url.endswith("#step-1")
+    page.wait_for_url("**#step-1")
     page.keyboard.press("Escape")
     assert page.locator(".turn[open]").count() == steps
     page.goto("about:blank")

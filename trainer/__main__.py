@@ -110,11 +110,10 @@ def pretrain(
 
     with guarded():
         from trainer.errors import ConfigError
-        from trainer.pretraining.data_parallel import default_processes
+        from trainer.pretraining.data_parallel import pretraining_processes
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.pretraining.unseen_success import unseen_success
-        from trainer.runtime.precision import precision
 
         if launched():
             raise ConfigError(
@@ -131,15 +130,12 @@ def pretrain(
             raise ConfigError(
                 f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
             )
-        processes = processes or default_processes()
-        if processes > 1 and precision("auto", "auto")[0] != "cpu":
-            raise ConfigError("pretrain uses one GPU: leave out --processes")
         make(
             out,
             config,
             workspace=workspace,
             report=lambda line: console.print(line, markup=False),
-            processes=processes,
+            processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),

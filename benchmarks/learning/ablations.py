@@ -159,6 +159,7 @@ def run_ablations(
                 folder = training_folder(finished, one, seed, cpu_s)
                 of = settings_of(finished, one, seed, cpu_s)
                 kept(folder, STORED, of, functools.partial(train_one, bench, one, seed, cpu_s))
+                shutil.rmtree(Run(folder / STORED).checkpoints, ignore_errors=True)
     return Ablations(finished, cpu_s, stored(finished, cpu_s))
 
 
@@ -245,7 +246,6 @@ def train_one(bench: Bench, ablation: Ablation, seed: int, cpu_s: float, folder:
         ),
         "by_question": success_rates((one.question_id, one.outcome) for one in episodes),
     }
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)
     return Result({ablation.slug: modes}, round(trained.spent.cpu_s, 3), notes)
 
 

@@ -133,10 +133,11 @@ def page(ablations: Ablations, commands: Sequence[str]) -> str:
         "number of steps, as they differ in cost.",
         "Success in % over the episodes of all seeds, with 95 % Wilson intervals, which count the "
         "seeds' episodes on one question as independent. The difference from the baseline is in "
-        "points on the seen databases' questions, so that unseen ones choose nothing: the mean of "
-        "both modes, with a 95 % interval paired by question, and beside it each seed's own. The "
-        "interval does not contain the differences between seeds. Groups are the episodes of one "
-        "question in a step: of one verdict are those that are all right or all wrong.",
+        "points on the questions about seen databases, so that those about unseen ones do not "
+        "influence a choice of defaults: the mean of both modes, with a 95 % interval paired by "
+        "question, and beside it each seed's own. The interval does not contain the differences "
+        "between seeds. Groups are the episodes of one question in a step: of one verdict are "
+        "those that are all right or all wrong.",
         "Fresh questions are not about the databases called seen here, so for that row both "
         "columns are of databases that it was not trained on.",
     ]

@@ -94,8 +94,6 @@ def load_finished(path: Path) -> Finished:
         raise RunError(f"the run {path} is not finished: {remedy}")
     config, options = resumed_settings(run, (), {})
     summary: RunSummary = read_json(run.summary)
-    if summary.get("cost", {}).get("cpu_s") is None:
-        raise RunError(f"the run {path} has not recorded its CPU time: train it again")
     return Finished(run, config, options, summary)
 
 
@@ -182,7 +180,7 @@ def kept(folder: Path, name: str, of: Mapping[str, Any], make: Callable[[Run], R
     path, own = folder / f"{name}.json", Run(folder / name)
     own.path.mkdir(parents=True, exist_ok=True)
     with held(own.path):
-        if (stored := read_kept(folder, name, of)) is not None:  # made in the meantime
+        if (stored := read_kept(folder, name, of)) is not None:
             return stored
         path.unlink(missing_ok=True)
         started = own.path / "of.json"

@@ -126,8 +126,9 @@ def page(runs: Sequence[Finished], command: str) -> str:
     )
     costs = wrapped(
         "Seconds of training, without evaluations, to the first point of the eval curve at a "
-        "success rate; CPU-seconds per episode are of the trainer + of the server. More processes "
-        "take fewer seconds."
+        "success rate; CPU-seconds per episode are of the trainer + of the server. The "
+        "seconds of runs with different numbers of processes, or that ran side by side, do not "
+        "compare."
     )
     return (
         f"# The same training with other seeds\n\n{head}\n\n    {command}\n\n"

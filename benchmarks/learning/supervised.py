@@ -19,7 +19,7 @@ from benchmarks.learning.bench import Bench, Result, measure_both
 from shared.console import percent
 from trainer.evaluation.evaluate import PromptRow, evaluate
 from trainer.evaluation.measure import batch_of, model_play
-from trainer.pretraining.imitation import Row, collate, imitation_loss
+from trainer.pretraining.imitation import Row, collate, imitation_loss, learned_tokens
 from trainer.run.console import bar
 from trainer.run.folder import Run
 from trainer.runtime.models import load_model_and_tokenizer
@@ -96,12 +96,12 @@ class Learner:
     def loss(self, rows: Sequence[Row], *, backward: bool) -> float:
         """Return the mean cross-entropy of the demonstrators' tokens in `rows`, in nats."""
         ordered = sorted(rows, key=lambda row: len(row.ids), reverse=True)
-        tokens = sum(sum(row.learn) for row in rows)
+        tokens = learned_tokens(rows)
         total = 0.0
         for start in range(0, len(ordered), MICRO_BATCH):
             batch = ordered[start : start + MICRO_BATCH]
             ids, learn = collate(batch, self._pad_id, self._device)
-            weight = sum(sum(row.learn) for row in batch) / tokens
+            weight = learned_tokens(batch) / tokens
             with torch.autocast(self._device.type, dtype=self._low, enabled=self._low is not None):
                 loss = imitation_loss(self.model, ids, learn) * weight
             if backward:

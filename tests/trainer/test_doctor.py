@@ -53,7 +53,7 @@ def test_a_missing_or_old_package_has_a_remedy(monkeypatch: pytest.MonkeyPatch) 
     [
         ("torch", "2.13.0+cpu", Status.OK),
         ("torch", "2.13.0rc1", Status.OK),
-        ("torch", "2.8.0rc1", Status.FAIL),
+        ("torch", "2.9.0rc1", Status.FAIL),
         ("torch", "2.7", Status.FAIL),
         ("trl", "1.17.0", Status.FAIL),
         ("uvloop", "0.1", Status.NOTE),

@@ -28,9 +28,9 @@ class Progress:
 TokenRow = tuple[list[int], list[int]]  # token ids, and 1 where a token is learned, else 0
 
 
-def fingerprint(model: nn.Module, plan: Sequence[Sequence[TokenRow]], *settings: Any) -> str:
+def fingerprint(model: nn.Module, plan: Sequence[Sequence[TokenRow]], settings: Any) -> str:
     """Return a hash of the initial weights, the batches of rows and the settings."""
-    digest = hashlib.sha256(repr((torch.__version__, *settings)).encode())
+    digest = hashlib.sha256(repr((torch.__version__, settings)).encode())
     digest.update(model_digest(model).encode())
     for rows in plan:
         digest.update(f"{[len(ids) for ids, _ in rows]}".encode())

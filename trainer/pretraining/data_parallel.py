@@ -27,7 +27,9 @@ from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.precision import precision
 
 POLL_S = 0.2
-PROCESS_MEMORY = 8 * GIB  # of one that trains a model of the shipped size for an hour
+# of a process with a model of the shipped size, which grows to 8 GB in two hours, as freed tensors
+# leave gaps; a machine sold with 16 GB has a little less
+PRETRAINING_MEMORY = 15 * GIB // 2
 
 
 class Task(NamedTuple):
@@ -43,12 +45,12 @@ class Task(NamedTuple):
     checkpoint: Path | None = None
 
 
-def default_processes() -> int:
+def pretraining_processes() -> int:
     """Return the number for `imitate`: one per CPU core within the memory, or one on a GPU."""
     device, _ = precision("auto", "auto")
     if device != "cpu":
         return 1
-    return max(1, min(usable_cores(), round(machine_memory() / PROCESS_MEMORY)))
+    return max(1, min(usable_cores(), machine_memory() // PRETRAINING_MEMORY))
 
 
 def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:

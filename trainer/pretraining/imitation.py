@@ -223,13 +223,13 @@ def fit(
     done = Progress()
     if checkpoint is not None:
         batches = [[(row.ids, row.learn) for row in rows] for rows in plan]
-        of = fingerprint(model, batches, config, processes)
+        of = fingerprint(model, batches, config)
         found = load(checkpoint, of, parts)
         done = found or done
         if rank == 0 and found is None:
             report(
-                f"starts anew: {checkpoint} is of other settings or data, of another number of "
-                "processes or another version of torch"
+                f"starts anew: {checkpoint} is of other settings or data, or of another version of "
+                "torch"
             )
         elif rank == 0 and done.batches:
             report(f"continues from batch {done.batches} of {steps}")
@@ -239,7 +239,7 @@ def fit(
         stream = random.Random(f"change:{config.seed}:{step}")
         rows = [change(row, stream) for row in batch]
         share = rows[rank::processes]
-        weight = _learned(share) / _learned(rows)
+        weight = learned_tokens(share) / learned_tokens(rows)
         # without a share: any row, with weight 0
         ids, learn = collate(share or rows[:1], pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=native):
@@ -273,6 +273,6 @@ def fit(
     return FitFigures(done.tokens, parameters, done.seconds, flops, done.mean_loss)
 
 
-def _learned(rows: Sequence[Row]) -> int:
+def learned_tokens(rows: Sequence[Row]) -> int:
     """Return how many tokens `imitation_loss` counts."""
     return sum(sum(row.learn[1:]) for row in rows)

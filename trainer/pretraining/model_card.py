@@ -20,9 +20,9 @@ them, drawn again for each pass, schema words and values are renamed to random t
 `right %` is the share of demonstrations that end with the right answer; a few demonstrators are
 careless (`data/domains/demonstrations.py`). Demonstrators see the gold queries, and never a
 held-out word. `names` is the length of a new name in tokens. `tokens` include prompts and
-observations. `s` are seconds of wall time in {processes};
-FLOPs are 6 x parameters x tokens. The loss is the running mean at the end of the stage, over the
-demonstrators' tokens only, in nats per token.
+observations. `s` are seconds of wall time (device x processes). FLOPs are 6 x parameters x
+tokens. The loss is the running mean at the end of the stage, over the demonstrators' tokens only,
+in nats per token.
 
 Held out from pretraining (`data/domains/held_out.py`): every shipped database; the schema words of
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the
@@ -42,13 +42,13 @@ SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen
 
 def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     """Return the card for the record that `trainer.pretraining.pretrain.pretrain` returned."""
-    stages, config, processes = record["stages"], record["config"], record["processes"]
-    processes_text = f"{processes} processes" if processes > 1 else "one process"
+    stages, config = record["stages"], record["config"]
     lines = [
         f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} "
         f"| {100 * stage['right'] / stage['episodes']:.1f} | {100 * used['renamed_share']:.0f} "
         f"| 1 to {len(used['name_lengths'])} | {stage['passes']:g} | {stage['tokens']:,} "
-        f"| {stage['seconds']:,.0f} | {stage['flops']:.2g} | {stage['loss']:.3f} |"
+        f"| {stage['seconds']:,.0f} ({stage['device']} x {stage['processes']}) "
+        f"| {stage['flops']:.2g} | {stage['loss']:.3f} |"
         for stage, used in ((stage, {**config, **stage["renaming"]}) for stage in stages)
     ]
     measured = [(stage["name"], stage["success"]) for stage in stages if "success" in stage]
@@ -63,7 +63,6 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         vocab_size=config["vocab_size"],
         seed=config["seed"],
         hidden_size=config["hidden_size"],
-        processes=f"{processes_text} (device: {record['device']})",
         stages="\n".join(lines),
         success=SUCCESS.format(n=measured[0][1]["n"], lines=successes) if measured else "",
     )

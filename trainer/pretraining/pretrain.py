@@ -26,6 +26,7 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
 from trainer.presets import SAVED_AS
 from trainer.pretraining.data_parallel import Task, imitate
 from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_model
@@ -99,27 +100,24 @@ def pretrain(
     generated databases, a checkpoint of a stage that is interrupted, and the model after each
     stage; another call with the same settings continues from them. By default it is a folder in
     `out` that is deleted at the end. `processes` share the training; another number of them sums
-    gradients in another order, so the weights differ slightly. Raises `RunError` if a folder can't
-    be written, or if another process uses the workspace.
+    gradients in another order, so the weights differ slightly. Raises `ConfigError` for several
+    processes on a GPU, and `RunError` if a folder can't be written or if another process uses the
+    workspace.
     """
-    config = config or PretrainConfig()
+    config, device = config or PretrainConfig(), precision("auto", "auto")[0]
+    if processes > 1 and device != "cpu":
+        raise ConfigError("pretrain uses one GPU: leave out --processes")
     out, root = out.absolute(), workspace or out / ".pretraining"
-    check_writable(out / "pretraining.json")
-    check_writable(root / "server.log", "--workspace")
     log_path = root / "server.log"
+    check_writable(out / "pretraining.json")
+    check_writable(log_path, "--workspace" if workspace else "--out")
     folder: Path | None = None
-    record: Record = {
-        "config": _as_json(asdict(config)),
-        "torch": torch.__version__,
-        "device": precision("auto", "auto")[0],
-        "processes": processes,
-        "stages": [],
-    }
+    record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
     with held(root):
         for number, stage in enumerate(stages, start=1):
             previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
             checkpoint = folder.with_suffix(".pt")
-            if (stored := _stored(folder, record, stage)) is not None:
+            if (stored := _stored(folder, record, stage, report)) is not None:
                 report(f"{stage.name}: trained before, in {folder}")
                 record["stages"].append(stored)
             else:
@@ -132,11 +130,10 @@ def pretrain(
                     model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
                     tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
                 played = play_demonstrations(data_dir, tokenizer, log_path)
-                record["stages"].append(
-                    _train_stage(
-                        model, tokenizer, played, stage, config, processes, report, checkpoint
-                    )
+                trained = _train_stage(
+                    model, tokenizer, played, stage, config, processes, report, checkpoint
                 )
+                record["stages"].append({**trained, "device": device, "processes": processes})
                 save(model, tokenizer, folder, record)
             checkpoint.unlink(missing_ok=True)
             if measure is not None and "success" not in record["stages"][-1]:
@@ -192,17 +189,20 @@ def new_model(
     return model, tokenizer
 
 
-def _stored(folder: Path, record: Record, stage: Stage) -> Record | None:
+def _stored(folder: Path, record: Record, stage: Stage, report: Report) -> Record | None:
     """Return the stage's record if `folder` has its model after the same stages and settings."""
     path = folder / "pretraining.json"
     if not path.is_file():
         return None
     stored = json.loads(path.read_bytes())
     *earlier, last = stored["stages"]
-    before = {**stored, "stages": [_unmeasured(one) for one in earlier]}
-    wanted = {**record, "stages": [_unmeasured(one) for one in record["stages"]]}
-    same = before == wanted and _as_json(asdict(stage)).items() <= last.items()
-    return last if same else None
+    settings = _as_json(asdict(stage))
+    found = {**stored, "stages": [_unmeasured(one) for one in earlier]}
+    found |= {name: last.get(name) for name in settings}
+    wanted = {**record, "stages": [_unmeasured(one) for one in record["stages"]], **settings}
+    if other := [name for name in wanted if found.get(name) != wanted[name]]:
+        report(f"{stage.name}: trains anew, as {folder} differs in {', '.join(other)}")
+    return None if other else last
 
 
 def _unmeasured(stage: Record) -> Record:

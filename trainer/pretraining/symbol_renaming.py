@@ -26,9 +26,10 @@ ACCENTED = "àáâãäåæçèéêëìíîïñòóôõöøùúûüýþßāăąć
 COMMON_SHARE = 0.1
 # A symbol appears in the observations for at least this share of its questions, unlike English.
 SHOWN_SHARE = 0.3
-DRAWS = 20  # of a new name, until it is not that of another symbol
 # At most this share of a symbol's uses in actions come before it was seen; SQL keywords exceed it.
 NOVEL_SHARE = 0.1
+# Tries to find a name that no other symbol of the row has; the last one is taken.
+DRAWS = 20
 
 
 Part = tuple[int, ...]  # of a name: one token, or the two of an accented letter

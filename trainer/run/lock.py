@@ -1,4 +1,4 @@
-"""One process at a time writes to a run's or an evaluation's folder, on which it holds a lock.
+"""One process at a time writes to a folder, on which it holds a lock.
 
 A process that ends, also by SIGKILL, holds it no longer. Some file systems have no locks.
 """

@@ -110,6 +110,7 @@ def test_other_settings_train_again_and_a_missing_measurement_is_made(tmp_path):
     assert "success" in make(stage, lambda folder: SUCCESS)["stages"][0]
     assert any("trained before" in line for line in lines)
     make(replace(stage, renaming={"alike_share": 0.5}))
+    assert lines[0] == f"one: trains anew, as {tmp_path / '1-one'} differs in renaming"
     assert not any("trained before" in line for line in lines)
 
 

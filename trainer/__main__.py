@@ -99,7 +99,7 @@ def pretrain(
         Option(
             min=1,
             help="Processes that train on CPU cores.",
-            show_default="one per core, with 8 GiB each",
+            show_default="one per core, with 7.5 GiB each",
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning controls | ablations | forms | seeds | curve | publish`."""
+"""`python -m benchmarks.learning` controls, ablations, forms, seeds, curve, bases or publish."""
 
 import os
 import shlex
@@ -17,8 +17,8 @@ RATES = "1e-4,3e-4,1e-3"
 
 app = typer.Typer(
     name=COMMAND,
-    help="Controls and ablations of a run, its success by form of question, several seeds side by "
-    "side, and the model that ships.",
+    help="Controls and ablations of a run, its success by form of question, several seeds or base "
+    "models side by side, and the model that ships.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -202,6 +202,24 @@ def forms(run: RunOption = LATEST, out: OutOption = FIGURES) -> None:
         result = run_forms(run, console)
         command = f"{COMMAND} forms --run {_typed(result.finished.run.path)}"
         _write(out, "forms", as_json(result, command), page(result, command))
+
+
+@app.command()
+def bases(
+    models: Annotated[
+        list[Path], typer.Argument(help="Folders that 'python -m trainer pretrain' wrote.")
+    ],
+    out: OutOption = FIGURES,
+) -> None:
+    """Compare base models: success on unseen databases against tokens of pretraining."""
+
+    with guarded():
+        from benchmarks.learning.bases import curves, page, read_base
+
+        found = [read_base(model) for model in models]
+        command = " ".join([f"{COMMAND} bases", *map(_typed, models)])
+        result = {"command": command, "bases": list(map(vars, found))}
+        _write(out, "bases", result, page(found, command), curves(found))
 
 
 @app.command()

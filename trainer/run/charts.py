@@ -98,6 +98,7 @@ class Chart:
     steps: int | None = None  # the x axis ends here; None: at the last point
     note: str = ""
     absent: str = "The run logged no value."  # shown in place of an empty chart
+    x_label: str = "GRPO step"
 
     @property
     def empty(self) -> bool:
@@ -137,7 +138,7 @@ def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
     last = chart.last_step if last_step is None else last_step
     axes.xaxis.set_major_locator(FixedLocator(step_ticks(axes.get_xlim()[0], last)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlabel("GRPO step", color=COLOURS["soft"], loc="right")
+    axes.set_xlabel(chart.x_label, color=COLOURS["soft"], loc="right")
     axes.tick_params(colors=COLOURS["soft"], length=0)
     axes.grid(axis="y", color=COLOURS["line"], lw=1)
     axes.set_axisbelow(True)

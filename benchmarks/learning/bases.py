@@ -1,6 +1,5 @@
 """Success of base models against the tokens that they were pretrained on: bases.md, .json, .png."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,6 +12,7 @@ from shared.console import percent as percent_axis
 from shared.run_stats import MODES
 from trainer.errors import RunError
 from trainer.run.charts import Chart, Point, Series, png
+from trainer.run.folder import read_json
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def read_base(folder: Path) -> Base:
     path = folder / "pretraining.json"
     if not path.is_file():
         raise RunError(f"no {path}: name the --out folders of 'python -m trainer pretrain'")
-    stages = json.loads(path.read_bytes())["stages"]
+    stages = read_json(path)["stages"]
     if any("success" not in stage for stage in stages):
         raise RunError(
             f"{path} has a stage without its success: repeat 'python -m trainer pretrain'"

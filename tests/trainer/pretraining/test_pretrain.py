@@ -10,7 +10,7 @@ from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
-from trainer.errors import RunError
+from trainer.errors import ConfigError, RunError
 from trainer.pretraining.imitation import PretrainConfig
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.pretrain import (
@@ -112,6 +112,13 @@ def test_other_settings_train_again_and_a_missing_measurement_is_made(tmp_path):
     make(replace(stage, renaming={"alike_share": 0.5}))
     assert lines[0] == f"one: trains anew, as {tmp_path / '1-one'} differs in renaming"
     assert not any("trained before" in line for line in lines)
+
+
+def test_several_processes_are_refused_on_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainer.pretraining.pretrain.precision", lambda *_: ("cuda", None))
+    with pytest.raises(ConfigError, match="leave out --processes"):
+        pretrain(tmp_path / "m", processes=2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_shipped_card_is_that_of_its_record():

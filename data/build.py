@@ -14,7 +14,6 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,16 +73,6 @@ def build(out: Path) -> None:
             files[split].append(as_question(question_id, domain.db_id, item))
     for split, questions in files.items():
         write_json(questions_path(out, split), [question.model_dump() for question in questions])
-
-
-@cache
-def shipped_forms() -> dict[str, str]:
-    """Return the template's name of each shipped question by its id; `hard` if it has none."""
-    return {
-        question_id: item.draft.form
-        for source in _sources()
-        for _, question_id, item in _questions(source)
-    }
 
 
 def write_json(path: Path, content: Any) -> None:

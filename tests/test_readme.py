@@ -42,10 +42,7 @@ ELSEWHERE = {
     "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_presets.py",
     "make train MODEL=/models/qwen2.5-coder-0.5b WARM_START=300": "training.md has MODEL=DIR",
     "make train PROCESSES=2": "tests/trainer/runtime/test_ranks.py",
-    "python -m benchmarks.learning seeds RUN RUN RUN": "tests/benchmarks/test_learning.py",
-    "python -m benchmarks.learning controls": "tests/benchmarks/test_learning.py",
-    "python -m benchmarks.learning forms": "tests/benchmarks/test_learning_run.py",
-    "make figures": "tests/benchmarks/test_learning_run.py",
+    "make figures": "tests/benchmarks/test_publish.py",
     "python -m data import spider DIR --out OUT": "tests/data/sources/test_spider.py",
     "python -m data fetch spider --out OUT": "tests/data/sources/test_fetch.py",
 }

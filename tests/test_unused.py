@@ -24,6 +24,7 @@ PUBLIC = {
     "sample_random_baseline": "the specification's",
     "open_episodes": "docs/scaling-client.md",
     "judge_answer": "docs/trust-answers.md",
+    "in_process": "docs/api.md",
 }
 # decorators that register what they decorate; others, such as property or lru_cache, do not
 REGISTER = ("callback", "get", "post", "model_validator", "field_validator")

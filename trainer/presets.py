@@ -20,7 +20,7 @@ MODEL_SETTINGS = (
 )
 KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
 
-# of the measured runs: docs/defaults.md and docs/real-models.md
+# of the measured runs: docs/results.md and docs/real-models.md
 _GRPO = {
     "num_generations": 8,
     # by group, a group without a right answer learns from its step costs alone, scaled up to unit

@@ -79,14 +79,6 @@ class Gold:
             raise ValueError(f"a cell is not a number, a string or null: {str(answer)[:80]!r}")
         return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
 
-    @classmethod
-    def of_rows(cls, rows: Sequence[Sequence[Any]], sql: str, *, ties: bool = True) -> "Gold":
-        """Build it from the rows of the gold query, possibly none, to compare another query's with.
-
-        Without `ties`, as in other evaluators, only the gold's rows in their own order are right.
-        """
-        return cls._with_order("table", tuple(map(tuple, rows)), sql, frozenset(), ties)
-
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
         """Return the gold with its ties determined by the first rows of `ties.sql`.
 
@@ -99,10 +91,8 @@ class Gold:
         return replace(self, ties=None, blocks=self.blocks if blocks is None else blocks)
 
     @classmethod
-    def _with_order(
-        cls, kind: AnswerType, rows: Rows, sql: str, words: frozenset[str], with_ties: bool = True
-    ) -> "Gold":
-        ties = find_ties(sql) if rows and with_ties else None
+    def _with_order(cls, kind: AnswerType, rows: Rows, sql: str, words: frozenset[str]) -> "Gold":
+        ties = find_ties(sql) if rows else None
         if ties is not None and len(rows) == 1 and ties.is_original:
             ties = None
         if len(rows) > 1 and is_ordered(sql):

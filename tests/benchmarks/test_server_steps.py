@@ -1,4 +1,4 @@
-"""The benchmarks of a server's steps play whole episodes and count the CPU time of both sides."""
+"""The benchmark of a server's steps plays whole episodes and counts the CPU time of both sides."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import http_steps, server_steps
+from benchmarks import server_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -24,9 +24,3 @@ def test_a_step_on_the_server_costs_more_than_its_sql(tmp_path: Path) -> None:
     found = json.loads(path.read_text())
     assert found["steps"] == 2 * server_steps.TURNS
     assert 0 < found["share"] < 1
-
-
-def test_steps_over_http_are_compared_with_steps_in_process(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    http_steps.main(seconds=0.01, json_path=path)
-    assert len(json.loads(path.read_text())["rows"]) == 5

@@ -15,6 +15,7 @@ from data.build import VERSION_OFFSET, compare, dump
 from data.domains.shipped import SHIPPED
 from data.domains.templates import FORMS
 from shared.dataset import database_path, load_splits, questions_path
+from tests.data.shipped_forms import shipped_forms
 
 ROOT = Path(build.__file__).parent.parent
 
@@ -58,7 +59,7 @@ def test_the_committed_data_is_what_the_code_builds() -> None:
 
 def test_every_shipped_question_has_a_form() -> None:
     questions = [one for split in load_splits(build.DATA_DIR).values() for one in split]
-    forms = build.shipped_forms()
+    forms = shipped_forms()
     assert set(forms) == {one.question_id for one in questions}
     for one in questions:
         form = forms[one.question_id]

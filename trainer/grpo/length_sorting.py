@@ -11,7 +11,7 @@ offline model over 64 episodes (22,800 tokens, padded 43,200) on one core took 1
 it, with 32 rows per micro-batch; here 6.7 s with 16 rows and 5.7 s with 8.
 
 Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.masked_logits`), which
-benchmarks/update_cost.py measures.
+docs/updates.md has measured.
 
 And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
 trl has it for its own vLLM integration only, and at the price of one more forward pass. With

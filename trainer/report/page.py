@@ -57,7 +57,6 @@ def render(run: LoadedRun) -> str:
         groups_shown=groups_shown,
         time_chart=time_chart,
         seconds=seconds,
-        controls=tables.controls(run),
         counts=tables.counts(run),
         further=tables.further_counts(run),
         settings=tables.settings(run),

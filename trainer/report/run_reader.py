@@ -26,7 +26,6 @@ from trainer.run.observations import read_observations
 MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
 # field of episodes.jsonl -> the count's name in summary.json
 COUNT_NAMES = {"context_overflow": "context_overflows", "too_large": "episodes_too_large"}
-CONTROLS = "controls"  # the folder in which benchmarks.learning keeps a run's controls
 
 Row = dict[str, Any]
 # The episodes of a training step: question -> (reward, correct) of each that was not lost.
@@ -58,7 +57,6 @@ class LoadedRun:
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
     steps: Mapping[int, StepGroups]
     counts: Mapping[str, Mapping[str, int]]
-    controls: Mapping[str, Mapping[str, Any]]
     questions: Mapping[str, Question]
     gaps: Sequence[Gap] = ()
 
@@ -113,7 +111,6 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         summaries=summaries,
         steps=steps,
         counts=counts,
-        controls=_controls(folder, summary, reader),
         questions=read_questions(settings, data, reader),
     )
     return replace(run, gaps=[*_missing(run), *reader.gaps])
@@ -211,25 +208,6 @@ def _episodes(folder: Run, reader: Reader) -> tuple[dict[int, StepGroups], dict[
                 group = groups.setdefault(str(row.get("question_id")), [])
                 group.append((reward, row.get("outcome") == Outcome.CORRECT))
     return dict(steps), dict(counts)
-
-
-def _controls(folder: Run, summary: Mapping[str, Any], reader: Reader) -> dict[str, Row]:
-    """Return name -> control of benchmarks.learning; one of another model or data is a gap."""
-    controls: dict[str, Row] = {}
-    for path in sorted((folder.path / CONTROLS).glob("*.json")):
-        control = reader.attempt(path, _read_object)
-        if control is None or not isinstance(control.get("policies"), dict):
-            continue
-        if control.get("of", {}).get("digests") == summary.get("digests"):
-            controls[path.stem] = control
-            continue
-        reader.gaps.append(
-            Gap(
-                f"the control {path.stem} was measured with other weights or data than the run's",
-                f"python -m benchmarks.learning controls --run {folder.path} --only {path.stem}",
-            )
-        )
-    return controls
 
 
 def read_questions(

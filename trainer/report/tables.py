@@ -1,4 +1,4 @@
-"""The tables of the page: success, behaviour, the reward ledger, controls, counts, settings."""
+"""The tables of the page: success, behaviour, the reward ledger, counts, settings."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,17 +15,6 @@ from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of
 
 TOTAL = "reward"  # the sum of the layers
-CONTROLS = ("imitation", "sft", "best_of_8", "shuffled")
-POLICIES = {
-    "random": "random actions",
-    "before": "before GRPO",
-    "pass_at_8": "best of 8 before, picked by the gold (pass@8)",
-    "vote_of_8": "best of 8 before, majority vote",
-    "imitation": "more imitation, equal CPU time",
-    "shuffled": "GRPO, shuffled rewards",
-    "sft": "SFT on gold SQL, equal CPU time",
-    "after": "after GRPO",
-}
 # Numbers of summary.json that have a place on the page; the others are listed with the counts.
 PLACED = frozenset(
     (
@@ -143,44 +132,6 @@ def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any
         label = name if weight == 1 else f"{weight:g} × {name}"
         rows.append((label, kind, cells))
     return {"heads": heads, "rows": rows, "parts": bool(parts)}
-
-
-def controls(run: LoadedRun) -> dict[str, Any]:
-    """Return the controls' policies between the run's own, and which controls are missing."""
-    policies: dict[str, tuple[Mapping[str, Any], Any]] = {
-        phase: (run.summaries[phase], None) for phase in PHASES if phase in run.summaries
-    }
-    if "after" in policies:
-        policies["after"] = (policies["after"][0], run.summary.get("cost", {}).get("cpu_s"))
-    for control in run.controls.values():
-        for key, modes in control["policies"].items():
-            policies.setdefault(str(key), (modes, control.get("seconds") or None))
-    rows = [
-        {"key": key, "label": POLICIES.get(key, key), "modes": modes, "seconds": seconds}
-        for key in [*POLICIES, *(key for key in policies if key not in POLICIES)]
-        for modes, seconds in [policies.get(key, ({}, None))]
-        if modes
-    ]
-    after = run.summaries.get("after", {})
-    against = []
-    for row in rows:
-        if row["key"] not in ("random", "after"):
-            pairs = [(mode, row["modes"].get(mode, {}), after.get(mode, {})) for mode in MODES]
-            changes = [(mode, change(a.get("unseen"), b.get("unseen"))) for mode, a, b in pairs]
-            if text := "; ".join(f"{mode} {text}" for mode, text in changes if text):
-                against.append((row["label"], text))
-    results = [result for row in rows for result in row["modes"].values()]
-    sizes = {
-        split: next((rate["n"] for result in results if (rate := result.get(split))), None)
-        for split in PARTS
-    }
-    return {
-        "rows": rows if run.controls else [],
-        "sizes": sizes,
-        "missing": [name for name in CONTROLS if name not in run.controls],
-        "against": against,
-        "notes": {name: control.get("notes") for name, control in run.controls.items()},
-    }
 
 
 def counts(run: LoadedRun) -> dict[str, Any]:

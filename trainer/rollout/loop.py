@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 SCRIPTED_BATCH = 512  # demonstrations played at once
-# share of the turns under way that must end before their steps are sent: benchmarks/rounds.py
+# share of the turns under way that must end before their steps are sent: docs/results.md
 ENDED_SHARE = 0.5
 LEAST_ATTEMPTS = 6  # even if server_wait_s is 0: about 5 s, for a connection that breaks
 

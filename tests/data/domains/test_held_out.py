@@ -7,7 +7,6 @@ import re
 import apsw
 import pytest
 
-from data.build import shipped_forms
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import (
     DATA_DIR,
@@ -24,6 +23,7 @@ from data.domains.shipped import SHIPPED
 from data.domains.templates.balance import FORMS
 from data.generate import generate
 from shared.dataset import load_questions, questions_path
+from tests.data.shipped_forms import shipped_forms
 
 
 @pytest.fixture(scope="module")

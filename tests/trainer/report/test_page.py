@@ -21,17 +21,7 @@ from trainer.report.page import report
 from trainer.report.run_reader import read_run
 from trainer.run.folder import Run, read_json, read_lines, write_json
 
-SECTIONS = (
-    "success",
-    "curves",
-    "ledger",
-    "transcripts",
-    "groups",
-    "time",
-    "controls",
-    "counts",
-    "settings",
-)
+SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 NAMED_BY = ("aria-label", "aria-labelledby", "aria-hidden")
 
@@ -127,7 +117,6 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
     for digest in summary["digests"].values():
         assert digest in page.text("settings")
     assert "seed 7 (preset: 42)" in page.text("settings")
-    assert "python -m benchmarks.learning controls --run" in page.text("controls")
     assert "The run recorded no git state." in page.text("settings")
     assert "What is missing" not in page.text()
 
@@ -278,24 +267,6 @@ def test_changed_data_is_reported(own: Path) -> None:
     config["data_digest"] = "cc" * 32
     write_json(own / "config.json", config)
     assert "no longer the data that the run used" in Page(report(own)).text("gaps")
-
-
-def test_only_controls_of_this_run_are_shown(own: Path) -> None:
-    summary = read_json(own / "summary.json")
-    modes = summary["evaluations"]["before"]
-    kept = {
-        "of": {"digests": summary["digests"]},
-        "seconds": 12.0,
-        "notes": {},
-        "policies": {"imitation": modes},
-    }
-    write_json(own / "controls" / "imitation.json", kept)
-    other = {**kept, "of": {"digests": {"data": "else"}}, "policies": {"shuffled": modes}}
-    write_json(own / "controls" / "shuffled.json", other)
-    page = Page(report(own))
-    assert "more imitation, equal CPU time" in page.text("controls")
-    assert "Not measured for this run: sft, best_of_8, shuffled" in page.text("controls")
-    assert "the control shuffled was measured with other weights or data" in page.text("gaps")
 
 
 def test_a_run_of_too_many_episodes_shows_some_of_its_steps(

@@ -173,4 +173,3 @@ POLICIES: dict[str, tuple[Policy, Bound]] = {
     "everything": (everything, Bound(0.01, 0.08)),
     "silent oracle": (silent_oracle, Bound(0.0, RULES.most_incorrect)),
 }
-KILLER = ("kill the worker", kill_worker, Bound(0.0, 0.05))

@@ -26,7 +26,8 @@ def post(http: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
 
 def play(url: str) -> None:
     # with keys: httpx.Client(headers={"Authorization": f"Bearer {key}"}, ...)
-    with httpx.Client(base_url=url, timeout=60) as http:
+    # for a server elsewhere, behind a proxy, leave out trust_env=False
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
         reply = post(http, "/reset", difficulty="easy", seed=7)
         episode, seen = reply["episode_id"], reply["observation"]
         print("question:", seen["question"])

@@ -146,21 +146,26 @@ def check_server(urls: list[str]) -> Iterator[Diagnosis]:
     import httpx
 
     from shared.client.auth import bearer
+    from shared.client.proxies import proxy_of, through_proxy
+    from shared.errors import ServerUnreachable
 
     start = "python -m env_server --host 127.0.0.1 --port 8000 --data data   (or omit --server)"
     for url in urls:
         try:
-            reply = httpx.get(f"{url.rstrip('/')}/metadata", headers=bearer(), timeout=5.0)
-            reply.raise_for_status()
-            metadata = reply.json()
+            transport = httpx.HTTPTransport(proxy=proxy_of(url))
+            with httpx.Client(transport=transport, headers=bearer(), timeout=5.0) as http:
+                metadata = http.get(f"{url.rstrip('/')}/metadata").raise_for_status().json()
             detail = (
                 f"{url}: version {metadata['version']}, rewards {metadata['reward_version']}, "
                 f"SQLite {metadata['sqlite_version']}, questions {metadata['questions']} on "
                 f"{metadata['databases']} databases, data {metadata['data_digest']}"
             )
             yield Diagnosis("server", Status.OK, detail)
-        except (httpx.HTTPError, ValueError, KeyError, TypeError, httpx.InvalidURL) as error:
-            detail = f"{url}: {type(error).__name__}: {error}"
+        except (
+            *(httpx.HTTPError, httpx.InvalidURL, ServerUnreachable),
+            *(ValueError, KeyError, TypeError),
+        ) as error:
+            detail = f"{url}{through_proxy(url)}: {type(error).__name__}: {error}"
             yield Diagnosis("server", Status.FAIL, detail, start)
 
 

@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urljoin
 
+import httpx
 import pooch
 import requests
 
+from shared.client.proxies import is_this_machine
 from shared.errors import DataError
 
 PAGE_MAX_BYTES = 1 << 20  # a confirmation page is small
@@ -73,6 +75,8 @@ class _Downloader:
         )
 
     def __call__(self, url: str, output_file: str, manager: object) -> None:
+        if is_this_machine(httpx.URL(url).host):
+            self._http.kwargs["proxies"] = dict.fromkeys(("http", "https", "all"))
         try:
             self._http(url, output_file, manager)
             if (page := _page(output_file)) is not None and (form := confirmed_url(page, url)):

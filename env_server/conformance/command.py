@@ -30,6 +30,7 @@ from env_server.conformance.parsing import parsing
 from env_server.conformance.rewards import rewards
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
+from shared.client.proxies import proxy_of
 from shared.console import (
     failure,
     one_line_errors,
@@ -132,7 +133,12 @@ async def _run(
 ) -> list[CheckResult]:
     async with AsyncExitStack() as stack:
         clients = [
-            httpx.AsyncClient(base_url=url.rstrip("/"), timeout=timeout_s, headers=headers)
+            httpx.AsyncClient(
+                base_url=url.rstrip("/"),
+                timeout=timeout_s,
+                headers=headers,
+                transport=httpx.AsyncHTTPTransport(proxy=proxy_of(url)),
+            )
             for headers in keys
         ]
         wire = Wire(*[await stack.enter_async_context(client) for client in clients])

@@ -18,6 +18,7 @@ from shared.client.auth import bearer
 from shared.client.failover import REBUILT, Failover, OpenEpisode
 from shared.client.fleet import Fleet
 from shared.client.limits import ClientLimits, ClientStats
+from shared.client.proxies import ProxyTransport
 from shared.client.replica import Replica, encode
 from shared.client.resolver import Resolve, system_addresses
 from shared.errors import (
@@ -91,13 +92,17 @@ class AsyncClient:
             resolve = None  # the transport decides what names mean
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
-            transport=transport,
+            transport=transport
+            or ProxyTransport(
+                httpx.Limits(
+                    max_connections=None,
+                    max_keepalive_connections=None,
+                    keepalive_expiry=KEEPALIVE_S,
+                )
+            ),
             headers=bearer(api_key),
             # the replica sets one deadline for the whole request
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, limits.timeout_s)),
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S
-            ),
             # A gateway's cookie would tie every episode to one server.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )

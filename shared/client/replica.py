@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
+from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
 from shared.client.retry import Attempts, parse_retry_after
 from shared.errors import (
@@ -362,8 +363,9 @@ class Replica:
 
     def _unreachable(self, why: str) -> ServerUnreachable:
         self._digest = None  # another server may answer here next
+        proxy = "" if self._host else through_proxy(self.url)  # a resolved name has none
         return ServerUnreachable(
-            f"can't reach the environment server at {self._name} ({why}); start it with"
+            f"can't reach the environment server at {self._name}{proxy} ({why}); start it with"
             " 'python -m env_server', or correct the URL",
             url=self.url,
         )

@@ -3,7 +3,8 @@
 The name servers of Docker and of Kubernetes (headless services) answer with one address per
 replica. Each becomes a URL of its own, so that an episode can stay on one of them. A URL whose host
 is an address or `localhost`, or whose scheme is https (a certificate is for the name), stands for
-itself, and so does a name that can't be resolved.
+itself, and so does a name that can't be resolved or that is reached through a proxy, which resolves
+it.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 import httpx
+
+from shared.client.proxies import is_this_machine, proxy_of
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]  # host, port -> addresses; raises OSError
 
@@ -42,12 +45,12 @@ async def system_addresses(host: str, port: int) -> list[str]:
 def is_name(url: str) -> bool:
     """Return whether the URL's host is a name that may stand for several replicas."""
     parsed = httpx.URL(url)
-    if parsed.scheme != "http" or parsed.host == "localhost":
+    if parsed.scheme != "http" or is_this_machine(parsed.host):
         return False
     try:
         ip_address(parsed.host)
     except ValueError:
-        return True
+        return proxy_of(parsed) is None
     return False
 
 

@@ -33,7 +33,7 @@ async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
 @asynccontextmanager
 async def plain(workload: Workload, url: str) -> AsyncIterator[Play]:
     """Play with one httpx request per reset and per step, as a plain `rollout_func` does."""
-    async with httpx.AsyncClient(base_url=url, timeout=60.0) as server:
+    async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as server:
 
         async def post(path: str, body: dict[str, object]) -> httpx.Response:
             return (await server.post(path, json=body)).raise_for_status()

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from shared.client.proxies import is_this_machine, proxy_of, through_proxy
 from trainer.errors import ConfigError, ModelServerError
 from trainer.rollout.generators.base import result_of
 
@@ -97,6 +98,7 @@ class ModelServer:
                 f"the model server's address is {base_url!r}: use a whole URL, http://host:8000/v1"
             )
         self.model, self.base_url = model, base_url.rstrip("/")
+        self._elsewhere = not is_this_machine(httpx.URL(base_url).host)
         self.usage = Usage()
         self._seeded, self._max_tokens = temperature > 0, max_tokens
         self._max_attempts, self._timeout_s = max_attempts, timeout_s
@@ -153,16 +155,16 @@ class ModelServer:
         """POST `body` to an endpoint outside /v1, or GET it; return the reply's status and text."""
         url, method = self.base_url.removesuffix("/v1") + path, "GET" if body is None else "POST"
         try:
-            reply = httpx.request(
-                *(method, url),
-                json=body,
+            with httpx.Client(
+                transport=httpx.HTTPTransport(proxy=proxy_of(url)),
                 headers={"Authorization": f"Bearer {self._api_key}"},
                 timeout=httpx.Timeout(CALL_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            )
+            ) as http:
+                reply = http.request(method, url, json=body)
         except httpx.HTTPError as error:
             raise ModelServerError(
-                f"no answer from the model server at {url}: {error!r}; start it, or correct the "
-                "address"
+                f"no answer from the model server at {url}{through_proxy(url)}: {error!r}; start "
+                "it, or correct the address"
             ) from error
         return reply.status_code, reply.text
 
@@ -181,6 +183,7 @@ class ModelServer:
                 self._timeout_s, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
             ),
             max_retries=self._max_attempts - 1,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=self._elsewhere),
         )
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -297,7 +300,8 @@ class ModelServer:
             text = f"{url} refuses the request for {model}, {status}: {reason}"
         elif isinstance(error, openai.APIConnectionError):
             text = (
-                f"no connection to the model server at {url}, tried {self._max_attempts} times: "
+                f"no connection to the model server at {url}{through_proxy(url)}, tried "
+                f"{self._max_attempts} times: "
                 f"{error.__cause__ or reason}; start it, or correct the address"
             )
         else:

@@ -53,16 +53,16 @@ class _WaitClock:
     """Adds to `stats.wait_s` the time in which at least one `with` block is under way."""
 
     def __init__(self, stats: ClientStats) -> None:
-        self._stats, self._waiting, self._since = stats, 0, 0.0
+        self._stats, self._since = stats, 0.0
 
     def __enter__(self) -> None:
-        if self._waiting == 0:
+        if self._stats.calls_waiting == 0:
             self._since = perf_counter()
-        self._waiting += 1
+        self._stats.calls_waiting += 1
 
     def __exit__(self, *exc_info: object) -> None:
-        self._waiting -= 1
-        if self._waiting == 0:
+        self._stats.calls_waiting -= 1
+        if self._stats.calls_waiting == 0:
             self._stats.wait_s += perf_counter() - self._since
 
 

@@ -73,7 +73,7 @@ class Failover:
         """
         await self._fleet.open()
         server = self._fleet.ranked(episode_id)[0] if episode is None else episode.replica
-        attempts = Attempts(self._limits, self._stats, self._fleet.pause)
+        attempts = Attempts(self._limits, self._stats, self._fleet)
         failures: dict[Replica, SQLEnvError] = {}
         rebuilt = False
         while True:
@@ -112,7 +112,7 @@ class Failover:
         await self._fleet.open()
         ranked = self._fleet.ranked(episode_id)
         servers = ranked if likeliest is None else list(dict.fromkeys([likeliest, *ranked]))
-        attempts = Attempts(self._limits, self._stats, self._fleet.pause)
+        attempts = Attempts(self._limits, self._stats, self._fleet)
         while True:
             try:
                 return await call(servers[0])

@@ -11,7 +11,8 @@ from weakref import WeakSet
 import httpx
 
 from shared.client.limits import ClientLimits, ClientStats
-from shared.client.replica import Replica
+from shared.client.outages import Outages
+from shared.client.replica import Replica, is_loss
 from shared.client.resolver import Address, Resolve, addresses_of, is_name
 from shared.errors import ServerUnreachable, SQLEnvError
 
@@ -64,6 +65,7 @@ class Fleet:
         resolve: Resolve | None = None,
     ) -> None:
         self._http, self._limits, self._stats, self._resolve = http, limits, stats, resolve
+        self._outages = Outages(stats)
         self._names: dict[str, list[Address]] = {}  # URL -> what its name stood for last
         self._listed: dict[str, Replica] = {}
         self._all: WeakSet[Replica] = WeakSet()  # those that are no longer listed, too
@@ -127,13 +129,28 @@ class Fleet:
 
     def lose(self, replica: Replica, error: SQLEnvError) -> None:
         """Take `replica` out of use until it is ready again."""
-        if self._closed or replica.lost is not None or (len(self._listed) == 1 and not self._names):
-            return  # a single server is simply tried again
+        if self._closed or replica.lost is not None:
+            return
+        replica.silent = True
+        if len(self._listed) == 1 and not self._names:  # a single server is simply tried again
+            self._outages.lost(replica.url, error, 0)
+            return
         replica.lost = error.message
         self._stats.servers_lost += 1
-        log.warning("a server is lost, %d others serve: %s", len(self._serving()), error)
+        self._outages.lost(replica.url, error, len(self._serving()))
         self._returning[replica] = asyncio.create_task(self._await_return(replica))
         self._look_again.set()
+
+    def answered(self, replica: Replica) -> None:
+        """Note that `replica` answered a request."""
+        if replica.lost is None:
+            replica.silent = False
+            self._outages.answered(replica.url)
+
+    def report(self, error: SQLEnvError) -> None:
+        """Note that a call is repeated because of `error`; a lost server has its own line."""
+        if not is_loss(error):
+            self._outages.refused(error)
 
     async def pause(self, wait_s: float) -> None:
         """Wait for `wait_s` seconds, or until a server has returned or was added."""
@@ -158,7 +175,7 @@ class Fleet:
                     limit_s = self._limits.stall_s
                     await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
                     replica.lost = None
-                    log.warning("the server at %s is back", replica.url)
+                    self.answered(replica)
                     self._notify_returned()
                     return
         finally:

@@ -42,5 +42,6 @@ class ClientStats:
     rebuilds: int = 0  # episodes rebuilt by replay
     moves: int = 0  # of them, those that went to another server
     servers_lost: int = 0  # times that a server was taken out of use
+    calls_waiting: int = 0  # calls that wait for a server now
     # seconds in which at least one call waited for a server; concurrent waits count once
     wait_s: float = 0.0

@@ -21,7 +21,7 @@ from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, parse_retry_after
+from shared.client.retry import Attempts, Waiting, parse_retry_after
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -57,12 +57,12 @@ _BROKEN = (
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-class Peers(Protocol):
+class Peers(Waiting, Protocol):
     """What a replica asks of its `Fleet`, which documents the methods."""
 
     def lose(self, replica: "Replica", error: SQLEnvError) -> None: ...
     def has_other(self, replica: "Replica") -> bool: ...
-    async def pause(self, wait_s: float) -> None: ...
+    def answered(self, replica: "Replica") -> None: ...
 
 
 def encode(request: Mapping[str, object]) -> bytes:
@@ -117,6 +117,7 @@ class Replica:
     ) -> None:
         self.url = address.url
         self.lost: str | None = None
+        self.silent = False  # whether it has not answered since `Peers.lose`
         self._name = str(address)
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
@@ -190,7 +191,7 @@ class Replica:
         An error that outlasts its attempts is raised with their number. If another replica serves
         while this one does not, the error is raised at once and without it.
         """
-        attempts = Attempts(limits or self._limits, self._stats, self._peers.pause)
+        attempts = Attempts(limits or self._limits, self._stats, self._peers)
         while True:
             try:
                 if self.lost is not None and self._peers.has_other(self):
@@ -243,6 +244,8 @@ class Replica:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):
             self._shards_stated = response.headers.get(SHARDS, "")
+            if self.silent:
+                self._peers.answered(self)
             return body
         failure = from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)

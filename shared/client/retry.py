@@ -7,9 +7,9 @@ time and the number of attempts bound it.
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
+from typing import Protocol
 
 from shared.client.limits import ClientLimits, ClientStats
 from shared.errors import SQLEnvError, is_retryable
@@ -45,24 +45,29 @@ def retry_wait_s(
     return wait_s
 
 
+class Waiting(Protocol):
+    """What the attempts ask of their `Fleet`, which documents the methods."""
+
+    def report(self, error: SQLEnvError) -> None: ...
+    async def pause(self, wait_s: float) -> None: ...
+
+
 class Attempts:
     """The attempts of one operation: counted, timed, and with a wait between one and the next.
 
-        attempts = Attempts(limits, stats, pause)
+        attempts = Attempts(limits, stats, peers)
         while True:
             try:
                 return await operation()
             except SQLEnvError as error:
                 await attempts.wait(error)
 
-    `pause(seconds)` is awaited between attempts; it may return early.
+    `peers.pause(seconds)` is awaited between attempts; it may return early.
     """
 
-    def __init__(
-        self, limits: ClientLimits, stats: ClientStats, pause: Callable[[float], Awaitable[object]]
-    ) -> None:
+    def __init__(self, limits: ClientLimits, stats: ClientStats, peers: Waiting) -> None:
         self.count = 1
-        self._limits, self._stats, self._pause = limits, stats, pause
+        self._limits, self._stats, self._peers = limits, stats, peers
         self._began = monotonic()
 
     async def wait(self, error: SQLEnvError, *, hopeful: bool = False) -> None:
@@ -77,10 +82,11 @@ class Attempts:
             if is_retryable(error):
                 error.details.setdefault("attempts", self.count)
             raise error
-        level = logging.WARNING if self.count > 1 else logging.INFO  # one failure is common
-        logger.log(level, "%s; attempt %d in %.2f s", error, self.count + 1, wait_s)
+        logger.debug("%s; attempt %d in %.2f s", error, self.count + 1, wait_s)
+        if self.count > 1:  # one failure is common
+            self._peers.report(error)
         self._stats.retries += 1
-        await self._pause(wait_s)
+        await self._peers.pause(wait_s)
         self.count += 1
 
 

@@ -48,7 +48,8 @@ def check_servers(
                     "servers: start them, or name others with --server",
                     **error.details,
                 ) from error
-            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
+            if round_s <= FIRST_NOTICE_S:
+                log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
             round_s = min(SERVER_READY_S, left_s)
     check_server_rules(metadata, digest, config)
     return metadata

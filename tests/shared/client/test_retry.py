@@ -68,11 +68,19 @@ def test_retry_after_headers() -> None:
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
 
 
+class Peers:
+    async def pause(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+
+    def report(self, error: Exception) -> None:
+        pass
+
+
 def test_attempts_are_counted_and_end() -> None:
     async def fail(failures: int, max_attempts: int) -> tuple[Attempts, ClientStats]:
         stats = ClientStats()
         limits = ClientLimits(max_attempts=max_attempts, backoff_s=0.001)
-        attempts = Attempts(limits, stats, asyncio.sleep)
+        attempts = Attempts(limits, stats, Peers())
         for _ in range(failures):
             await attempts.wait(NotReady("starting"))
         return attempts, stats
@@ -85,7 +93,7 @@ def test_attempts_are_counted_and_end() -> None:
 
 
 def test_an_error_that_no_retry_helps_is_raised_without_a_count() -> None:
-    attempts = Attempts(ClientLimits(), ClientStats(), asyncio.sleep)
+    attempts = Attempts(ClientLimits(), ClientStats(), Peers())
     with pytest.raises(Conflict) as caught:
         asyncio.run(attempts.wait(Conflict("")))
     assert caught.value.details == {}

@@ -11,8 +11,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from shared.agents.tools import SQLEnvTools
-from shared.client import SQLEnvClient
+from shared.agents.tools import SQLEnvToolsFactory
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 
@@ -35,14 +34,13 @@ def train(url: str, model: str, steps: int) -> None:
         bf16=torch.cuda.is_available(),
         chat_template_kwargs={"enable_thinking": False},
     )
-    with SQLEnvClient(url).sync() as client:
-        trainer = GRPOTrainer(
-            model=model,
-            args=config,
-            train_dataset=Dataset.from_list(rows),
-            environment_factory=lambda: SQLEnvTools(client),
-        )
-        trainer.train()
+    trainer = GRPOTrainer(
+        model=model,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        environment_factory=SQLEnvToolsFactory(url),
+    )
+    trainer.train()
     for row in trainer.state.log_history:
         if "reward" in row:
             print("reward:", row["reward"], "tool calls:", row.get("tools/call_frequency"))

@@ -11,7 +11,7 @@ from env_server.http.responses import count_error
 from env_server.http.work import bytes_in_time, service_of
 from env_server.logs import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
-from shared.errors import InternalError, SQLEnvError
+from shared.errors import InternalError, SQLEnvError, UnknownEpisode
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
 
 try:
@@ -161,6 +161,10 @@ async def _call(context: Context, method: str, wanted: ResetRequest | StepReques
         if isinstance(wanted, ResetRequest):
             wanted = with_gateway_id(wanted, connection)
         return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
+    except UnknownEpisode:
+        problem: SQLEnvError = UnknownEpisode(
+            "this episode is gone: it expired or was closed; call start_episode for a new one"
+        )
     except SQLEnvError as error:
         problem = error
     except Exception as error:  # its text is not for the client

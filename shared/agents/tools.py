@@ -1,22 +1,40 @@
 """`SQLEnvTools`, an episode whose actions are methods: tools for models that call functions.
 
-    with SQLEnvClient("http://127.0.0.1:8000").sync() as client:
-        trainer = GRPOTrainer(..., environment_factory=lambda: SQLEnvTools(client))
+    trainer = GRPOTrainer(..., environment_factory=SQLEnvToolsFactory("http://127.0.0.1:8000"))
 
 TRL renders the methods' signatures and docstrings as the tools' schemas, and takes `get_reward` as
 the reward. It plays one call after another; `python -m trainer train` plays all episodes at once.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
 from shared.agents.texts import first_text, step_text
+from shared.client.async_client import AsyncClient
 from shared.client.sync import SyncSQLEnvClient
 from shared.errors import SQLEnvError
 from shared.models import Outcome
 
 DRAWN_BY = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget", "answer_form")
+
+
+class SQLEnvToolsFactory:
+    """Makes the `SQLEnvTools` of a server; those of one process share a client.
+
+    It can be pickled, as TRL's asynchronous trainer requires. `options` are those of
+    `SQLEnvClient.reset`.
+    """
+
+    def __init__(
+        self, urls: str | Sequence[str], *, api_key: str | None = None, **options: Any
+    ) -> None:
+        self._client = SyncSQLEnvClient(AsyncClient(urls, api_key=api_key), opens_itself=True)
+        self._options = options
+
+    def __call__(self) -> "SQLEnvTools":
+        return SQLEnvTools(self._client, **self._options)
 
 
 class SQLEnvTools:

@@ -24,7 +24,7 @@ def _sync(
 ) -> Callable[Concatenate["SyncSQLEnvClient", P], T]:
     @wraps(method)
     def call(self: "SyncSQLEnvClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(partial(method, self._client, *args, **kwargs))
+        return self._run(method, *args, **kwargs)
 
     return call
 
@@ -39,29 +39,42 @@ class SyncSQLEnvClient:
     """`shared.client.SQLEnvClient` for code without an event loop, and for notebooks, whose loop is
     already running.
 
-    Made by `SQLEnvClient.sync()` and used inside `with`. May be called from several threads; calls
-    that run at once are batched as the asynchronous client's are.
+    Made by `SQLEnvClient.sync()` and used inside `with`, also more than once. May be called from
+    several threads; calls that run at once are batched as the asynchronous client's are. Ctrl-C
+    cancels the call under way, as `AsyncClient` describes.
+
+    A fork and a pickle have connections of their own, which the first call opens, so the client can
+    be used in `datasets.map`, in a DataLoader's workers and in `multiprocessing`. To them, the
+    episodes of the original are another client's.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, opens_itself: bool = False) -> None:
         self._client = client
+        self._opens_itself = opens_itself  # at the first call; closed at exit
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
+        self._pid: int | None = None  # of the process that opened it
 
     def __enter__(self) -> Self:
+        if self._pid is not None:
+            self._client = self._client._anew()
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal("asyncio"))
             stack.enter_context(portal.wrap_async_context_manager(self._client))
             self._stack = stack.pop_all()
-        self._portal = portal
+        self._portal, self._pid = portal, os.getpid()
         # also at exit: later, closing would wait for ever, as threads no longer run
-        self._closing = weakref.finalize(self, _close, self._stack, os.getpid())
+        self._closing = weakref.finalize(self, _close, self._stack, self._pid)
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._closing.detach()
         self._portal = None
-        self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
+        if self._pid == os.getpid():  # not in a fork that never called it
+            self._closing.detach()
+            self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SyncSQLEnvClient, (self._client, self._opens_itself or self._portal is not None)
 
     @property
     def urls(self) -> list[str]:
@@ -76,13 +89,15 @@ class SyncSQLEnvClient:
         return self._client.stats
 
     def start_step(self, episode_id: str, action: SQLAction | str) -> Future[StepResult]:
-        """Start `step` without waiting for its reply; cancelling the future gives it up."""
-        return self._open.start_task_soon(partial(self._client.step, episode_id, action))
+        """Start `step` without waiting for its reply; cancelling the future cancels the call."""
+        portal = self._open
+        return portal.start_task_soon(partial(self._client.step, episode_id, action))
 
     reset = _sync(AsyncClient.reset)
     step = _sync(AsyncClient.step)
     reset_many = _sync(AsyncClient.reset_many)
     step_many = _sync(AsyncClient.step_many)
+    last_reply = _sync(AsyncClient.last_reply)
     close_episode = _sync(AsyncClient.close_episode)
     state = _sync(AsyncClient.state)
     verdicts = _sync(AsyncClient.verdicts)
@@ -92,10 +107,18 @@ class SyncSQLEnvClient:
 
     @property
     def _open(self) -> BlockingPortal:
-        if self._portal is None:
+        if self._portal is None and not self._opens_itself:
             raise RuntimeError("this client is not open; use it inside 'with'")
+        if self._portal is None or self._pid != os.getpid():  # a fork has no thread of the portal
+            self.__enter__()
+        assert self._portal is not None
         return self._portal
 
-    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        result: T = self._open.call(call)
-        return result
+    def _run(self, call: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
+        portal = self._open  # it may replace the client
+        future: Future[T] = portal.start_task_soon(partial(call, self._client, *args, **kwargs))
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise

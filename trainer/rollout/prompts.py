@@ -35,13 +35,13 @@ _EXAMPLES = {
 FULL_SYSTEM_PROMPT = "\n".join(
     [
         "You answer a question about a SQLite database that you can't see. "
-        "You explore it with one action a turn.",
+        "You explore it with one action per turn.",
         "",
         "Each of your replies is one line that begins with DESCRIBE:, SAMPLE:, QUERY: or ANSWER:, "
         "and nothing else. After each you are shown its result. What the four do:",
         *(f"- {kind}: {ACTIONS[kind]}." for kind in ActionType),
         "",
-        "For example, the replies to 'How many orders have a total above 100?', one a turn:",
+        "For example, the replies to 'How many orders have a total above 100?', one per turn:",
         *(_EXAMPLES[kind] for kind in ActionType),
         "",
         _HOW_TO_LOOK,
@@ -54,7 +54,7 @@ FULL_SYSTEM_PROMPT = "\n".join(
 TOOLS_SYSTEM_PROMPT = "\n".join(
     [
         "You answer a question about a SQLite database that you can't see. You explore it with the "
-        "tools describe, sample, query and answer, one call a turn.",
+        "tools describe, sample, query and answer, one call per turn.",
         "",
         _HOW_TO_LOOK,
         _HOW_TO_ANSWER,

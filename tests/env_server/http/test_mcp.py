@@ -99,7 +99,7 @@ async def test_the_official_client_plays(tiny_data: Path) -> None:
 
             for tool, arguments, text in (
                 ("answer", mine | {"answer": "5"}, "over"),
-                ("describe", {"episode_id": "x", "table": "t"}, "no episode 'x'"),
+                ("describe", {"episode_id": "x", "table": "t"}, "call start_episode"),
                 ("query", mine | {"sql": "  "}, "needs an argument"),
                 ("query", mine | {"sql": "x" * 30_000}, "20,000"),
                 ("start_episode", {"question_id": "none"}, "none"),

@@ -1,6 +1,8 @@
 """TRL's own loop over `SQLEnvTools`: schemas, tool calls, rewards and an update."""
 
 import json
+import multiprocessing
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,16 @@ import torch
 from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
+from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
 
 from env_server.app import create_app
 from env_server.settings import Settings
-from shared.agents.tools import SQLEnvTools
+from shared.agents.tools import SQLEnvTools, SQLEnvToolsFactory
 from shared.client import in_process
 from shared.client.sync import SyncSQLEnvClient
 from shared.errors import ServerUnreachable
 from shared.models import Outcome
+from shared.server_process import running_server
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 
 TOOLS = {"describe": "table", "sample": "table", "query": "sql", "answer": "answer"}
@@ -142,3 +146,38 @@ def test_grpo_trains_on_tool_calls(client: SyncSQLEnvClient, tmp_path: Path) -> 
     assert row["rewards/SQLEnvTools/mean"] == row["reward"]
     assert row["tools/failure_frequency"] == 0
     assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def play(factory: SQLEnvToolsFactory) -> str:
+    tools = factory()
+    tools.reset(question_id="shop-1")
+    return tools.describe("customers")
+
+
+def test_the_factory_works_in_the_process_that_trls_asynchronous_trainer_spawns(
+    tiny_data: Path,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    with running_server(tiny_data, "--workers", "1") as server:
+        factory = SQLEnvToolsFactory(server.url, step_budget=5)
+        assert "customer_id" in play(factory)  # it stays picklable while its client is open
+        with context.Pool(1) as pool:
+            assert "customer_id" in pool.apply_async(play, (factory,)).get(60)
+        values = {
+            name: context.Value("d", 0.0) for name in ("model_version_value", "heartbeat_value")
+        }
+        loop = _AsyncRolloutLoop(
+            **values,
+            model_name="tiny",
+            dataset=Dataset.from_list([{"prompt": [], "question_id": "shop-1"}]),
+            reward_funcs=[],
+            processing_class=tiny_tokenizer("qwen3"),
+            eos_token_ids=[0],
+            rollout_buffer=context.Queue(),
+            failed_event=context.Event(),
+            exception_info_queue=context.Queue(),
+            metrics_queue=context.Queue(),
+            environment_factory=pickle.loads(pickle.dumps(factory)),
+        )
+        assert {tool.__name__ for tool in loop.tools} == set(TOOLS)
+        assert loop.reward_func_names == ["SQLEnvTools"]

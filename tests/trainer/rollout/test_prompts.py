@@ -61,7 +61,7 @@ def test_the_short_prompt_is_one_short_line() -> None:
 
 
 def test_the_full_prompt_shows_a_worked_example_with_every_action() -> None:
-    _, example = get_system_prompt("full").split("one a turn:\n")
+    _, example = get_system_prompt("full").split("one per turn:\n")
     shown = [parse_action(line).action_type for line in example.split("\n\n")[0].splitlines()]
     assert shown == list(ActionType)
 

@@ -1,0 +1,149 @@
+"""A client in another process, after it was closed, and in another event loop."""
+
+import asyncio
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.client import SQLEnvClient
+from shared.client.sync import SyncSQLEnvClient
+from shared.errors import InvalidRequest
+from shared.server_process import running_server
+from tests.shared.client.fake_server import FakeServer, drive
+
+ROOT = Path(__file__).parents[3]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="forks")
+
+
+@pytest.fixture
+def url(tiny_data: Path) -> Iterator[str]:
+    with running_server(tiny_data, "--workers", "1") as server:
+        yield server.url
+
+
+def in_fork(call: Callable[[], Any]) -> Any:
+    """Return what `call` returns, or the text of its error, in a forked process."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            send.send(call())
+        except BaseException as error:
+            send.send(f"{type(error).__name__}: {error}")
+
+    child = context.Process(target=run)
+    child.start()
+    try:
+        assert receive.poll(20), "the child waits without end"
+        return receive.recv()
+    finally:
+        child.kill()
+        child.join()
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_of_a_synchronous_client_opens_its_own_connections(url: str) -> None:
+    with SQLEnvClient(url).sync() as client:
+        first = client.reset(seed=1)
+
+        def play() -> list[str]:
+            own = client.reset(seed=1)
+            client.step(own.episode_id, f"DESCRIBE: {own.observation.tables[0]}")
+            step = client.step(first.episode_id, f"DESCRIBE: {own.observation.tables[0]}")
+            return step.observation.action_history
+
+        history = in_fork(play)
+        assert history == [f"DESCRIBE: {first.observation.tables[0]}"]
+        assert client.state(first.episode_id).step_count == 1
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
+    async def main() -> str:
+        async with SQLEnvClient(url) as client:
+            await client.health()
+            return str(in_fork(lambda: asyncio.run(client.health())))
+
+    assert "RuntimeError: this client was opened in another process" in asyncio.run(main())
+
+
+def test_another_event_loop_is_refused() -> None:
+    client = FakeServer().client()
+    asyncio.run(client.health())
+    with pytest.raises(RuntimeError, match="another event loop: open one of its own"):
+        asyncio.run(client.health())
+
+
+def test_a_pickle_has_its_own_connections(url: str) -> None:
+    with SQLEnvClient(url).sync() as client:
+        copy: SyncSQLEnvClient = pickle.loads(pickle.dumps(client))
+        assert copy.health() == client.health()
+        copy.__exit__(None, None, None)
+    closed: SyncSQLEnvClient = pickle.loads(pickle.dumps(client))
+    with pytest.raises(RuntimeError, match="not open; use it inside 'with'"):
+        closed.health()
+
+
+def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
+    client = SQLEnvClient(url).sync()
+    for _ in range(2):
+        with client:
+            assert set(client.health()) == {url}
+    with pytest.raises(RuntimeError, match="not open"):
+        client.health()
+
+    async def main() -> None:
+        once = SQLEnvClient(url)
+        async with once:
+            await once.health()
+        with pytest.raises(RuntimeError, match="was closed: make another one"):
+            async with once:
+                pass
+
+    asyncio.run(main())
+
+
+def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
+    async def main() -> None:
+        async with FakeServer().client() as client:
+            await client.reset(episode_id="e")
+            action = {"action_type": "QUERY", "argument": "1"}
+            assert (await client.step("e", action)).observation.result == "played QUERY: 1"
+            with pytest.raises(InvalidRequest, match="action_type"):
+                await client.step("e", {"argument": "1"})
+            wrong: Any = 7
+            with pytest.raises(TypeError, match=r"an action is a text such as.* not a int"):
+                await client.step("e", wrong)
+
+    drive(main())
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+from shared.client import SQLEnvClient
+
+endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+with SQLEnvClient(sys.argv[1]).sync() as client:
+    episode = client.reset(seed=1).episode_id
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        client.step(episode, f"QUERY: {endless}")
+    except KeyboardInterrupt:
+        print(len(client.step(episode, "QUERY: SELECT 2").observation.action_history))
+"""
+
+
+@linux
+def test_ctrl_c_cancels_the_call_under_way(url: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.stdout == "2\n", done.stderr

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from shared.run_stats import MODES, UNSEEN
+from shared.run_stats import MODES
 from trainer.cli import console, guarded
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
@@ -75,7 +75,7 @@ def write_published(path: Path, out: Path, console: Console) -> None:
 
 
 def _before(run: Run, mode: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = EvalResult.read(run.evaluation("before", mode)).summary()[UNSEEN]
+    found: Mapping[str, Any] = EvalResult.read(run.evaluation("before", mode)).summary()["unseen"]
     return found
 
 

@@ -168,7 +168,8 @@ class AsyncClient:
     def _anew(self) -> Self:
         """Return a client of the same servers without connections and episodes, for another
         process or after this one was closed."""
-        return self._made_by()
+        made: Self = self._made_by()  # type: ignore[assignment]
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made_by, ()

@@ -43,4 +43,4 @@ __all__ = [
     "unwrapped_texts",
 ]
 
-VERIFIER_VERSION = "6"
+VERIFIER_VERSION = "7"

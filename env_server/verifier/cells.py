@@ -55,6 +55,10 @@ _NOT_UNITS = (
     "plus and"
 )
 
+# Full-width forms of ASCII, and characters that are typed for an apostrophe, a quote or a hyphen.
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_ALIKE = str.maketrans("\u2018\u2019\u02bc\u00b4`\u201c\u201d\u2010\u2011\u2013", "'''''\"\"---")
+
 NULLS = frozenset(["null", "none", ""])
 BOOLEANS = {"true": 1, "false": 0}  # SQLite has no booleans: a comparison gives 1 or 0
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
@@ -93,6 +97,11 @@ def plain(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text).casefold().split())
 
 
+def folded(text: str) -> str:
+    """Return a `plain` text in which characters that look alike are one: O’Hara is O'Hara."""
+    return text.translate(_FULL_WIDTH).translate(_ALIKE)
+
+
 def unit_words(question: str) -> frozenset[str]:
     """Return the stems of the question's words that may follow a number as its unit."""
     stems = map(_stem, _WORDS.findall(question.casefold()))
@@ -108,6 +117,8 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
     """
     if len(text) > MAX_NUMBER_CHARS:
         return None
+    if not text.isascii():
+        text = text.translate(_FULL_WIDTH)
     text = _DASH.sub("-", text.removesuffix("."), count=1).replace("\u2212", "-")
     number = _CURRENCY.sub(r"\1\2", text, count=1)
     match = _NUMBER.match(number)

@@ -3,7 +3,7 @@
 The server reads answers on its event loop, so each pattern takes linear time, whatever the text,
 and a reading whose number of rows can't be right is given up before its cells are split. Every
 reading is one whole answer: no part of the text is searched for or left out, except a header above
-a Markdown rule or in a copied result.
+a Markdown rule, in a copied result, or in CSV with words above a column of numbers.
 """
 
 import csv
@@ -37,6 +37,8 @@ _BOXED = re.compile(r"\$?\\boxed\{(?:\\text\{([^{}]*+)\}|([^{}]*+))\}\$?\.?")
 _ONE_BULLET = re.compile(r"[-*•][ \t]++([^\n]++)")
 _BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+")
 _RULE = re.compile(r"\|?[\s:]*+-{3}[\s:|-]*+")
+_UNQUOTED = re.compile(r"\[[^\[\]'\"\n]++\]")
+_BRACKETED = re.compile(r"[^()]++\([^()]++\)")
 _BAR = re.compile(r"(?<!\\)\|")
 _THOUSANDS = re.compile(r"[-+\u2212\u2013$€£¥₹ ]*+[0-9]{1,3}(?:,[0-9]{3})++(?![0-9,])")
 _PYTHON = re.compile(
@@ -44,6 +46,9 @@ _PYTHON = re.compile(
     r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))|(?P<unclosed>['"])""",
     re.DOTALL,
 )
+_HEADING = re.compile(r"(?=\W*+[^\W\d])\D*+")  # a word, and no digit
+_NO_HEADINGS = NULLS | {"true", "false", "unknown", "nan", "n/a", "na", "inf", "infinity"}
+_TUPLES = re.compile(r"\(([^()]*+)\)(?:\s*+[,;]?+\s*+(?=\()|\Z)")
 _EMPTY = "(no rows)"  # what a QUERY without rows shows
 _NO_ROWS = NULLS | {"no rows", _EMPTY}
 _WORDS = {"None": "null", "True": "true", "False": "false"}
@@ -57,9 +62,21 @@ class Shape:
     min_rows: int
     max_rows: int
     widths: frozenset[int]  # cells that a row may have
+    numeric: tuple[int, ...] = ()  # columns in which every gold cell is a number
 
     def fits(self, rows: int) -> bool:
         return self.min_rows <= rows <= self.max_rows
+
+    def near(self, rows: int) -> bool:
+        """Return whether the number of rows fits, perhaps below a header."""
+        return self.fits(rows) or self.fits(rows - 1)
+
+    def is_header(self, row: Sequence[Read]) -> bool:
+        """Return whether a first row can only be a header: it has words where numbers belong."""
+        if len(row) not in self.widths or not self.numeric:
+            return False
+        heads = [row[place] or "" for place in self.numeric]
+        return all(_HEADING.fullmatch(one) and plain(one) not in _NO_HEADINGS for one in heads)
 
     def holds(self, rows: Sequence[Sequence[Any]]) -> bool:
         """Return whether rows have the number and, as far as the first one shows, the width."""
@@ -79,7 +96,12 @@ def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
             return
     read = {"list": _read_list, "table": _read_table}.get(shape.kind, _read_scalar)
     for inner in texts:
-        yield from filter(shape.holds, read(inner, shape))
+        for rows in read(inner, shape):
+            if shape.holds(rows):
+                yield rows
+            csv_like = len(rows) > 1 and "|" not in inner and inner[0] not in "[{("
+            if csv_like and shape.fits(len(rows) - 1) and shape.is_header(rows[0]):
+                yield rows[1:]
         if shape.fits(0) and plain(unquote(inner.removesuffix("."))) in _NO_ROWS:
             yield []
 
@@ -142,11 +164,15 @@ def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
             yield [[_cell(cell)] for cell in cells]
         return
     lines = _lines(text)
+    if _UNQUOTED.fullmatch(text):
+        text, lines = text[1:-1], [text[1:-1]]
+    elif text.startswith("['") and text.endswith("']"):  # ['Al', 'O'Hara']
+        yield [[part] for part in text[2:-2].split("', '")]
     if len(lines) < 2:
         for parts in _list_parts(text):
             yield [[part] for part in parts]
         return
-    if shape.fits(len(lines)):
+    if shape.near(len(lines)):
         yield [[line] for line in lines]
         if all(map(_BULLET.match, lines)):
             yield [[_BULLET.sub("", line, count=1)] for line in lines]
@@ -164,9 +190,11 @@ def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
 def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
     value = _json(text)
     if isinstance(value, dict):
+        if shape.fits(len(value)) and all(map(_is_cell, value.values())):
+            yield [[name, _cell(cell)] for name, cell in value.items()]
         value = _rows_of_object(value)
     if isinstance(value, list):
-        if not shape.fits(len(value)) and not all(map(_is_cell, value)):
+        if not shape.near(len(value)) and not all(map(_is_cell, value)):
             return
         rows = [list(row.values()) if isinstance(row, dict) else row for row in value]
         if all(isinstance(row, list) and all(map(_is_cell, row)) for row in rows):
@@ -177,13 +205,32 @@ def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
     lines = _lines(text)
     if len(lines) > 2 and _RULE.fullmatch(lines[1]):
         lines = lines[2:]  # Markdown: a header and its rule
-    if shape.fits(len(lines)):
+    if len(lines) == 1:
+        yield from _one_line_tables(lines[0], shape)
+    if shape.near(len(lines)):
         yield from _line_tables(lines, shape)
         tabbed = [line for line in text.split("\n") if line.strip()]
         if all("\t" in line for line in tabbed):
             yield [[*line.split("\t")] for line in tabbed]
     if '"' in text:
         yield _csv(text)
+
+
+def _one_line_tables(line: str, shape: Shape) -> Iterator[Rows]:
+    """Yield the tables whose rows are one after another: (Rome, 2), (Oslo, 3); Rome: 2, Oslo: 3;
+    Rome | 2, Oslo | 3; Rome (2), Oslo (3)."""
+    if line.startswith("("):
+        cells = _TUPLES.findall(line)
+        if shape.fits(len(cells)) and not _TUPLES.sub("", line):
+            yield from _line_tables(cells, shape)
+    if 2 in shape.widths:
+        for separator in ("; ", ", "):
+            pairs = line.split(separator)
+            for joint in (": ", " | "):
+                if shape.fits(len(pairs)) and all(pair.count(joint) == 1 for pair in pairs):
+                    yield [[*pair.split(joint)] for pair in pairs]
+            if shape.fits(len(pairs)) and all(map(_BRACKETED.fullmatch, pairs)):
+                yield [[*pair[:-1].split("(")] for pair in pairs]
 
 
 def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:

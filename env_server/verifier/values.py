@@ -14,6 +14,7 @@ from env_server.verifier.cells import (
     NULLS,
     Read,
     Scalar,
+    folded,
     is_value,
     iso_moment,
     plain,
@@ -57,6 +58,11 @@ class GoldValues:
         self._next = len(self._numbers) + 1
         texts = [cell for cell in cells if isinstance(cell, str)]
         self._raw = {text: self._number_text(text) for text in sorted(texts)}
+        # where two texts fold to one, none of them is it
+        self._folded: dict[str, int | None] = {}
+        for name, number in self._texts.items():
+            same = self._folded.setdefault(folded(name), number) == number
+            self._folded[folded(name)] = number if same else None
         # white space and combining characters may make a text longer than what it stands for
         self._max_chars = 4 * max(map(len, texts), default=0) + 200
         self._own = {str(cell): self.number_of(cell) for cell in cells if cell is not None}
@@ -71,6 +77,11 @@ class GoldValues:
             min_rows=len(set(self.rows)),
             max_rows=len(self.rows) + (MAX_REPEATED_ROWS if many and self.rows else 0),
             widths=frozenset(map(len, self.rows)),
+            numeric=tuple(
+                place
+                for place, column in enumerate(zip(*gold.rows, strict=False))
+                if all(isinstance(cell, int | float) for cell in column)
+            ),
         )
 
     def number_of(self, cell: Scalar) -> int:
@@ -117,6 +128,9 @@ class GoldValues:
             stopped = plain(unquote(stripped.removesuffix(".")))
             names = [name, plain(unquoted)] + ([] if stopped.endswith(".") else [stopped])
             found += [self._texts[one] for one in names if one in self._texts]
+            if not found:
+                alike = [self._folded.get(folded(one)) for one in names]
+                found += [one for one in alike if one is not None]
             if (moment := iso_moment(unquoted)) is not None and moment in self._moments:
                 found.append(self._moments[moment])
         return (frozenset(found), found[0]) if found else _NOTHING

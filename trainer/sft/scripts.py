@@ -9,6 +9,12 @@ The sources:
 - `generated`: fresh databases and questions, made for this run
 - `run:DIR`: the correct episodes that a run or an evaluation recorded on training questions
 - `corrected:DIR`: its incorrect episodes up to their first failed query, and then the gold query
+- `completed:DIR`: its incorrect episodes up to a query that returned the gold's rows, by its reward,
+  and then the answer
+- `recovered:DIR`: its incorrect episodes up to their first failed query, and then the query of
+  another episode of the same question that was right
+
+`run`, `completed` and `recovered` need rewards alone, no gold query.
 """
 
 import random
@@ -25,15 +31,15 @@ from shared.dataset import Question, check_databases, database_path, load_questi
 from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
 from shared.sqltext import sql_name
-from trainer.config import GRPOConfig
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.errors import ConfigError, RunError
 from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.run.folder import episode_lines
 
 ORACLE, EXPLORER, GENERATED = "oracle", "explorer", "generated"
-RUN, CORRECTED = "run", "corrected"
-RECORDED = (RUN, CORRECTED)  # sources that read the episodes of a folder
+RUN, CORRECTED, COMPLETED, RECOVERED = "run", "corrected", "completed", "recovered"
+RECORDED = (RUN, CORRECTED, COMPLETED, RECOVERED)  # sources that read the episodes of a folder
 GENERATED_ROWS = 800  # without a limit on rows
 GENERATED_PER_DATABASE = 8
 # of generated demonstrations; a third of these recover from an error, half are left out
@@ -41,6 +47,7 @@ GENERATED_NOISE = 0.3
 EXPLORED_TABLES = 5  # of a larger database an explorer describes the gold query's tables alone
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
+UNANSWERED = (Outcome.WRONG, Outcome.BUDGET)
 # comments are white space: on one line, `--` would hide the rest of the query
 _QUOTED_OR_SPACE = re.compile(
     r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|(?:\s|--[^\n]*|/\*.*?\*/)+""", re.DOTALL
@@ -99,7 +106,7 @@ def parse_source(text: str) -> Source:
     if kind not in (ORACLE, EXPLORER, GENERATED, *RECORDED) or bool(colon) != bool(name):
         raise ConfigError(
             f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {EXPLORER}, "
-            f"{EXPLORER}:DIR, {GENERATED}, {RUN}:DIR or {CORRECTED}:DIR"
+            f"{EXPLORER}:DIR, {GENERATED}, {', '.join(f'{kind}:DIR' for kind in RECORDED)}"
         )
     if kind in RECORDED and (folder is None or not RunFiles(folder).episodes.is_file()):
         raise ConfigError(
@@ -145,8 +152,7 @@ def scripts_of(
             for index, one in enumerate(questions)
         ]
     assert source.folder is not None
-    recorded = recorded_scripts if source.kind == RUN else corrected_scripts
-    return data_dir, recorded(source.text, source.folder, questions)
+    return data_dir, _RECORDED[source.kind](source.text, source.folder, questions)
 
 
 def training_questions(data_dir: Path, config: GRPOConfig) -> list[Question]:
@@ -247,26 +253,92 @@ def corrected_scripts(source: str, folder: Path, questions: Iterable[Question]) 
     the gold query and the answer are taught. So a model learns to correct its own mistakes (DAgger:
     Ross et al. 2011, arXiv:1011.0686). Episodes that ran the gold query before are left out.
     """
+    episodes = _episodes(folder, questions)
+    scripts = [
+        script
+        for question, line in episodes
+        if (script := _put_right(source, question, line, one_line(question.gold_sql)))
+    ]
+    return _found(scripts, source, "incorrect episode with a failed query")
+
+
+def completed_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
+    """Return the incorrect episodes of `questions` in which a query returned the gold's rows, each
+    up to that query and then with the answer.
+
+    The rewards tell which query it was: the first with which the potential reached 1.
+    """
     scripts = []
     for question, line in _episodes(folder, questions):
-        earned = enumerate(line.parts or ())
-        failed = [index for index, parts in earned if "exec_ok" not in parts]
-        first = next((index for index in failed if line.actions[index].startswith("QUERY:")), None)
-        if first is None or line.outcome not in (Outcome.WRONG, Outcome.BUDGET):
-            continue
-        replayed = tuple(one_line(action) for action in line.actions[: first + 1])
-        known = {action.lower() for action in replayed}
-        missing = [
-            f"DESCRIBE: {sql_name(table)}"
-            for table in question.tables_involved
-            if not known & {f"describe: {name}".lower() for name in (table, sql_name(table))}
-        ]
-        gold = f"QUERY: {one_line(question.gold_sql)}"
-        if gold.lower() not in known:
-            actions = (*replayed, *missing, gold, answer_of(question))
-            errors = sum(index <= first for index in failed)
-            scripts.append(Script(source, *_place(question), actions, errors, first + 1))
-    return _found(scripts, source, "incorrect episode with a failed query")
+        if line.outcome in UNANSWERED and (right := right_query(line)) is not None:
+            actions = (*map(one_line, line.actions[: right + 1]), answer_of(question))
+            scripts.append(Script(source, *_place(question), actions))
+    return _found(scripts, source, "incorrect episode in which a query returned the right rows")
+
+
+def recovered_scripts(source: str, folder: Path, questions: Iterable[Question]) -> list[Script]:
+    """Return the incorrect episodes of `questions` with a failed query, each put on the right way
+    by the query of another episode of the same question, the shortest that was right."""
+    episodes = list(_episodes(folder, questions))
+    right: dict[str, str] = {}
+    for question, line in sorted(episodes, key=lambda one: len(one[1].actions)):
+        if (index := right_query(line)) is not None:
+            query = one_line(line.actions[index].removeprefix("QUERY:"))
+            right.setdefault(question.question_id, query)
+    scripts = [
+        script
+        for question, line in episodes
+        if (sql := right.get(question.question_id))
+        and right_query(line) is None
+        and (script := _put_right(source, question, line, sql))
+    ]
+    return _found(
+        scripts, source, "failed query in an episode whose question was solved in another"
+    )
+
+
+_RECORDED = {
+    RUN: recorded_scripts,
+    CORRECTED: corrected_scripts,
+    COMPLETED: completed_scripts,
+    RECOVERED: recovered_scripts,
+}
+
+
+def right_query(line: EpisodeLine) -> int | None:
+    """Return the place of the first query that returned the gold's rows, by its rewards; or None.
+
+    The progress layer's sum is then its whole weight.
+    """
+    earned = 0.0
+    for index, parts in enumerate(line.parts or ()):
+        earned += parts.get("progress", 0.0)
+        if earned > 0.999 * REWARD_WEIGHTS["progress"]:
+            return index
+    return None
+
+
+def _put_right(source: str, question: Question, line: EpisodeLine, sql: str) -> Script | None:
+    """Return an incorrect episode up to its first failed query, then DESCRIBE of the tables of
+    `sql` that were not described, `sql` and the answer; None if no query failed, or `sql` did."""
+    earned = enumerate(line.parts or ())
+    failed = [index for index, parts in earned if "exec_ok" not in parts]
+    first = next((index for index in failed if line.actions[index].startswith("QUERY:")), None)
+    if first is None or line.outcome not in UNANSWERED:
+        return None
+    replayed = tuple(one_line(action) for action in line.actions[: first + 1])
+    known = {action.lower() for action in replayed}
+    missing = [
+        f"DESCRIBE: {sql_name(table)}"
+        for table in question.tables_involved
+        if not known & {f"describe: {name}".lower() for name in (table, sql_name(table))}
+    ]
+    query = f"QUERY: {sql}"
+    if query.lower() in known:
+        return None
+    errors = sum(index <= first for index in failed)
+    actions = (*replayed, *missing, query, answer_of(question))
+    return Script(source, *_place(question), actions, errors, first + 1)
 
 
 def _episodes(

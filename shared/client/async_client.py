@@ -250,9 +250,7 @@ class AsyncClient:
             self._episodes[episode_id] = episode
         return result
 
-    async def step(
-        self, episode_id: str, action: AnyAction, step: int | None = None
-    ) -> StepResult:
+    async def step(self, episode_id: str, action: AnyAction, step: int | None = None) -> StepResult:
         """Play one action (its text, or its fields) and return its reply.
 
         `step` is the number of steps that the caller has seen answered; the client fills it in, and

@@ -73,7 +73,9 @@ class SyncSQLEnvClient:
             self._stack = stack.pop_all()
         self._portal, self._pid = portal, os.getpid()
         # also at exit: later, closing would wait for ever, as threads no longer run
-        self._closing = weakref.finalize(self, _close, self._stack, portal, self._pid)
+        self._closing: weakref.finalize[..., Self] = weakref.finalize(
+            self, _close, self._stack, portal, self._pid
+        )
         return self
 
     def __exit__(self, *exc_info: Any) -> None:

@@ -238,7 +238,7 @@ class EpisodePool:
         if episode.env is None:
             raise Conflict(
                 f"the episode is over after {len(episode.actions)} steps ({episode.outcome}); "
-                "reset another",
+                "start another",
                 step_count=len(episode.actions),
                 outcome=episode.outcome,
             )
@@ -404,5 +404,5 @@ def unknown(episode_id: str) -> UnknownEpisode:
     """Return the error for an id that is not in the pool."""
     return UnknownEpisode(
         f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
-        "POST /reset with its id, question and 'actions' to rebuild it"
+        "reset it with its id, question and 'actions' to rebuild it"
     )

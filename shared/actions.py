@@ -7,12 +7,13 @@ or an answer may span lines. Any other text is an `ActionParseError`; the traine
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from shared.errors import ActionParseError
+from shared.errors import ActionParseError, first_problem
 
 MAX_ARGUMENT_BYTES = 20_000  # of UTF-8
 
@@ -61,6 +62,9 @@ class SQLAction(BaseModel):
         return value
 
 
+AnyAction = SQLAction | str | Mapping[str, Any]  # an action, its text form, or its fields
+
+
 def too_long(argument: str) -> bool:
     """Return whether an argument has more than `MAX_ARGUMENT_BYTES` bytes."""
     if len(argument) * 4 <= MAX_ARGUMENT_BYTES:  # most are; a character has at most 4 bytes
@@ -81,9 +85,22 @@ def parse_action(text: str) -> SQLAction:
     return SQLAction(action_type=kind, argument=argument)
 
 
-def as_action(action: SQLAction | str) -> SQLAction:
-    """Return an action, parsed if it is text; `ActionParseError` if the text is none."""
-    return parse_action(action) if isinstance(action, str) else action
+def as_action(action: AnyAction) -> SQLAction:
+    """Return the action that a text or a mapping of fields is; `ActionParseError` if it is none."""
+    if isinstance(action, SQLAction):
+        return action
+    if isinstance(action, str):
+        return parse_action(action)
+    if not isinstance(action, Mapping):
+        raise TypeError(
+            "an action is a text such as 'DESCRIBE: t', an SQLAction, or a dict of action_type and"
+            f" argument, not a {type(action).__name__}"
+        )
+    try:
+        return SQLAction.model_validate(dict(action))
+    except ValidationError as error:
+        problem = first_problem(error, "its fields")
+        raise ActionParseError(f"not an action: {problem}; {EXPECTED}") from None
 
 
 def render_action(action: SQLAction) -> str:

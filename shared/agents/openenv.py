@@ -5,12 +5,12 @@ from typing import Any
 from openenv.core import EnvClient
 from openenv.core.client_types import StepResult
 
-from shared.actions import SQLAction, as_action
+from shared.actions import AnyAction, as_action
 from shared.models import SQLObservation, SQLState
 
 
-class SQLEnv(EnvClient[SQLAction | str, SQLObservation, SQLState]):  # type: ignore[misc]
-    """OpenEnv's client with this environment's types; an action may be its text form.
+class SQLEnv(EnvClient[AnyAction, SQLObservation, SQLState]):  # type: ignore[misc]
+    """OpenEnv's client with this environment's types; an action may be its text form or a dict.
 
     async with SQLEnv(base_url="http://127.0.0.1:8000") as env:
         first = await env.reset(difficulty="easy", seed=7)
@@ -20,7 +20,7 @@ class SQLEnv(EnvClient[SQLAction | str, SQLObservation, SQLState]):  # type: ign
     episode whose connection was lost. `.sync()` gives the same methods without await.
     """
 
-    def _step_payload(self, action: SQLAction | str) -> dict[str, Any]:
+    def _step_payload(self, action: AnyAction) -> dict[str, Any]:
         return as_action(action).model_dump(mode="json")
 
     def _parse_result(self, payload: dict[str, Any]) -> Any:

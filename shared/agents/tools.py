@@ -123,7 +123,8 @@ class SQLEnvTools:
         except SQLEnvError:
             self.lost, self._episode_id = True, None
             raise
-        self.reward += reply.reward or 0.0
+        if reply.info.ledger is not None:  # with a step whose call was cancelled
+            self.reward = reply.info.ledger.total
         self.outcome = reply.info.outcome
         if reply.done:
             self._episode_id = None

@@ -4,7 +4,7 @@ what users import."""
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -14,23 +14,21 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 import httpx
-from pydantic import ValidationError
 
-from shared.actions import SQLAction, render_action
+from shared.actions import AnyAction, as_action, render_action
 from shared.client.auth import bearer
 from shared.client.failover import REBUILT, Failover, OpenEpisode
 from shared.client.fleet import Fleet
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import ProxyTransport
-from shared.client.replica import Replica, encode
+from shared.client.replica import Replica, encode, is_loss
 from shared.client.resolver import Resolve, system_addresses
 from shared.errors import (
     DigestMismatch,
-    InvalidRequest,
     ServerUnreachable,
     SQLEnvError,
+    TimedOut,
     UnknownEpisode,
-    first_problem,
     is_retryable,
 )
 from shared.models import (
@@ -51,7 +49,6 @@ CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 4.0
 HEALTH_TIMEOUT_S = 5.0
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
-SETTLED_KEPT = 1_000  # replies to cancelled steps
 ENDED_KEPT = 10_000  # ended episodes whose server is remembered; any other is searched for
 
 
@@ -64,24 +61,24 @@ class _Waiting:
 
     def __init__(self, stats: ClientStats) -> None:
         self._stats, self._since = stats, 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
     def __enter__(self) -> None:
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
+        if self.loop is not asyncio.get_running_loop() or self._pid != os.getpid():
             self._begin()
         if self._stats.calls_waiting == 0:
             self._since = perf_counter()
         self._stats.calls_waiting += 1
 
     def _begin(self) -> None:
-        if self._loop is not None:
+        if self.loop is not None:
             where = "event loop" if self._pid == os.getpid() else f"process ({self._pid})"
             raise RuntimeError(
                 f"this client was opened in another {where}: open one of its own here, with"
                 " 'async with SQLEnvClient(...)', or use SQLEnvClient(...).sync()"
             )
-        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
 
     def __exit__(self, *exc_info: object) -> None:
         self._stats.calls_waiting -= 1
@@ -99,8 +96,8 @@ class AsyncClient:
     data or rules differ start no episode. `api_key`, by default the environment's SQLENV_API_KEY,
     is sent to every server. Use the client inside `async with`, in one event loop.
 
-    A call that is cancelled loses nothing: a step is settled by the next call on its episode, and
-    an episode whose reset was cancelled is closed.
+    A call that is cancelled loses nothing: a step is settled by the next call on its episode, an
+    episode whose reset was cancelled is closed, and a close is carried out.
     """
 
     def __init__(
@@ -146,13 +143,11 @@ class AsyncClient:
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
         self._ended: OrderedDict[str, Replica] = OrderedDict()
-        # one call at a time on each episode that another client started
-        self._foreign: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # episode -> number and text of a step that was sent and has no reply
+        self._pending: dict[str, tuple[int, str]] = {}
+        self._leaving: dict[asyncio.Task[None], str] = {}  # what ends a cancelled call -> episode
         self._waiting = _Waiting(self.stats)
-        # episode -> number and text of a step under way, or that was cancelled
-        self._pending: dict[str, tuple[int | None, str]] = {}
-        self._settled: OrderedDict[str, StepResult] = OrderedDict()  # the reply to one, by episode
-        self._abandoned: dict[str, asyncio.Task[None]] = {}  # episodes whose reset was cancelled
         self._closed = False
 
     @property
@@ -177,7 +172,10 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         if self._closed:
             raise RuntimeError("this client was closed: make another one with SQLEnvClient(...)")
-        await self._http.__aenter__()
+        if self._waiting.loop is not None:
+            raise RuntimeError("this client is open already: enter it once, before the first call")
+        with self._waiting:
+            await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -186,14 +184,15 @@ class AsyncClient:
     async def aclose(self) -> None:
         """End the calls under way and close the connections. Open episodes stay on their servers
         until their leases end."""
-        self._closed = True
-        for task in self._abandoned.values():
-            task.cancel()
-        await asyncio.gather(*self._abandoned.values(), return_exceptions=True)
-        await self._fleet.close()
-        for held in (self._episodes, self._ended, self._pending, self._settled):
-            held.clear()
-        await self._http.aclose()
+        with self._waiting:
+            self._closed = True
+            for task in self._leaving:
+                task.cancel()
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+            await self._fleet.close()
+            for held in (self._episodes, self._ended, self._pending):
+                held.clear()
+            await self._http.aclose()
 
     async def reset(
         self,
@@ -207,7 +206,7 @@ class AsyncClient:
         answer_form: AnswerForm | None = None,
         rewards: Rewards | None = None,
         episode_id: str | None = None,
-        actions: Sequence[SQLAction | Mapping[str, Any] | str] | None = None,
+        actions: Sequence[AnyAction] | None = None,
         digest: str | None = None,
     ) -> ResetResult:
         """Start an episode, under a new id unless one is given. See `shared.models.ResetRequest`.
@@ -236,29 +235,22 @@ class AsyncClient:
 
         async def start(server: Replica) -> tuple[OpenEpisode, ResetResult]:
             its_digest = await server.digest()
-            result = await server.reset(episode_id, item)
+            close = partial(server.close_episode, episode_id)
+            result = await self._completed(episode_id, server.reset(episode_id, item), close)
             options = {name: request[name] for name in REBUILT}
             return OpenEpisode(episode_id, server, its_digest, options, result), result
 
         with self._waiting:
-            if (cancelled := self._abandoned.get(episode_id)) is not None:
-                await asyncio.wait([cancelled])
-            starting = asyncio.ensure_future(self._failover.run(episode_id, start))
-            try:
-                episode, result = await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                self._abandon(episode_id, starting)
-                raise
-        self._pending.pop(episode_id, None)
+            if leaving := [task for task, left in self._leaving.items() if left == episode_id]:
+                await asyncio.wait(leaving)
+            episode, result = await self._failover.run(episode_id, start)
         if result.done:
             self._episodes.pop(episode_id, None)
         else:
             self._episodes[episode_id] = episode
         return result
 
-    async def step(
-        self, episode_id: str, action: SQLAction | Mapping[str, Any] | str, step: int | None = None
-    ) -> StepResult:
+    async def step(self, episode_id: str, action: AnyAction, step: int | None = None) -> StepResult:
         """Play one action (its text, or its fields) and return its reply.
 
         `step` is the number of steps that the caller has seen answered; the client fills it in, and
@@ -266,92 +258,22 @@ class AsyncClient:
         returns its stored reply. An episode of this client that is lost with its server is rebuilt
         first, elsewhere if need be. `Behind` if `step` is ahead of the episode.
 
-        A step whose call was cancelled, or failed without a reply, is settled by the next one:
-        the same action is taken for its repetition, and before another action it is played to its
-        end; `last_reply` returns what it returned. It is never played later if the call was still
-        waiting for an earlier step of the episode.
+        A step that was sent and got no reply, as the call was cancelled or failed
+        (`ServerUnreachable`, `TimedOut`), is settled by the next call on the episode, which sends
+        it again. If that call is `step` with the same action, it returns the reply; if not, its
+        action is played afterwards, and `step(episode_id, action, number)` returns the reply.
         """
         text = _text(action)
-        episode = self._episodes.get(episode_id)
         with self._waiting:
-            if episode is None:
-                result = await self._step_foreign(episode_id, text, step)
-            else:
-                async with episode.order:
-                    if episode_id in self._pending:
-                        await self._settle(episode_id, episode, unless=text)
-                    result = await self._step_own(episode, text, step)
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                if (pending := self._pending.get(episode_id)) is not None:
+                    if step is None and text == pending[1]:
+                        step = pending[0]
+                    if (step, text) != pending:
+                        await self._settle(episode_id)
+                result = await self._play(episode_id, text, step)
         self.stats.steps += 1
         return result
-
-    async def last_reply(self, episode_id: str) -> StepResult:
-        """Return the reply to the last step of an episode of this client, or to its reset.
-
-        A step whose call was cancelled is settled first. `UnknownEpisode` for an episode that has
-        ended, unless such a step ended it.
-        """
-        if (episode := self._episodes.get(episode_id)) is not None:
-            with self._waiting:
-                async with episode.order:
-                    if episode_id in self._pending:
-                        await self._settle(episode_id, episode)
-                    return episode.latest
-        if (settled := self._settled.get(episode_id)) is not None:
-            return settled
-        raise UnknownEpisode(f"episode {episode_id} is not open in this client: see `state`")
-
-    async def _step_own(self, episode: OpenEpisode, text: str, step: int | None) -> StepResult:
-        episode_id, played = episode.episode_id, len(episode.actions)
-        if step is not None and step > played:  # another client plays it too
-            result = await self._step_foreign(episode_id, text, step)
-        else:
-            number = played if step is None else step
-            item = encode({"episode_id": episode_id, "action": text, "step": number})
-            if number == played:
-                self._pending[episode_id] = number, text
-            try:
-                result = await self._failover.run(
-                    episode_id, lambda server: server.step(episode_id, item), episode
-                )
-            except SQLEnvError as error:
-                if not is_retryable(error):
-                    self._pending.pop(episode_id, None)
-                raise
-            self._pending.pop(episode_id, None)
-            if number == played:
-                episode.latest = result
-        if result.done and self._episodes.get(episode_id) is episode:
-            self._remember_ended(episode)
-        return result
-
-    async def _settle(self, episode_id: str, episode: OpenEpisode | None, unless: str = "") -> None:
-        """Play a step whose call was cancelled to its end, unless the next call repeats it."""
-        number, text = self._pending[episode_id]
-        if text == unless:
-            return
-        if episode is not None:
-            result = await self._step_own(episode, text, number)
-        else:
-            result = await self._send_foreign(episode_id, text, number)
-        self._settled[episode_id] = result
-        if len(self._settled) > SETTLED_KEPT:
-            self._settled.popitem(last=False)
-
-    def _abandon(
-        self, episode_id: str, starting: "asyncio.Future[tuple[OpenEpisode, ResetResult]]"
-    ) -> None:
-        """Close an episode whose reset was cancelled, once the server has started it."""
-
-        async def close() -> None:
-            with suppress(SQLEnvError):
-                episode, result = await starting
-                if not result.done:
-                    await episode.replica.close_episode(episode_id)
-
-        if not self._closed:
-            task = asyncio.ensure_future(close())
-            self._abandoned[episode_id] = task
-            task.add_done_callback(lambda _: self._abandoned.pop(episode_id, None))
 
     async def reset_many(
         self, requests: Iterable[Mapping[str, Any]]
@@ -360,7 +282,7 @@ class AsyncClient:
         return await _gather([self.reset(**request) for request in requests])
 
     async def step_many(
-        self, steps: Iterable[tuple[str, SQLAction | Mapping[str, Any] | str]]
+        self, steps: Iterable[tuple[str, AnyAction]]
     ) -> list[StepResult | SQLEnvError]:
         """Run `step(episode_id, action)` for each at once; return results in order, errors in
         place."""
@@ -371,29 +293,28 @@ class AsyncClient:
 
         Few attempts are made (`ServerUnreachable`), as the episode also ends with its lease.
         """
-        episode = self._episodes.pop(episode_id, None)
-        self._pending.pop(episode_id, None)
         with suppress(UnknownEpisode), self._waiting:
+            episode = self._episodes.pop(episode_id, None)
+            self._pending.pop(episode_id, None)
             if episode is None:
-                await self._find(episode_id, lambda server: server.close_episode(episode_id))
+                call = self._find(episode_id, lambda server: server.close_episode(episode_id))
+                await self._completed(episode_id, call)
             elif episode.replica.lost is None:
-                await episode.replica.close_episode(episode_id)
+                await self._completed(episode_id, episode.replica.close_episode(episode_id))
 
     async def state(self, episode_id: str) -> SQLState:
         """Return where an episode stands. One of this client's that is lost is rebuilt first."""
-        episode = self._episodes.get(episode_id)
         with self._waiting:
-            if episode is None:
-                return await self._find(episode_id, lambda server: server.state(episode_id))
-            async with episode.order:
-                return await self._failover.run(
-                    episode_id, lambda server: server.state(episode_id), episode
-                )
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                await self._settle(episode_id)
+                return await self._state(episode_id)
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
         """Return an ended episode's verdicts by every standard: for people, never for the agent."""
         with self._waiting:
-            return await self._find(episode_id, lambda server: server.verdicts(episode_id))
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                await self._settle(episode_id)
+                return await self._find(episode_id, lambda server: server.verdicts(episode_id))
 
     async def metadata(self) -> ServerMetadata:
         """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
@@ -428,28 +349,70 @@ class AsyncClient:
             for replica in await self._fleet.open():
                 await _until_ready(replica, deadline, timeout_s)
 
-    async def _step_foreign(self, episode_id: str, text: str, step: int | None) -> StepResult:
-        async with self._foreign.setdefault(episode_id, asyncio.Lock()):
-            if episode_id in self._pending:
-                await self._settle(episode_id, None, unless=text)
-            if step is None and episode_id in self._pending:
-                step = self._pending[episode_id][0]
-            return await self._send_foreign(episode_id, text, step)
+    async def _settle(self, episode_id: str) -> None:
+        """Get the reply to the episode's pending step, if there is one."""
+        if (pending := self._pending.get(episode_id)) is not None:
+            number, text = pending
+            try:
+                await self._play(episode_id, text, number)
+            except SQLEnvError:
+                if episode_id in self._pending:  # else it was refused, and so not played
+                    raise
 
-    async def _send_foreign(self, episode_id: str, text: str, step: int | None) -> StepResult:
-        self._pending[episode_id] = step, text
+    async def _play(self, episode_id: str, text: str, step: int | None) -> StepResult:
+        """Send a step, by default the next one; it is pending until it is answered or refused."""
+        episode = self._episodes.get(episode_id)
+        answered = None if episode is None else episode.latest.observation.step_count
+        if step is None:
+            # without its number, a step whose reply is lost would be counted twice
+            step = (await self._state(episode_id)).step_count if answered is None else answered
+        item = encode({"episode_id": episode_id, "action": text, "step": step})
+
+        def send(server: Replica) -> Awaitable[StepResult]:
+            return server.step(episode_id, item)
+
+        if answered is None or step >= answered:
+            self._pending[episode_id] = step, text
         try:
-            if step is None:  # without it, a step whose reply is lost would be counted twice
-                step = (await self.state(episode_id)).step_count
-                self._pending[episode_id] = step, text
-            item = encode({"episode_id": episode_id, "action": text, "step": step})
-            result = await self._find(episode_id, lambda server: server.step(episode_id, item))
+            if answered is None or step > answered:  # another client plays it too
+                result = await self._find(episode_id, send)
+            else:
+                result = await self._failover.run(episode_id, send, episode)
         except SQLEnvError as error:
-            if not is_retryable(error):
+            if not (is_loss(error) or isinstance(error, TimedOut)):
                 self._pending.pop(episode_id, None)
             raise
         self._pending.pop(episode_id, None)
+        if episode is not None:
+            if step == answered:
+                episode.latest = result
+            if result.done and self._episodes.get(episode_id) is episode:
+                self._remember_ended(episode)
         return result
+
+    async def _state(self, episode_id: str) -> SQLState:
+        def ask(server: Replica) -> Awaitable[SQLState]:
+            return server.state(episode_id)
+
+        if (episode := self._episodes.get(episode_id)) is None:
+            return await self._find(episode_id, ask)
+        return await self._failover.run(episode_id, ask, episode)
+
+    async def _completed(
+        self,
+        episode_id: str,
+        call: Coroutine[Any, Any, T],
+        undo: Callable[[], Awaitable[None]] | None = None,
+    ) -> T:
+        """Return what `call` returns. If this is cancelled, `call` goes on, and `undo` follows."""
+        task = asyncio.create_task(call)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            leaving = asyncio.create_task(_leave(task, undo))
+            self._leaving[leaving] = episode_id
+            leaving.add_done_callback(self._leaving.pop)
+            raise
 
     async def _find(self, episode_id: str, call: Callable[[Replica], Awaitable[T]]) -> T:
         """Return what `call` returns on the server of an episode that is not open here."""
@@ -489,18 +452,12 @@ async def _gather(calls: Sequence[Awaitable[T]]) -> list[T | SQLEnvError]:
     return found
 
 
-def _text(action: SQLAction | Mapping[str, Any] | str) -> str:
-    """Return an action's text. `InvalidRequest` for fields that are no action."""
-    if isinstance(action, str):
-        return action
-    if isinstance(action, Mapping):
-        try:
-            action = SQLAction.model_validate(action)
-        except ValidationError as error:
-            raise InvalidRequest(first_problem(error, "the action")) from error
-    if not isinstance(action, SQLAction):
-        raise TypeError(
-            f"an action is a text such as 'DESCRIBE: t', an SQLAction, or a mapping with"
-            f" action_type and argument, not a {type(action).__name__}"
-        )
-    return render_action(action)
+async def _leave(call: asyncio.Task[Any], undo: Callable[[], Awaitable[None]] | None) -> None:
+    with suppress(SQLEnvError):
+        await call
+        if undo is not None:
+            await undo()
+
+
+def _text(action: AnyAction) -> str:
+    return action if isinstance(action, str) else render_action(as_action(action))

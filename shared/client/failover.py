@@ -6,9 +6,8 @@ another server. The replay must end on the reply that the client already has; if
 episode fails with an error, so a server that plays differently is never continued on.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.client.fleet import Fleet
@@ -46,11 +45,6 @@ class OpenEpisode:
     options: Mapping[str, object]  # `REBUILT` of its reset
     latest: StepResult  # to the last action, or to the reset; has the question's id and all actions
     lost: bool = False  # by its replica, as far as is known
-    order: asyncio.Lock = field(default_factory=asyncio.Lock)  # one call at a time
-
-    @property
-    def actions(self) -> list[str]:
-        return self.latest.observation.action_history
 
 
 class Failover:
@@ -143,7 +137,7 @@ class Failover:
             "episode_id": episode.episode_id,
             "question_id": last.info.question_id,
             **episode.options,
-            "actions": episode.actions or None,
+            "actions": last.observation.action_history or None,
             "digest": episode.digest,
         }
         replayed = await server.reset(episode.episode_id, encode(request))

@@ -28,7 +28,7 @@ class InProcessTransport(httpx.AsyncBaseTransport):
 
     async def __aenter__(self) -> Self:
         if self._lifespan is not None:
-            raise RuntimeError("this transport was entered before; make another")
+            raise RuntimeError("this client was opened before; make another with in_process(app)")
         # No time limits: a server may load its data for minutes.
         self._lifespan = LifespanManager(self._run, startup_timeout=None, shutdown_timeout=None)
         try:

@@ -1,16 +1,17 @@
 """The client without `await`: each call runs on an event loop in a thread of its own."""
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from shared.actions import SQLAction
+from shared.actions import AnyAction
 from shared.client.async_client import AsyncClient
 from shared.client.limits import ClientStats
 from shared.models import StepResult
@@ -29,10 +30,14 @@ def _sync(
     return call
 
 
-def _close(stack: ExitStack, pid: int) -> None:
-    """Close a client that nobody closed, unless this process is a fork without its thread."""
+def _close(stack: ExitStack, portal: BlockingPortal, pid: int) -> None:
+    """Close a client that nobody closed. In a fork, which lacks its thread, only note that it has
+    stopped: else the stack would wait for the thread when it is freed."""
     if os.getpid() == pid:
         stack.close()
+    else:
+        with suppress(StopIteration, RuntimeError):
+            portal.stop().send(None)  # a coroutine that awaits nothing
 
 
 class SyncSQLEnvClient:
@@ -54,9 +59,13 @@ class SyncSQLEnvClient:
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
         self._pid: int | None = None  # of the process that opened it
+        self._opening = threading.Lock()
 
     def __enter__(self) -> Self:
+        if self._is_open:
+            raise RuntimeError("this client is open already: use it inside one 'with'")
         if self._pid is not None:
+            self._closing()
             self._client = self._client._anew()
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal("asyncio"))
@@ -64,14 +73,18 @@ class SyncSQLEnvClient:
             self._stack = stack.pop_all()
         self._portal, self._pid = portal, os.getpid()
         # also at exit: later, closing would wait for ever, as threads no longer run
-        self._closing = weakref.finalize(self, _close, self._stack, self._pid)
+        self._closing: weakref.finalize[..., Self] = weakref.finalize(
+            self, _close, self._stack, portal, self._pid
+        )
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
         self._portal = None
-        if self._pid == os.getpid():  # not in a fork that never called it
+        if self._pid == os.getpid():
             self._closing.detach()
             self._stack.__exit__(*exc_info)  # an exception (Ctrl-C) cancels the calls under way
+        else:
+            self._closing()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SyncSQLEnvClient, (self._client, self._opens_itself or self._portal is not None)
@@ -88,7 +101,7 @@ class SyncSQLEnvClient:
     def stats(self) -> ClientStats:
         return self._client.stats
 
-    def start_step(self, episode_id: str, action: SQLAction | str) -> Future[StepResult]:
+    def start_step(self, episode_id: str, action: AnyAction) -> Future[StepResult]:
         """Start `step` without waiting for its reply; cancelling the future cancels the call."""
         portal = self._open
         return portal.start_task_soon(partial(self._client.step, episode_id, action))
@@ -97,7 +110,6 @@ class SyncSQLEnvClient:
     step = _sync(AsyncClient.step)
     reset_many = _sync(AsyncClient.reset_many)
     step_many = _sync(AsyncClient.step_many)
-    last_reply = _sync(AsyncClient.last_reply)
     close_episode = _sync(AsyncClient.close_episode)
     state = _sync(AsyncClient.state)
     verdicts = _sync(AsyncClient.verdicts)
@@ -109,10 +121,17 @@ class SyncSQLEnvClient:
     def _open(self) -> BlockingPortal:
         if self._portal is None and not self._opens_itself:
             raise RuntimeError("this client is not open; use it inside 'with'")
-        if self._portal is None or self._pid != os.getpid():  # a fork has no thread of the portal
-            self.__enter__()
+        if not self._is_open:
+            with self._opening:
+                if not self._is_open:  # nor has another thread opened it meanwhile
+                    self.__enter__()
         assert self._portal is not None
         return self._portal
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether it is open in this process: a fork of it lacks the portal's thread."""
+        return self._portal is not None and self._pid == os.getpid()
 
     def _run(self, call: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any) -> T:
         portal = self._open  # it may replace the client

@@ -1,6 +1,7 @@
 """The action grammar."""
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from shared.actions import (
     EXPECTED,
     MAX_ARGUMENT_BYTES,
     ActionType,
+    AnyAction,
     SQLAction,
+    as_action,
     parse_action,
     render_action,
 )
@@ -87,6 +90,34 @@ def test_every_action_is_read_back_from_its_text(kind: ActionType, argument: str
     action = SQLAction(action_type=kind, argument=argument)
     assert parse_action(render_action(action)) == action
     assert render_action(parse_action(render_action(action))) == render_action(action)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "SAMPLE: t",
+        SQLAction(action_type=ActionType.SAMPLE, argument="t"),
+        {"action_type": "SAMPLE", "argument": " t "},
+    ],
+)
+def test_an_action_is_a_text_an_object_or_its_fields(action: AnyAction) -> None:
+    assert render_action(as_action(action)) == "SAMPLE: t"
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "words"),
+    [
+        ({"action_type": "LOOK", "argument": "t"}, ActionParseError, "action_type: Input should"),
+        ({"action_type": "QUERY"}, ActionParseError, "argument: Field required"),
+        ({}, ActionParseError, "action_type: Field required"),
+        (b"QUERY: 1", TypeError, "dict of action_type and argument, not a bytes"),
+        (None, TypeError, "not a NoneType"),
+        (["QUERY", "1"], TypeError, "not a list"),
+    ],
+)
+def test_what_is_no_action_is_refused(action: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        as_action(action)
 
 
 @given(st.text(max_size=200))

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from shared.client import SQLEnvClient
+from env_server.app import create_app
+from env_server.settings import Settings
+from shared.client import SQLEnvClient, in_process
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import InvalidRequest
+from shared.errors import ActionParseError
 from shared.server_process import running_server
 from tests.shared.client.fake_server import FakeServer, drive
 
@@ -65,6 +67,40 @@ def test_a_fork_of_a_synchronous_client_opens_its_own_connections(url: str) -> N
         assert client.state(first.episode_id).step_count == 1
 
 
+FORKED = """
+import os, sys, threading
+from shared.client import SQLEnvClient
+
+with SQLEnvClient(sys.argv[1]).sync() as client:
+    client.health()
+    child = os.fork()
+    if child == 0 and sys.argv[2] == "used":
+        threads = [threading.Thread(target=client.health) for _ in range(4)]
+        for thread in [*threads, *threads]:
+            thread.join() if thread.ident else thread.start()
+        print(sum("portal" in thread.name for thread in threading.enumerate()))
+if child:
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@linux
+@pytest.mark.parametrize(("used", "printed"), [("used", "1\n0\n"), ("unused", "0\n")])
+def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str) -> None:
+    command = [sys.executable, "-c", FORKED, url, used]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_of_a_client_in_process_says_what_to_do(tiny_data: Path) -> None:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
+    with in_process(app).sync() as client:
+        assert "make another with in_process(app)" in in_fork(client.health)
+        assert client.health()
+
+
 @linux
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
@@ -79,8 +115,9 @@ def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
 def test_another_event_loop_is_refused() -> None:
     client = FakeServer().client()
     asyncio.run(client.health())
-    with pytest.raises(RuntimeError, match="another event loop: open one of its own"):
-        asyncio.run(client.health())
+    for call in (client.health, client.aclose):
+        with pytest.raises(RuntimeError, match="another event loop: open one of its own"):
+            asyncio.run(call())
 
 
 def test_a_pickle_has_its_own_connections(url: str) -> None:
@@ -98,12 +135,17 @@ def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
     for _ in range(2):
         with client:
             assert set(client.health()) == {url}
+            with pytest.raises(RuntimeError, match="is open already"):
+                client.__enter__()
+            assert set(client.health()) == {url}
     with pytest.raises(RuntimeError, match="not open"):
         client.health()
 
     async def main() -> None:
         once = SQLEnvClient(url)
         async with once:
+            with pytest.raises(RuntimeError, match="is open already"):
+                await once.__aenter__()
             await once.health()
         with pytest.raises(RuntimeError, match="was closed: make another one"):
             async with once:
@@ -118,7 +160,7 @@ def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
             await client.reset(episode_id="e")
             action = {"action_type": "QUERY", "argument": "1"}
             assert (await client.step("e", action)).observation.result == "played QUERY: 1"
-            with pytest.raises(InvalidRequest, match="action_type"):
+            with pytest.raises(ActionParseError, match="action_type"):
                 await client.step("e", {"argument": "1"})
             wrong: Any = 7
             with pytest.raises(TypeError, match=r"an action is a text such as.* not a int"):

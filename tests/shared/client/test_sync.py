@@ -67,3 +67,6 @@ def test_a_step_is_started_without_waiting_and_given_up() -> None:
             time.sleep(0.005)
         assert not step.done()
         assert step.cancel()
+        server.faults.clear()
+        history = client.step("e", "DESCRIBE: v").observation.action_history
+        assert history == ["DESCRIBE: t", "DESCRIBE: u", "DESCRIBE: v"]

@@ -1,7 +1,7 @@
 """TRL's own loop over `SQLEnvTools`: schemas, tool calls, rewards and an update."""
 
+import asyncio
 import json
-import multiprocessing
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
-from trl.experimental.async_grpo.async_rollout_worker import _AsyncRolloutLoop
+from trl.experimental.async_grpo import async_rollout_worker
 
 from env_server.app import create_app
 from env_server.settings import Settings
@@ -65,6 +65,10 @@ def test_an_episode(client: SyncSQLEnvClient) -> None:
     assert tools.outcome == Outcome.CORRECT
     assert (tools.get_reward() or 0) > 0.9
     assert tools.query("SELECT 1") == "The episode is over."
+    tools.reset(question_id="shop-1")
+    missed = client.step(client.open_episodes[0], "QUERY: SELECT 1")  # as if it was cancelled
+    tools.answer("4")
+    assert tools.get_reward() == missed.reward != 0
     for _ in range(9):  # of the server's four places it takes one
         tools.reset(question_id="shop-2")
     assert tools.get_reward() == 0.0
@@ -85,6 +89,15 @@ def test_a_server_that_fails_gives_no_reward(
     assert tools.describe("customers") == "The episode is over."
 
 
+def turn_of(text: str, right: bool) -> str:
+    """Return the turn after a conversation's text: a call of a script, or none at its end."""
+    turn, script = text.count("<tool_response>\n"), RIGHT if right else WRONG
+    if turn == len(script):
+        return "Done.<|im_end|>"
+    call = {"name": script[turn][0], "arguments": script[turn][1]}
+    return f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
+
+
 @pytest.mark.slow
 def test_grpo_trains_on_tool_calls(client: SyncSQLEnvClient, tmp_path: Path) -> None:
     """The turns are scripted, as no tiny model calls tools: one row is right, the other wrong."""
@@ -96,17 +109,10 @@ def test_grpo_trains_on_tool_calls(client: SyncSQLEnvClient, tmp_path: Path) -> 
         for ids in input_ids:
             text = tokenizer.decode(ids)
             seen.append(text)
-            turn = text.count("<tool_response>\n")
             # the right row describes first; a later call may hold fewer rows
-            right = "customer_id" in text if turn else len(turns) % 2 == 0
-            script = RIGHT if right else WRONG
-            call = (
-                {"name": script[turn][0], "arguments": script[turn][1]}
-                if turn < len(script)
-                else None
-            )
-            reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call>" if call else "Done."
-            turns.append(tokenizer(f"{reply}<|im_end|>", return_tensors="pt").input_ids[0])
+            started = "<tool_response>\n" in text
+            right = "customer_id" in text if started else len(turns) % 2 == 0
+            turns.append(tokenizer(turn_of(text, right), return_tensors="pt").input_ids[0])
         padded = torch.nn.utils.rnn.pad_sequence(
             turns, batch_first=True, padding_value=tokenizer.pad_token_id
         )
@@ -148,36 +154,56 @@ def test_grpo_trains_on_tool_calls(client: SyncSQLEnvClient, tmp_path: Path) -> 
     assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def play(factory: SQLEnvToolsFactory) -> str:
-    tools = factory()
-    tools.reset(question_id="shop-1")
-    return tools.describe("customers")
+class ScriptedLoop(async_rollout_worker._AsyncRolloutLoop):  # type: ignore[misc]
+    """TRL's loop of rollouts, without a model server."""
+
+    turns = 0
+
+    async def _run_loops(self, stop_event: asyncio.Event) -> None:
+        await asyncio.gather(self._generate_loop(stop_event), self._score_loop(stop_event))
+
+    async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+        text = self.tokenizer.decode(prompt_ids)
+        started = "<tool_response>\n" in text
+        right = "customer_id" in text if started else self.turns % 2 == 0
+        self.turns += not started
+        ids = self.tokenizer(turn_of(text, right)).input_ids
+        return ids, [0.0] * len(ids)
 
 
-def test_the_factory_works_in_the_process_that_trls_asynchronous_trainer_spawns(
-    tiny_data: Path,
+@pytest.mark.slow
+def test_trls_asynchronous_worker_plays_in_a_process_of_its_own(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = multiprocessing.get_context("spawn")
+    for package in ("vllm", "aiohttp"):  # the worker asks for them, to reach a model server
+        monkeypatch.setattr(async_rollout_worker, f"is_{package}_available", lambda: True)
+    monkeypatch.setattr(async_rollout_worker.AsyncRolloutWorker, "_loop_cls", ScriptedLoop)
     with running_server(tiny_data, "--workers", "1") as server:
-        factory = SQLEnvToolsFactory(server.url, step_budget=5)
-        assert "customer_id" in play(factory)  # it stays picklable while its client is open
-        with context.Pool(1) as pool:
-            assert "customer_id" in pool.apply_async(play, (factory,)).get(60)
-        values = {
-            name: context.Value("d", 0.0) for name in ("model_version_value", "heartbeat_value")
-        }
-        loop = _AsyncRolloutLoop(
-            **values,
+        worker = async_rollout_worker.AsyncRolloutWorker(
             model_name="tiny",
-            dataset=Dataset.from_list([{"prompt": [], "question_id": "shop-1"}]),
+            dataset=Dataset.from_list(
+                [{"prompt": [{"role": "user", "content": "Answer."}], "question_id": "shop-1"}]
+            ),
             reward_funcs=[],
             processing_class=tiny_tokenizer("qwen3"),
             eos_token_ids=[0],
-            rollout_buffer=context.Queue(),
-            failed_event=context.Event(),
-            exception_info_queue=context.Queue(),
-            metrics_queue=context.Queue(),
-            environment_factory=pickle.loads(pickle.dumps(factory)),
+            environment_factory=SQLEnvToolsFactory(server.url),
+            num_generations=2,
+            max_inflight_tasks=2,
         )
-        assert {tool.__name__ for tool in loop.tools} == set(TOOLS)
-        assert loop.reward_func_names == ["SQLEnvTools"]
+        worker.start()
+        try:
+            samples = [worker.rollout_buffer.get(timeout=60) for _ in range(2)]
+        finally:
+            worker.stop()
+    low, high = sorted(sample.metrics["rewards/SQLEnvTools"] for sample in samples)
+    assert low < 0.1 < 0.9 < high
+    assert {sample.metrics["tools/failure_frequency"] for sample in samples} == {0.0}
+
+
+def test_a_factory_can_be_pickled_before_and_after_its_first_episode(tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1") as server:
+        factory = SQLEnvToolsFactory(server.url, step_budget=5)
+        for _ in range(3):
+            assert "Steps left: 5" in factory().reset(question_id="shop-1")
+            factory = pickle.loads(pickle.dumps(factory))

@@ -41,16 +41,6 @@ class RewardRules:
     progress_weight: float = 0.15
     correct: float = 1.0
 
-    @property
-    def least_correct(self) -> float:
-        """The least that a correct episode pays."""
-        return _round(self.sum_bounds[0] + self.correct)
-
-    @property
-    def most_incorrect(self) -> float:
-        """The most that an incorrect episode pays."""
-        return _round(self.sum_bounds[1] + self.progress_weight)
-
     def weighted(self, ledger: RewardLedger) -> float:
         """Return the ledger's total as a trainer sums it, which is not rounded."""
         return ledger.correctness + self.progress_weight * ledger.potential + ledger.operational

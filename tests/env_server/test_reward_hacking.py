@@ -18,6 +18,8 @@ from env_server.sql.pool import SqlPool
 from shared.dataset import Question
 from shared.models import Outcome, StepResult
 from tests.env_server.hacking_policies import (
+    LEAST_CORRECT,
+    MOST_INCORRECT,
     POLICIES,
     Bound,
     HackingEpisode,
@@ -83,8 +85,8 @@ def check(replies: Sequence[StepResult], bound: Bound) -> None:
     wrong = [one.ledger.total for one in replies if one.info.outcome != Outcome.CORRECT]
     assert len(right) / len(replies) <= bound.success
     assert (sum(right) + sum(wrong)) / len(replies) <= bound.reward + 1e-6
-    assert max(wrong, default=-1.0) <= RULES.most_incorrect
-    assert min(right, default=2.0) >= RULES.least_correct
+    assert max(wrong, default=-1.0) <= MOST_INCORRECT
+    assert min(right, default=2.0) >= LEAST_CORRECT
 
 
 def owed(question: Question) -> float:
@@ -101,7 +103,7 @@ async def check_all(bank: QuestionBank, questions: Sequence[Question]) -> None:
             replies = await play_all(bank, sql, questions, policy)
             check(replies, bound)
             if name == "silent oracle":  # its bound is tight
-                assert max(one.ledger.total for one in replies) == RULES.most_incorrect
+                assert max(one.ledger.total for one in replies) == MOST_INCORRECT
         replies = await play_all(bank, sql, questions, oracle)
     paid = {
         one.question_id: reply.ledger.total for one, reply in zip(questions, replies, strict=True)

@@ -34,6 +34,7 @@ def check_servers(
     """
     wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
     deadline, round_s = time.monotonic() + wait_s, min(FIRST_NOTICE_S, wait_s)
+    said = False
     while True:
         try:
             with SQLEnvClient(config.server_urls).sync() as probe:
@@ -48,9 +49,9 @@ def check_servers(
                     "servers: start them, or name others with --server",
                     **error.details,
                 ) from error
-            if round_s <= FIRST_NOTICE_S:
+            if not said:
                 log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
-            round_s = min(SERVER_READY_S, left_s)
+            said, round_s = True, min(SERVER_READY_S, left_s)
     check_server_rules(metadata, digest, config)
     return metadata
 

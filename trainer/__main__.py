@@ -33,6 +33,7 @@ from trainer.cli import (
 )
 from trainer.config import GRPOConfig
 from trainer.evaluation.command import evaluate
+from trainer.improve.command import improve
 from trainer.play.command import play
 from trainer.presets import OFFLINE_MODEL, PRESETS
 from trainer.report.command import report
@@ -295,7 +296,7 @@ def train(
         run_job(config, options, resume=run, console=console)
 
 
-for command in (sft, evaluate, report, play):
+for command in (sft, improve, evaluate, report, play):
     app.command()(command)
 
 

@@ -48,7 +48,8 @@ def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow
     kept = [
         row
         for row in rows
-        if (not settings.databases or row["database_name"] in settings.databases)
+        if (not settings.question_ids or row["question_id"] in settings.question_ids)
+        and (not settings.databases or row["database_name"] in settings.databases)
         and settings.part in ("all", inputs.book.part(row["database_name"]))
     ]
     if not kept:

@@ -28,6 +28,7 @@ class EvaluationSettings:
     databases: tuple[str, ...] = ()  # empty: all
     part: Part = "all"
     limit: int = 0  # questions; 0: all
+    question_ids: tuple[str, ...] = ()  # empty: all
     samples: int = 1  # episodes per question
     ks: tuple[int, ...] = ()  # of pass@k; empty: 1 and `samples`
     temperature: float | None = EVAL_TEMPERATURE  # None: greedy
@@ -112,6 +113,8 @@ class EvaluationSettings:
             "data_digest": inputs.data_digest,
             "server_digest": metadata.digest,
         }
+        if self.question_ids:
+            identity["question_ids"] = list(self.question_ids)
         if self.policy == "model":
             identity["model_digest"] = inputs.model_digest
         if self.policy == "openai":

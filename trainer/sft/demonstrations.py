@@ -14,7 +14,8 @@ from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_lines, to_json, write_text
 from trainer.run.records import turns_of
-from trainer.sft.scripts import Script, balanced
+from trainer.sft.scripts import Script
+from trainer.sft.sources import balanced
 
 CHUNK = 512  # scripts played at once
 # why a script is not taught

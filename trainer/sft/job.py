@@ -33,7 +33,7 @@ from trainer.sft.demonstrations import (
     read_demonstrations,
     write_demonstrations,
 )
-from trainer.sft.scripts import ORACLE, parse_source, scripts_of
+from trainer.sft.sources import ORACLE, parse_source, scripts_of
 from trainer.sft.training import build_trainer
 
 DEMONSTRATIONS = "demonstrations.jsonl"
@@ -45,7 +45,7 @@ class SftOptions(JobOptions):
     """The options of a warm start besides `GRPOConfig`."""
 
     command: ClassVar[str] = "sft"
-    sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.scripts
+    sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
     batch: int = 8  # demonstrations per update
     measured: bool = True  # greedy success, before and after
@@ -104,7 +104,9 @@ class SftJob(Job):
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
             raise RunError(
                 f"no demonstration is left to learn from ({reasons or 'the sources have none'}): "
-                "use other --source, or raise max_context_tokens, max_new_tokens or step_budget"
+                "use other --source (a folder needs episodes of training questions of these data "
+                "and difficulties, such as of 'evaluate --split train'), or raise "
+                "max_context_tokens, max_new_tokens or step_budget"
             )
         write_json(self.folder.path / DROPPED, dropped)
         write_demonstrations(path, kept)

@@ -1,0 +1,103 @@
+"""`python -m trainer improve`. Imports torch late, so that help works without it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from shared.console import print_line
+from shared.seeds import DEFAULT_SEED, MAX_SEED
+from trainer.cli import (
+    DATA,
+    PresetOption,
+    ServerOption,
+    SetOption,
+    StandardOption,
+    check_given_once,
+    configured,
+    console,
+    given_options,
+    guarded,
+    settings_of,
+)
+
+
+def improve(
+    context: typer.Context,
+    model: Annotated[
+        str | None,
+        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
+    ] = None,
+    data: Annotated[Path | None, DATA] = None,
+    gold: Annotated[
+        bool,
+        Option(
+            "--gold/--no-gold",
+            help="Mend failures with the gold query, or learn from rewards alone: from successes, "
+            "right rows that were not answered, and other attempts at the same question.",
+        ),
+    ] = True,
+    rounds: Annotated[
+        int, Option(min=1, help="Most rounds; it stops after two without a gain.")
+    ] = 5,
+    questions: Annotated[int, Option(min=1, help="Training questions played in a round.")] = 400,
+    samples: Annotated[int, Option(min=1, help="Episodes of each.")] = 2,
+    development: Annotated[
+        int,
+        Option(min=1, help="Training questions kept to measure the rounds on, at most a fifth."),
+    ] = 200,
+    eval_limit: Annotated[
+        int, Option(min=0, help="Eval questions to measure before and after on; 0: all.")
+    ] = 0,
+    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = DEFAULT_SEED,
+    preset: PresetOption = None,
+    standard: StandardOption = None,
+    server: ServerOption = None,
+    set_: SetOption = None,
+    out: Annotated[
+        Path, Option(help="Folder of the improvement. The same command resumes an interrupted one.")
+    ] = Path("runs/improve"),
+) -> None:
+    """Improve a model by expert iteration: play, learn from what was right, and play again.
+
+    Each round plays training questions, keeps the right episodes, mends failures, and fine-tunes
+    the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
+    and model, a link to the best model, which play, evaluate and train take as --model.
+    """
+    overrides = settings_of(set_)
+    server = check_given_once(overrides, given_options(context), server, ("output_dir", "seed"))
+    named = {"model_name": model, "data_dir": data, "standard": standard}
+    overrides |= {name: value for name, value in named.items() if value is not None}
+
+    with guarded():
+        from trainer.errors import ConfigError
+        from trainer.runtime.ranks import launched
+
+        if launched():
+            raise ConfigError("improve runs in one process: start it without a launcher")
+        choice, config = configured(preset, overrides)
+        print_line(console, str(choice))
+
+        from trainer.improve.rounds import Improver, ImproveSettings
+        from trainer.runtime.precision import check_gpu
+
+        check_gpu(choice.preset, config)
+        overrides.pop("model_name", None)
+        servers = tuple(overrides.pop("server_urls", None) or server or ())
+        settings = ImproveSettings(
+            model=config.model_name,
+            preset=preset,
+            overrides=overrides,
+            out=out,
+            servers=servers,
+            gold=gold,
+            rounds=rounds,
+            questions=questions,
+            samples=samples,
+            development=development,
+            eval_limit=eval_limit,
+            seed=seed,
+        )
+        Improver(settings, console).run()
+        print_line(console, f"wrote {out / 'improvement.md'}")

@@ -1,0 +1,322 @@
+"""The rounds of `python -m trainer improve`: play, keep what was right, fine-tune, measure.
+
+OUT/
+  improve.json        the settings; the same command resumes from the folders below
+  phases.jsonl        wall and CPU seconds of each phase of each session
+  round-N/development/, round-N/play/  what the model of round N did (evaluations); round 0's model
+                      is the start model
+  round-N/sft/latest  the fine-tuning of round N, from the start model
+  before/, after/     the eval questions, by the start model and by the best one (evaluations)
+  model               a link to the best round's model
+  improvement.json, improvement.md, improvement.png  the result
+"""
+
+import gc
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from shared.console import print_line
+from trainer.cli import configured
+from trainer.config import GRPOConfig
+from trainer.errors import ConfigError, RunError
+from trainer.evaluation.evaluate import PromptRow, choose
+from trainer.evaluation.inputs import resumed_settings
+from trainer.evaluation.records import EvaluationFolder
+from trainer.evaluation.run import EvaluationResult, run_evaluation
+from trainer.evaluation.settings import EvaluationSettings
+from trainer.grpo.job import run_job
+from trainer.improve.report import Result, Round, result_of, write_report
+from trainer.rollout.dataset import load_question_prompts
+from trainer.run.folder import LATEST, Run, append_lines, read_json, read_lines, write_json
+from trainer.run.lock import held
+from trainer.runtime.interrupt import Interrupted
+from trainer.sft.job import SftJob, SftOptions
+from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
+from trainer.sft.settings import warm_start_config
+
+TEMPERATURE = 0.7  # of play: a raw model is right half as often at 1
+EPOCHS = 2
+PATIENCE = 2  # rounds without a gain on the development questions, after which it stops
+FEW_DATABASES = 5  # of fewer, the development questions share the databases of the others
+# a fine-tuned model needs no instructions, and rows of this length fit a small machine
+DEFAULTS: Mapping[str, Any] = {
+    "max_new_tokens": 160,
+    "max_context_tokens": 1024,
+    "step_budget": 8,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 8,
+}
+TRAINED: Mapping[str, Any] = {"system_prompt": "short"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImproveSettings:
+    """What decides an improvement. `overrides` are settings of `GRPOConfig`."""
+
+    model: str
+    preset: str | None
+    overrides: Mapping[str, Any]
+    out: Path
+    servers: tuple[str, ...] = ()
+    gold: bool = True
+    rounds: int = 5
+    questions: int = 400  # played in a round
+    samples: int = 2  # episodes of each
+    development: int = 200  # questions
+    eval_limit: int = 0  # eval questions; 0: all
+    seed: int = 0
+
+    def config(self, **changes: Any) -> GRPOConfig:
+        """Return the settings of the start model."""
+        named = {"model_name": self.model, "seed": self.seed}
+        return configured(self.preset, {**DEFAULTS, **named, **self.overrides, **changes})[1]
+
+    def trained(self, model: Path) -> GRPOConfig:
+        """Return the settings of a fine-tuned model."""
+        named = {"model_name": str(model), "seed": self.seed}
+        return configured(None, {**DEFAULTS, **TRAINED, **named, **self.overrides})[1]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that the same improvement must keep, as JSON values."""
+        elsewhere = ("out", "servers", "rounds", "eval_limit")
+        kept = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        return {**kept, "overrides": {name: str(one) for name, one in self.overrides.items()}}
+
+
+def development_questions(rows: Sequence[PromptRow], size: int, seed: int) -> list[PromptRow]:
+    """Return about `size` of the training questions to measure the rounds on, at most a fifth.
+
+    They are about databases of their own, unless there are fewer than `FEW_DATABASES`.
+    """
+    size, stream = min(size, len(rows) // 5), random.Random(f"development:{seed}")
+    names = sorted({row["database_name"] for row in rows})
+    if len(names) < FEW_DATABASES:
+        picked = set(stream.sample(range(len(rows)), size))
+        return [row for index, row in enumerate(rows) if index in picked]
+    stream.shuffle(names)
+    held_out: set[str] = set()
+    found: list[PromptRow] = []
+    for name in names[: len(names) // FEW_DATABASES]:
+        if len(found) < size:
+            held_out.add(name)
+            found = [row for row in rows if row["database_name"] in held_out]
+    return choose(found, size)
+
+
+def practice_questions(
+    rows: Sequence[PromptRow], development: Sequence[PromptRow], count: int, number: int, seed: int
+) -> list[str]:
+    """Return the ids of the questions to play in round `number`: others in each round, in a fixed
+    shuffled order that starts again when all were played."""
+    by_database = len({row["database_name"] for row in rows}) >= FEW_DATABASES
+    key = "database_name" if by_database else "question_id"
+    measured = {row[key] for row in development}
+    ids = [row["question_id"] for row in rows if row[key] not in measured]
+    random.Random(f"practice:{seed}").shuffle(ids)
+    places = range(number * count, number * count + min(count, len(ids)))
+    return [ids[place % len(ids)] for place in places]
+
+
+class Improver:
+    """One improvement in its folder. Every phase that is complete there is read, not repeated."""
+
+    def __init__(self, settings: ImproveSettings, console: Console) -> None:
+        self._settings, self._console = settings, console
+        self._out = settings.out
+        rows = load_question_prompts(settings.config(), "train")
+        self._rows = rows
+        self._development = development_questions(rows, settings.development, settings.seed)
+        if not self._development:
+            raise ConfigError(
+                f"{len(rows)} training questions are too few to keep some for measuring: name "
+                "other data with --data, or more difficulties with --set difficulty_filter"
+            )
+
+    def run(self) -> Result:
+        """Do all rounds, measure the start and the best model, and write the report."""
+        self._out.mkdir(parents=True, exist_ok=True)
+        with held(self._out):
+            self._start()
+            rounds = [self._measured(0, None)]
+            for number in range(1, self._settings.rounds + 1):
+                if number - best(rounds).number > PATIENCE:
+                    print_line(self._console, f"no gain in {PATIENCE} rounds: it ends")
+                    break
+                self._play(rounds[-1])
+                rounds.append(self._measured(number, self._fine_tune(number)))
+                self._keep_best(rounds)
+                self._report(rounds)
+            before = self._measure_eval("before", rounds[0])
+            after = self._measure_eval("after", best(rounds), self._out / "before")
+            return self._report(rounds, before, after)
+
+    def _start(self) -> None:
+        path, identity = self._out / "improve.json", self._settings.identity
+        if path.exists():
+            saved = read_json(path)
+            changed = sorted(name for name in identity if saved.get(name) != identity[name])
+            if changed:
+                raise RunError(
+                    f"{self._out} holds another improvement ({', '.join(changed)} differ): choose "
+                    "another --out, or repeat its settings"
+                )
+        elif any(self._out.iterdir()):
+            raise RunError(
+                f"{self._out} is not empty, and holds no improvement: choose another --out"
+            )
+        write_json(path, identity)
+
+    def _folder(self, number: int) -> Path:
+        return self._out / f"round-{number}"
+
+    def _config(self, one: Path | None) -> GRPOConfig:
+        """Return the settings of a round's model; None is the start model."""
+        return self._settings.config() if one is None else self._settings.trained(one)
+
+    def _measured(self, number: int, model: Path | None) -> Round:
+        """Measure the model of a round on the development questions."""
+        print_line(self._console, f"round {number}: measure on the development questions")
+        result = self._evaluate(
+            f"round {number} development",
+            EvaluationSettings(
+                config=self._config(model),
+                split="train",
+                question_ids=tuple(row["question_id"] for row in self._development),
+                temperature=None,
+                servers=self._settings.servers,
+                out=self._folder(number) / "development",
+            ),
+        )
+        taught = {} if model is None else read_json(Run(model.parent).summary)["sft"]
+        return Round(number, result["success"]["overall"]["success"], taught, model)
+
+    def _play(self, one: Round) -> None:
+        """Play training questions with the model of a round."""
+        settings, number = self._settings, one.number
+        count, seed = settings.questions, settings.seed
+        ids = practice_questions(self._rows, self._development, count, number, seed)
+        print_line(self._console, f"round {number}: play {len(ids)} training questions")
+        self._evaluate(
+            f"round {number} play",
+            EvaluationSettings(
+                config=self._config(one.model),
+                split="train",
+                question_ids=tuple(ids),
+                samples=settings.samples,
+                temperature=TEMPERATURE,
+                seed=seed + number,
+                servers=settings.servers,
+                out=self._folder(number) / "play",
+            ),
+        )
+
+    def _evaluate(self, phase: str, settings: EvaluationSettings) -> EvaluationResult:
+        """Return a finished evaluation's result, or play what is missing."""
+        assert settings.out is not None
+        folder = EvaluationFolder(settings.out)
+        if folder.result.exists():
+            result: EvaluationResult = read_json(folder.result)
+            if not result["episodes_missing"]:
+                return result
+        with self._timed(phase):
+            return run_evaluation(settings, self._console)
+
+    def _fine_tune(self, number: int) -> Path:
+        """Fine-tune the start model on what all rounds before this one yielded."""
+        settings, out = self._settings, self._folder(number) / "sft"
+        begun = out / LATEST
+        if begun.exists() and Run(begun.resolve()).finished:
+            return Run(begun.resolve()).model
+        print_line(self._console, f"round {number}: fine-tune the start model")
+        kinds = (RUN, COMPLETED, CORRECTED if settings.gold else RECOVERED)
+        plays = [self._folder(earlier) / "play" for earlier in range(number)]
+        sources = tuple(f"{kind}:{play}" for play in plays for kind in kinds)
+        with self._timed(f"round {number} sft"):
+            if begun.exists():
+                run = Run(begun.resolve())
+                config, options = resumed_settings(run, settings.servers, {}, SftOptions)
+                run_job(config, options, resume=run, console=self._console, kind=SftJob)
+            else:
+                named = {"model_name": settings.model, "seed": settings.seed + number}
+                named |= {"num_train_epochs": EPOCHS, "output_dir": out}
+                values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
+                choice, config = warm_start_config(settings.preset, values)
+                options = SftOptions(
+                    choice.preset, out, settings.servers, sources=sources, measured=False
+                )
+                run_job(config, options, console=self._console, kind=SftJob)
+        return Run(begun.resolve()).model
+
+    def _keep_best(self, rounds: Sequence[Round]) -> None:
+        """Link to the best model, and delete the models of rounds that are not the best."""
+        winner = best(rounds)
+        for one in rounds:
+            if one.model is not None and one.number != winner.number:
+                shutil.rmtree(one.model.parent / "checkpoints", ignore_errors=True)
+                if one.number < winner.number:
+                    shutil.rmtree(one.model, ignore_errors=True)
+        link = self._out / "model"
+        link.unlink(missing_ok=True)
+        if winner.model is not None:
+            link.symlink_to(os.path.relpath(winner.model, self._out))
+
+    def _measure_eval(self, name: str, one: Round, against: Path | None = None) -> EvaluationResult:
+        print_line(self._console, f"{name}: round {one.number} on the eval questions")
+        return self._evaluate(
+            name,
+            EvaluationSettings(
+                config=self._config(one.model),
+                limit=self._settings.eval_limit,
+                temperature=None,
+                servers=self._settings.servers,
+                out=self._out / name,
+                against=against,
+            ),
+        )
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """Add the time of a phase to phases.jsonl, also if it is interrupted."""
+        wall, cpu = time.monotonic(), _cpu_s()
+        try:
+            yield
+        except Interrupted:
+            print_line(self._console, "stopped: the same command resumes the improvement")
+            raise
+        finally:
+            gc.collect()  # models of this phase
+            seconds = {"wall_s": time.monotonic() - wall, "cpu_s": _cpu_s() - cpu}
+            row = {name: round(value, 1) for name, value in seconds.items()}
+            append_lines(self._out / "phases.jsonl", [{"phase": phase, **row}])
+
+    def _report(
+        self,
+        rounds: Sequence[Round],
+        before: EvaluationResult | None = None,
+        after: EvaluationResult | None = None,
+    ) -> Result:
+        phases = list(read_lines(self._out / "phases.jsonl"))
+        settings = self._settings.identity
+        result = result_of(settings, rounds, best(rounds), phases, before, after)
+        write_report(self._out, result, self._config(None))
+        return result
+
+
+def best(rounds: Sequence[Round]) -> Round:
+    """Return the round with the highest success on the development questions."""
+    return max(rounds, key=lambda one: (one.development["rate"] or 0.0, -one.number))
+
+
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of those of its children that have ended."""
+    return sum(os.times()[:4])

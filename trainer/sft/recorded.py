@@ -1,0 +1,208 @@
+"""Scripts from recorded episodes of a run or an evaluation: what was right, and failures mended.
+
+- `run`: the correct episodes
+- `completed`: the incorrect ones in which a query returned the right rows, and then the answer
+- `recovered`: the incorrect ones up to their first failed query, and then the way of another
+  episode of the same question
+- `corrected`: the same, and then the gold query
+
+Only `corrected` reads gold: the others go by the rewards and by what the agent read.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared.actions import ActionType
+from shared.dataset import Question
+from shared.models import Outcome
+from shared.run_files import EpisodeLine, RunFiles
+from shared.sqltext import sql_name
+from trainer.config import REWARD_WEIGHTS
+from trainer.rollout.prompts import STEPS_LEFT
+from trainer.run.folder import OBSERVATIONS, episode_lines
+from trainer.run.observations import read_observations
+from trainer.sft.scripts import Script, answer_of, one_line, place
+
+RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "corrected"
+PER_QUESTION = 2  # correct episodes of a folder that are taught per question, the shortest ones
+UNANSWERED = (Outcome.WRONG, Outcome.BUDGET)
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?")
+_CUT = ("(no rows)", "(first ", "(cut:")  # beginnings of a line of a result without all its rows
+
+
+@dataclass(frozen=True)
+class Played:
+    """A recorded episode about a training question, with what the agent read, if that was kept:
+    `observations[0]` is the question, `observations[i + 1]` the reply to action i."""
+
+    question: Question
+    line: EpisodeLine
+    observations: Sequence[str]
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return tuple(map(one_line, self.line.actions))
+
+    @property
+    def correct(self) -> bool:
+        return self.line.outcome == Outcome.CORRECT
+
+    @property
+    def right_query(self) -> int | None:
+        """The place of the first query that returned the gold's rows, by its rewards: the progress
+        layer's sum is then its whole weight. None if there is none."""
+        earned = 0.0
+        for index, parts in enumerate(self.line.parts or ()):
+            earned += parts.get("progress", 0.0)
+            if earned > 0.999 * REWARD_WEIGHTS["progress"]:
+                return index
+        return None
+
+    @property
+    def shown_answer(self) -> str | None:
+        """The right query's result as an ANSWER; None without such a query, or if it was cut."""
+        if (index := self.right_query) is None or index + 1 >= len(self.observations):
+            return None
+        text = answer_shown(self.observations[index + 1])
+        return None if text is None else f"ANSWER: {text}"
+
+    @property
+    def failed(self) -> list[int]:
+        """The places of the actions that were answered with an error."""
+        earned = enumerate(self.line.parts or ())
+        return [index for index, parts in earned if "exec_ok" not in parts]
+
+
+def answer_shown(observation: str) -> str | None:
+    """Return the rows of a query's result, as the agent read it, in the form that the prompt asks
+    for: one cell as it is, a column as a JSON array, else JSON rows. None if rows or text are cut.
+    """
+    header, *lines = observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
+    width = len(header.split(" | "))
+    rows = [line.split(" | ") for line in lines]
+    if not lines or lines[-1].startswith(_CUT) or any(len(row) != width for row in rows):
+        return None
+    if any(cell.endswith("…") for row in rows for cell in row):
+        return None
+    if len(rows) == width == 1:
+        return "null" if rows[0][0] == "NULL" else rows[0][0]
+    values = [[_value(cell) for cell in row] for row in rows]
+    return json.dumps([row[0] for row in values] if width == 1 else values, ensure_ascii=False)
+
+
+def _value(cell: str) -> Any:
+    if cell == "NULL":
+        return None
+    return json.loads(cell) if _NUMBER.fullmatch(cell) else cell
+
+
+def recorded_scripts(
+    source: str, kind: str, folder: Path, questions: Iterable[Question]
+) -> list[Script]:
+    """Return the scripts of a `kind` that a folder's episodes about `questions` yield, each once.
+
+    Episodes of other questions, such as those that a run measures on, are never taught, and an
+    action that an episode repeats is taught once.
+    """
+    episodes = list(read_played(folder, questions))
+    return list(dict.fromkeys(_KINDS[kind](source, episodes)))
+
+
+def read_played(folder: Path, questions: Iterable[Question]) -> Iterator[Played]:
+    """Yield the episodes about `questions` in a folder's episodes.jsonl, in its order."""
+    asked = {one.question_id: one for one in questions}
+    seen: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
+    for kept in read_observations(folder / OBSERVATIONS):
+        seen[kept["step"], kept["question_id"]].append(kept["observations"])
+    for line in episode_lines(RunFiles(folder).episodes):
+        if line.question_id in asked:
+            texts = seen.get((line.step, line.question_id))
+            yield Played(asked[line.question_id], line, texts.pop(0) if texts else ())
+
+
+def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
+    """Yield the correct episodes, at most `PER_QUESTION` of a question, the shortest first.
+
+    The answer is written as the prompt asks for it, where a query showed it whole.
+    """
+    right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for one in sorted(filter(lambda one: one.correct, episodes), key=lambda one: one.line.steps):
+        *looks, said = dict.fromkeys(one.actions)
+        actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
+        if len(kept) < PER_QUESTION and actions not in kept:
+            kept.add(actions)
+            yield Script(source, *place(one.question), actions)
+
+
+def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
+    """Yield the incorrect episodes in which a query returned the gold's rows: up to this query, and
+    then its result as the answer."""
+    for one in episodes:
+        if one.line.outcome in UNANSWERED and (answer := one.shown_answer) is not None:
+            assert one.right_query is not None
+            actions = (*dict.fromkeys(one.actions[: one.right_query + 1]), answer)
+            yield Script(source, *place(one.question), actions)
+
+
+def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
+    """Yield the incorrect episodes with a failed query, mended by the shortest other episode of the
+    same question that returned the right rows: its DESCRIBEs, its query and the answer."""
+    ways: dict[str, list[str]] = {}
+    for one in sorted(episodes, key=lambda one: one.line.steps):
+        if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
+            looks = [look for look in one.actions[:right] if look.startswith(ActionType.DESCRIBE)]
+            ways.setdefault(one.question.question_id, [*looks, one.actions[right], answer])
+    unsolved = [one for one in episodes if one.right_query is None]
+    return _mended(source, unsolved, lambda one: ways.get(one.question_id, []))
+
+
+def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
+    """Yield the incorrect episodes with a failed query, mended by the gold: DESCRIBE of its tables,
+    its query and its answer.
+
+    So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
+    """
+
+    def way(question: Question) -> list[str]:
+        looks = [f"DESCRIBE: {sql_name(table)}" for table in question.tables_involved]
+        return [*looks, f"QUERY: {one_line(question.gold_sql)}", answer_of(question)]
+
+    return _mended(source, episodes, way)
+
+
+def _mended(
+    source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
+) -> Iterator[Script]:
+    """Yield the incorrect episodes up to their first failed query, and then those actions of the
+    question's way that were not taken. Only these are taught.
+
+    Episodes that ran the way's query before are left out, as are questions without a way.
+    """
+    for one in episodes:
+        failed = (i for i in one.failed if one.actions[i].startswith(ActionType.QUERY))
+        first, actions = next(failed, None), way(one.question)
+        if one.line.outcome not in UNANSWERED or first is None or not actions:
+            continue
+        replayed = tuple(dict.fromkeys(one.actions[: first + 1]))
+        known = {action.lower() for action in replayed}
+        *looks, query, answer = actions
+        if query.lower() in known:
+            continue
+        further = [look for look in looks if look.lower() not in known]
+        failures = {one.actions[index] for index in one.failed if index <= first}
+        taught = (*replayed, *further, query, answer)
+        yield Script(source, *place(one.question), taught, len(failures), len(replayed))
+
+
+_KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {
+    RUN: successes,
+    COMPLETED: completed,
+    RECOVERED: recovered,
+    CORRECTED: corrected,
+}
+RECORDED = tuple(_KINDS)  # kinds of sources that read the episodes of a folder

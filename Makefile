@@ -21,7 +21,7 @@ TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help install demo train figures notebook test test-all mutate bench serve lint clean
+.PHONY: help install demo train improve figures notebook test test-all mutate bench serve lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ demo: $(STAMP)  ## a short training: 8 steps, measured on 64 eval questions; res
 train: $(STAMP)  ## train with GRPO and measure before and after; results in runs/latest
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
+
+improve: $(STAMP)  ## improve MODEL by expert iteration on DATA; GOLD=no: from rewards alone; in runs/improve
+	$(BIN)/python -m trainer improve $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(if $(filter no,$(GOLD)),--no-gold)
 
 figures: $(STAMP)  ## regenerate the README's curve and the trained model that ships
 	$(BIN)/python -m trainer train --seed 1 --out runs/seed1 --resume-or-new

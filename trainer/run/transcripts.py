@@ -123,14 +123,15 @@ def _section(
 def transcripts(
     texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
-    """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy."""
+    """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
+    `random` may be empty."""
     picked = pick(before, after)
     shown = Counter(kind for _, kind in picked)
     quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
     lines = [
         f"# {heading}\n",
-        "The same questions played at random, by the model before training and after it "
-        "(both greedy).\n",
+        f"The same questions played {'at random, ' if random else ''}by the model before training "
+        "and after it (both greedy).\n",
         "| kind | questions of the eval set | shown here |\n|---|---|---|",
         *(
             f"| {kind} | {len(keys)} | {shown[kind]} |"
@@ -141,5 +142,5 @@ def transcripts(
     ]
     for number, (key, kind) in enumerate(picked, start=1):
         columns = [("random", random.get(key)), ("before", before[key]), ("after", after[key])]
-        lines.append(_section(number, kind, texts, columns) + "\n")
+        lines.append(_section(number, kind, texts, columns[not random :]) + "\n")
     return "\n".join(lines)

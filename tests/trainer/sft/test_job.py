@@ -158,13 +158,10 @@ def test_generated_and_recorded_demonstrations(
     recorded.mkdir()
     actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
     oracles = ["DESCRIBE: orders", "QUERY: SELECT COUNT(*) FROM orders WHERE price > 1.5"]
+    oracles += ["ANSWER: 39"]  # as the oracle does it
     lines = [
-        {"question_id": "train-shop-0", "outcome": "correct", "actions": actions},
-        {
-            "question_id": "train-shop-1",
-            "outcome": "correct",
-            "actions": [*oracles, "ANSWER: 39"],  # as the oracle does it
-        },
+        {"step": 0, "steps": 2, "outcome": "correct", "question_id": name, "actions": played}
+        for name, played in (("train-shop-0", actions), ("train-shop-1", oracles))
     ]
     (recorded / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = SftOptions(
@@ -197,6 +194,8 @@ def test_a_failed_query_of_a_recorded_episode_is_corrected(
     line = {
         "question_id": "train-shop-0",
         "outcome": "wrong",
+        "step": 0,
+        "steps": 3,
         "actions": [failed, failed, "ANSWER: 1"],
         "parts": [{"step_cost": -0.02}, {"repeat": -0.03}, {"exec_ok": 0.02}],
     }

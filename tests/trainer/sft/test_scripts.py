@@ -1,6 +1,5 @@
-"""Scripts of demonstrations, from gold queries and recorded episodes."""
+"""Scripts of demonstrations from gold queries, and the sources that name them."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,19 @@ from shared.dataset import Question, load_questions
 from shared.models import Outcome
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError
+from trainer.errors import ConfigError
 from trainer.rollout.loop import play_scripted
 from trainer.sft.scripts import (
     EXPLORED_TABLES,
     Script,
-    balanced,
     compared_tables,
-    corrected_scripts,
     explorer_script,
     mistaken,
     one_line,
     oracle_script,
-    parse_source,
-    recorded_scripts,
     recovering,
-    training_questions,
 )
+from trainer.sft.sources import balanced, parse_source, training_questions
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 
@@ -177,62 +172,6 @@ def test_any_first_part_is_balanced_over_databases() -> None:
     assert order == balanced(scripts[::-1], seed=0) != balanced(scripts, seed=1)
 
 
-def recorded(folder: Path, *lines: dict[str, Any]) -> None:
-    folder.mkdir()
-    (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def test_correct_episodes_of_training_questions_are_taken_once(tmp_path: Path) -> None:
-    right = ["QUERY: SELECT 1\nFROM t", "ANSWER: a\nb"]
-    episode = {"question_id": "train-shop-0", "outcome": "correct", "actions": right}
-    recorded(
-        tmp_path / "run",
-        episode,
-        episode,
-        {**episode, "actions": ["ANSWER: 1"]},
-        {**episode, "outcome": "wrong", "actions": ["ANSWER: 2"]},
-        {**episode, "question_id": "eval-shop-0", "actions": ["ANSWER: 3"]},
-    )
-    scripts = recorded_scripts("run:x", tmp_path / "run", [question(gold_answer=["a", "b"])])
-    answer = 'ANSWER: ["a", "b"]'  # as the prompt asks for it
-    assert [script.actions for script in scripts] == [("QUERY: SELECT 1 FROM t", answer), (answer,)]
-    with pytest.raises(RunError, match="has no correct episode of a training question"):
-        recorded_scripts("run:x", tmp_path / "run", [question(question_id="other")])
-
-
-def test_episodes_are_corrected_after_their_first_failed_query(tmp_path: Path) -> None:
-    ran, failed = {"exec_ok": 0.02, "step_cost": -0.02}, {"step_cost": -0.02}
-    steps = [
-        ("DESCRIBE: Orders", ran),
-        ("DESCRIBE: order", failed),
-        ("QUERY: SELECT 1\nFROM t", ran),
-        ("QUERY: SELECT 1 FROM t", {**ran, "repeat": -0.03}),
-        ("QUERY: SELECT b", failed),
-        ("QUERY: SELECT c", failed),
-        ("ANSWER: 1", ran),
-    ]
-    actions, parts = map(list, zip(*steps, strict=True))
-    gold = oracle_script(question())
-    episode = {"question_id": "train-shop-0", "outcome": "wrong"}
-    wrong = {**episode, "actions": actions, "parts": parts}
-    recorded(
-        tmp_path / "run",
-        wrong,
-        wrong,
-        {**wrong, "question_id": "eval-shop-0"},
-        {**wrong, "outcome": "correct"},
-        {**wrong, "outcome": "sql_killed"},
-        {**wrong, "parts": [ran, failed, *[ran] * 5]},
-        {**wrong, "actions": [gold[-2], *actions[1:]]},
-    )
-    (script,) = corrected_scripts("corrected:x", tmp_path / "run", [question()])
-    begun = ("DESCRIBE: Orders", "DESCRIBE: order", *["QUERY: SELECT 1 FROM t"] * 2)
-    assert script.actions == (*begun, "QUERY: SELECT b", "DESCRIBE: buyers", *gold[-2:])
-    assert (script.errors, script.context) == (2, 5)
-    with pytest.raises(RunError, match="has no incorrect episode with a failed query"):
-        corrected_scripts("corrected:x", tmp_path / "run", [question(question_id="other")])
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -243,7 +182,7 @@ def test_episodes_are_corrected_after_their_first_failed_query(tmp_path: Path) -
         ("explorer:/missing", "has no training questions"),
         ("run", "has no episodes.jsonl"),
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
-        ("corrected:/missing", "such as corrected:runs/latest"),
+        ("completed:/missing", "such as completed:runs/latest"),
     ],
 )
 def test_bad_sources_are_refused(text: str, message: str) -> None:

@@ -38,7 +38,8 @@ FLOORS = {
         ("sql",), ("logs", "settings", "conformance", "callers"),
     ),
     "trainer": (
-        ("__main__", "prompts", "rewards"), ("improve",), ("sft",), ("grpo", "pretraining", "play"), ("report",),
+        ("__main__", "prompts", "rewards"), ("improve",), ("sft",),
+        ("grpo", "pretraining", "play"), ("report",),
         ("evaluation",), ("cli",), ("run",), ("rollout",), ("doctor",), ("runtime",),
         ("config",), ("errors", "presets"),
     ),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         job = Job(settings.out, settings.servers, None, config.data_dir, config.model_name)
         jobs.append(job)
 
+    def improver(settings: Any, _: Any) -> Any:
+        jobs.append(Job(settings.out, settings.servers, None, settings.config().data_dir))
+        return SimpleNamespace(run=lambda: None)
+
+    monkeypatch.setattr("trainer.improve.rounds.Improver", improver)
     monkeypatch.setattr("trainer.grpo.job.run_job", run_job)
     monkeypatch.setattr("trainer.evaluation.run.run_evaluation", run_evaluation)
     return jobs
@@ -50,7 +56,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_four_commands_take_settings() -> None:
+def test_five_commands_take_settings() -> None:
     """A command added to these belongs into the tables below."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     taking = {
@@ -58,7 +64,7 @@ def test_four_commands_take_settings() -> None:
         for name, command in commands.items()
         if any("--set" in one.opts for one in command.params)
     }
-    assert taking == {"train", "sft", "evaluate", "play"}
+    assert taking == {"train", "sft", "improve", "evaluate", "play"}
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,9 @@ def test_four_commands_take_settings() -> None:
         (["sft"], Job(Path("runs"), (), "runs")),
         (["sft", *SET_OUT, *SET_URLS], Job(Path("here"), URLS, "here")),
         (["sft", "--server", "http://c:3", "--out", "x"], Job(Path("x"), ("http://c:3",), "x")),
+        (["improve"], Job(Path("runs/improve"), ())),
+        (["improve", *SET_OUT], Job(Path("here"), ())),
+        (["improve", *SET_URLS, "--out", "there"], Job(Path("there"), URLS)),
         (["evaluate"], Job(None, ())),
         (["evaluate", *SET_OUT], Job(Path("here"), ())),
         (["evaluate", *SET_URLS, "--out", "there"], Job(Path("there"), URLS)),
@@ -96,7 +105,7 @@ def test_a_presets_are_obeyed(
     assert places == [(Path("shelf"), URLS), (Path("there"), ("http://c:3",))]
 
 
-@pytest.mark.parametrize("command", ["train", "sft", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "sft", "improve", "evaluate"])
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -126,6 +135,7 @@ PLAY = ["play", "--db", "gone.db", "-q", "How many?"]
         (["sft", "--epochs", "3", "--set", "num_train_epochs=9"],
          "num_train_epochs and --epochs mean the same"),
         (["sft", "--model", "a", "--set", "model_name=b"], "model_name and --model mean the same"),
+        (["improve", "--seed", "1", "--set", "seed=2"], "seed and --seed mean the same"),
         (["evaluate", "--difficulty", "easy", "--set", "difficulty_filter=medium"],
          "difficulty_filter and --difficulty mean the same"),
         (["evaluate", "--standard", "bird", "--set", "standard=spider"],

@@ -1,7 +1,7 @@
 """`python -m trainer improve`. Imports torch late, so that help works without it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -19,8 +19,12 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    out_and_servers,
     settings_of,
 )
+from trainer.presets import PRESETS
+
+ELSEWHERE = ("model_name", "seed", "output_dir", "server_urls")  # fields of ImproveSettings
 
 
 def improve(
@@ -56,8 +60,12 @@ def improve(
     server: ServerOption = None,
     set_: SetOption = None,
     out: Annotated[
-        Path, Option(help="Folder of the improvement. The same command resumes an interrupted one.")
-    ] = Path("runs/improve"),
+        Path | None,
+        Option(
+            help="Folder of the improvement. The same command resumes an interrupted one.",
+            show_default="runs/improve",
+        ),
+    ] = None,
 ) -> None:
     """Improve a model by expert iteration: play, learn from what was right, and play again.
 
@@ -66,8 +74,12 @@ def improve(
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
     overrides = settings_of(set_)
-    server = check_given_once(overrides, given_options(context), server, ("output_dir", "seed"))
-    named = {"model_name": model, "data_dir": data, "standard": standard}
+    given = given_options(context)
+    server = check_given_once(overrides, given, server)
+    if "data" not in given and "data_dir" in overrides:
+        data = None  # of the environment
+    named: dict[str, Any] = {"model_name": model, "data_dir": data, "standard": standard}
+    named["seed"] = seed if "seed" in given else None
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
@@ -83,8 +95,9 @@ def improve(
         from trainer.runtime.precision import check_gpu
 
         check_gpu(choice.preset, config)
-        overrides.pop("model_name", None)
-        servers = tuple(overrides.pop("server_urls", None) or server or ())
+        out, servers = out_and_servers(config, {*PRESETS[choice.preset], *overrides}, out, server)
+        out = out or Path("runs/improve")
+        overrides = {name: one for name, one in overrides.items() if name not in ELSEWHERE}
         settings = ImproveSettings(
             model=config.model_name,
             preset=preset,
@@ -97,7 +110,7 @@ def improve(
             samples=samples,
             development=development,
             eval_limit=eval_limit,
-            seed=seed,
+            seed=config.seed,
         )
         Improver(settings, console).run()
         print_line(console, f"wrote {out / 'improvement.md'}")

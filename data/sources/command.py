@@ -96,13 +96,20 @@ def import_sqlite_command(
 @import_app.command("csv")
 def import_csv_command(
     directory: Annotated[
-        Path, typer.Argument(help="Folder of .csv or .tsv files: a table each; or one such file.")
+        Path,
+        typer.Argument(
+            help="Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file."
+        ),
     ],
     questions: Questions = None,
     eval_questions: EvalQuestions = None,
     out: Out = None,
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of the CSV files.", show_default="UTF-8")
+        str | None,
+        typer.Option(
+            help="Encoding of the CSV files.",
+            show_default="that of a byte order mark, UTF-8, or cp1252",
+        ),
     ] = None,
     eval_share: EvalShare = Splitting.eval_share,
     seed: Seed = Splitting.seed,
@@ -110,7 +117,7 @@ def import_csv_command(
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
 ) -> None:
-    """Import a folder of CSV files as one database, with questions if you have some."""
+    """Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."""
     out = out or named_after(directory)
     splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
     request = Request(out, questions, eval_questions, splitting, force, keep)
@@ -119,9 +126,7 @@ def import_csv_command(
 
 @import_app.command("postgres")
 def import_postgres_command(
-    source: Annotated[
-        str, typer.Argument(help="URL of a PostgreSQL database, or a plain dump of pg_dump.")
-    ],
+    source: Annotated[str, typer.Argument(help="URL of a PostgreSQL database: postgresql://...")],
     questions: Questions = None,
     eval_questions: EvalQuestions = None,
     out: Out = None,

@@ -9,13 +9,13 @@ import apsw
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
 from data.sources.convert import Source, import_source
-from data.sources.csv_files import csv_files, write_csv_database
-from data.sources.postgres import database_name, is_url, shown, write_postgres
+from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.staging import check_out
+from data.sources.table_files import table_files, write_database
 from shared.errors import DatabaseLoadError, DataError
 from shared.sqltext import quote_identifier
 
@@ -73,12 +73,12 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
 
 
 def import_csv(folder: Path, request: Request, encoding: str | None = None) -> ImportReport:
-    """Import a folder of CSV files as one database with its name, or one file."""
-    files = csv_files(folder, without=request.files)
+    """Import a folder of table files as one database with its name, or one file."""
+    files = table_files(folder, without=request.files)
     report = ImportReport("csv", str(folder.resolve()))
 
     def write(_folder: Path, target: Path) -> None:
-        write_csv_database(files, target, report, encoding)
+        write_database(files, target, report, encoding)
 
     return _import(report, files, {name_of(folder): folder}, write, request)
 
@@ -90,15 +90,14 @@ def name_of(path: Path) -> str:
 
 
 def import_postgres(source: str, request: Request) -> ImportReport:
-    """Import a PostgreSQL database, named by its URL or a plain dump; golds may be in its SQL."""
+    """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
     report = ImportReport("postgres", shown(source))
 
     def write(_path: Path, target: Path) -> None:
         write_postgres(source, target, report)
 
     databases = {database_name(source): Path(report.path)}
-    dumps = [] if is_url(source) else [Path(source)]
-    return _import(report, dumps, databases, write, request, dialect="postgres")
+    return _import(report, [], databases, write, request, dialect="postgres")
 
 
 def _import(

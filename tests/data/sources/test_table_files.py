@@ -1,9 +1,10 @@
-"""A folder of CSV files becomes a database, with types that hold every cell."""
+"""A folder of table files becomes a database, with types that hold every cell."""
 
 from pathlib import Path
 from typing import Any
 
 import apsw
+import duckdb
 import pytest
 
 from shared.dataset import database_path, load_splits
@@ -81,33 +82,52 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
 @pytest.mark.parametrize(
     ("cells", "values", "problem"),
     [
-        (["2,50", "-10,75", "3", "NA"], [2.5, -10.75, 3.0, None], "is read with decimal commas"),
-        (["1,234", "0,5"], [1.234, 0.5], "is read with decimal commas"),
-        (["1,234", "0,250"], [1.234, 0.25], "is read with decimal commas"),  # 250 has no leading 0
+        # decimal commas, and points that separate thousands
+        (
+            ["2,50", "-10,75", "3", "NA"],
+            [2.5, -10.75, 3.0, None],
+            "is read with numbers as 1.234,5",
+        ),
+        (["1,234", "0,250"], [1.234, 0.25], "is read with numbers as 1.234,5"),
+        (["1.234.567,8", "1.234"], [1234567.8, 1234.0], "is read with numbers as 1.234,5"),
+        (["1.234.567", "5"], [1234567, 5], "is read with numbers as 1.234,5"),
+        # commas that separate thousands
+        (["1,234", "5.5"], [1234.0, 5.5], "is read with numbers as 1,234.5"),
+        (["1,234,567", "-5"], [1234567, -5], "is read with numbers as 1,234.5"),
         (["1,234", "5"], ["1,234", "5"], "stays text, as 1,234 may be 1.234 or 1234: write"),
-        (["1,234,567", "5"], ["1,234,567", "5"], "stays text, as 1,234 may be 1.234 or 1234"),
-        (["1,234,567", "2,5"], ["1,234,567", "2,5"], "stays text"),
+        # spaces and apostrophes that do
+        (["1 234,5", "12"], [1234.5, 12.0], "is read with numbers as 1 234,5"),
+        (["1\u00a0234", "1'234'567"], [1234, 1234567], "is read with numbers as 1 234,5"),
+        # signs that all cells have
+        (["12 %", "0.5%", "-"], [12.0, 0.5, None], "loses its sign %: 5 % is 5"),
+        (["$5", "-$1,234.50", ""], [5.0, -1234.5, None], "as 1,234.5, and loses its sign $"),
+        (["1.234,50 €", "3 €"], [1234.5, 3.0], "as 1.234,5, and loses its sign €"),
+        # text: the cells have no form in common, or are codes
+        (["1,234,567", "2,5"], ["1,234,567", "2,5"], None),
         (["2,50", "2.50"], ["2,50", "2.50"], None),
         (["2,50", "007"], ["2,50", "007"], None),
         (["2,50", "x"], ["2,50", "x"], None),
+        (["1,2,3", "4"], ["1,2,3", "4"], None),
+        (["12,34,567", "1"], ["12,34,567", "1"], None),
+        (["5 %", "6"], ["5 %", "6"], None),
+        (["$5", "€6"], ["$5", "€6"], None),
+        (["5 kg", "6 kg"], ["5 kg", "6 kg"], None),
+        (["$", "$"], ["$", "$"], None),
+        (["-", "-"], ["-", "-"], None),
         ([f"{'9' * 400},5", "1,5"], [f"{'9' * 400},5", "1,5"], None),  # infinite as a number
     ],
 )
-def test_decimal_commas(
-    home: Path, cells: list[str], values: list[Any], problem: str | None
+@pytest.mark.parametrize("delimiter", [";", ","])
+def test_numbers_are_read_as_people_write_them(
+    home: Path, delimiter: str, cells: list[str], values: list[Any], problem: str | None
 ) -> None:
-    (home / "shop" / "t.csv").write_text("n;x\n" + "".join(f"0;{cell}\n" for cell in cells))
+    rows = "".join(f'0{delimiter}"{cell}"\n' for cell in cells)
+    (home / "shop" / "t.csv").write_text(f"n{delimiter}x\n{rows}")
     status, text = run_import("csv", "shop")
     assert status == 0
-    assert [row[1] for row in table(home)] == values
-    assert f"problem: t.x {problem}" in text if problem else "problem" not in text
-
-
-def test_quoted_commas_of_a_comma_file_stay_text(home: Path) -> None:
-    (home / "shop" / "t.csv").write_text('n,x\n0,"2,50"\n0,"1,234"\n')
-    status, text = run_import("csv", "shop")
-    assert (status, "problem" in text) == (0, False)
-    assert [row[1] for row in table(home)] == ["2,50", "1,234"]
+    found = [row[1] for row in table(home)]
+    assert (found, list(map(type, found))) == (values, list(map(type, values)))
+    assert problem in text if problem else "problem" not in text
 
 
 def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
@@ -144,24 +164,88 @@ def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any,
     assert table(home) == [row]
 
 
-def test_another_encoding_is_named(home: Path) -> None:
-    (home / "shop" / "t.csv").write_bytes(b"id,name\n1,Jos\xe9\n")
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("utf-8", None),
+        ("utf-8-sig", None),
+        ("utf-16", None),  # as Excel writes "Unicode text", with a byte order mark
+        ("utf-32", None),
+        ("cp1252", "problem: t.csv is no UTF-8: it is read as cp1252"),
+    ],
+)
+def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None:
+    content = '"id",name\n1,José €\n'.encode(encoding)
+    (home / "shop" / "t.csv").write_bytes(content)
     status, text = run_import("csv", "shop")
-    assert status == 1
-    assert "shop/t.csv is not UTF-8 (" in text
-    assert "--encoding cp1252" in text
-    assert run_import("csv", "shop", "--encoding", "cp1252")[0] == 0
-    assert table(home) == [(1, "José")]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", "utf-16"])
-def test_a_byte_order_mark_is_no_part_of_a_name(home: Path, encoding: str) -> None:
-    mark = "" if encoding == "utf-16" else "\ufeff"  # Python writes that of UTF-16 itself
-    (home / "shop" / "t.csv").write_text(
-        f'{mark}"id",name\n1,x\n', encoding=encoding.removesuffix("-sig")
-    )
+    assert status == 0, text
+    assert said in text if said else "problem" not in text
+    assert table(home, "SELECT id, name FROM t") == [(1, "José €")]
     assert run_import("csv", "shop", "--encoding", encoding)[0] == 0
-    assert table(home, "SELECT id FROM t") == [(1,)]
+    assert table(home, "SELECT id, name FROM t") == [(1, "José €")]
+
+
+def test_rows_of_another_length_are_reported(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text("id,name,n\n1,a,1\n2\n3,b,2,c\n\n4,c,3,,\n5,d,4, \n")
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    assert table(home) == [(1, "a", 1), (2, None, None), (4, "c", 3), (5, "d", 4)]
+    assert "t.csv: 1 row of fewer cells than the header's 3: the others are NULL" in text
+    assert "t.csv: 1 row of more cells than the header's 3 (3), left out: quote cells that" in text
+
+
+def test_names_that_are_used_twice_are_numbered(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text("id,Name,name,name_2,name\n1,a,b,c,d\n")
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    names = [info[1] for info in table(home, "PRAGMA table_info(t)")]
+    assert names == ["id", "Name", "name_2", "name_2_2", "name_3"]
+    assert "t.csv: column 3, name, is a name again: name_2" in text
+
+
+def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
+    lines = (
+        '{"id": 1, "name": "007", "price": 2.5, "sold": true, "tags": ["a", "b"]}',
+        '{"id": 9007199254740993, "name": null, "price": 3, "on": "2024-01-31T10:00:00Z", '
+        '"large": 18446744073709551616}',
+    )
+    (home / "shop" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    duckdb.sql(
+        "SELECT 1::UTINYINT AS id, 'x' AS name, 2.50::DECIMAL(9, 2) AS price, true AS sold, "
+        "DATE '2024-01-31' AS day, 'NaN'::DOUBLE AS nothing, '\\x00'::BLOB AS photo, "
+        "18446744073709551615::UBIGINT AS large"
+    ).write_parquet(str(home / "shop" / "b.parquet"))
+    status, text = run_import("csv", "shop")
+    assert status == 0, text
+    assert table(home, "SELECT * FROM a") == [
+        (1, "007", 2.5, 1, '["a","b"]', None, None),
+        (2**53 + 1, None, 3.0, None, None, "2024-01-31T10:00:00Z", "18446744073709551616"),
+    ]
+    assert table(home, "SELECT * FROM b") == [
+        (1, "x", 2.5, 1, "2024-01-31", None, b"\0", "18446744073709551615")
+    ]
+    assert "id INTEGER, name TEXT, price REAL, sold INTEGER, tags TEXT, on TEXT" in " ".join(
+        text.replace("│", " ").split()
+    )
+
+
+def test_all_files_problems_are_reported_at_once(home: Path) -> None:
+    (home / "shop" / "a.csv").write_text("")
+    (home / "shop" / "b.csv").write_bytes(b"id\n\x81\n")
+    (home / "shop" / "c.csv").write_text("id\n1\n")
+    (home / "shop" / "d.jsonl").write_text('{"id": 1}\n{"id": \n')
+    (home / "shop" / "e.parquet").write_text("no")
+    status, text = run_import("csv", "shop")
+    assert (status, text.count("\n")) == (1, 1), text
+    for part in (
+        "shop/a.csv is empty",
+        "shop/b.csv is not UTF-8 (",
+        "shop/d.jsonl: ",
+        "shop/e.parquet: ",
+    ):
+        assert part in text
+    assert "c.csv" not in text
+    assert not (home / "shop-data").exists()
 
 
 def test_a_table_without_rows_is_noted(home: Path) -> None:
@@ -174,12 +258,11 @@ def test_a_table_without_rows_is_noted(home: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no .csv or .tsv file at shop"),
+        ({}, "no .csv, .tsv, .jsonl, .ndjson, .parquet file at shop"),
         ({"t.csv": ""}, "shop/t.csv is empty: write the names of its columns in line 1"),
         ({"t.csv": "\n\n"}, "shop/t.csv is empty"),
-        ({"t.csv": "id,Name,name\n"}, "the column 'name' twice (columns 2 and 3): rename one"),
-        ({"t.csv": "id,name\n1,a,b\n"}, "shop/t.csv line 2 has 3 cells, its header 2"),
-        ({"t.csv": "id,name\n1,a\n2\n"}, "shop/t.csv line 3 has 1 cell, its header 2"),
+        ({"t.csv": "id\n\x81\x00\n"}, "shop/t.csv is not UTF-8 (it has the control character"),
+        ({"t.jsonl": "[1]\n"}, "shop/t.jsonl"),
         ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, "two files would become the table t"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         ({"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"}, "shop/t.csv: too many columns"),

@@ -1,0 +1,230 @@
+"""Convert a folder of table files to a SQLite database, read by DuckDB: one table per file."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import apsw
+import duckdb
+
+from data.sources.encodings import as_utf8
+from data.sources.number_text import Column, column_of
+from data.sources.questions import delimiter_of
+from data.sources.report import ConvertedTable, ImportReport
+from data.sources.sqlite_files import new_database
+from shared.console import counted
+from shared.errors import DataError
+from shared.sqltext import quote_identifier
+
+TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
+MAX_LINE_BYTES = 1 << 26
+FETCHED_ROWS = 10_000
+SHOWN = 3  # numbers of rows with too many cells
+# DuckDB's types as SQLite's; all others become text
+INTEGERS = (
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+)
+REALS = ("FLOAT", "DOUBLE", "DECIMAL")
+
+
+def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
+    """Return the table files of a folder, or the file itself; not those in `without`."""
+    inside = [folder] if folder.is_file() else sorted(folder.iterdir()) if folder.is_dir() else []
+    others = {path.resolve() for path in without}
+    files = [path for path in inside if path.suffix.lower() in SUFFIXES]
+    if left := [path for path in files if path.resolve() not in others]:
+        return left
+    raise DataError(f"no {', '.join(SUFFIXES)} file at {folder}: name a folder that has some")
+
+
+def write_database(
+    files: Sequence[Path], target: Path, report: ImportReport, encoding: str | None = None
+) -> None:
+    """Write the database `target`, and list its tables in `report`.
+
+    Raise one `DataError` for all files that can't be read.
+    """
+    twice = [name for name, n in Counter(path.stem.lower() for path in files).items() if n > 1]
+    faults = [f"two files would become the table {name}: rename one" for name in twice]
+    with new_database(target) as connection:
+        for path in files:
+            try:
+                with _mapped_errors(path), TemporaryDirectory(prefix="sqlenv-import-") as scratch:
+                    _add_table(connection, path, encoding, Path(scratch), report)
+            except DataError as error:
+                faults.append(error.message)
+        if faults:
+            raise DataError("; ".join(faults))
+
+
+def _add_table(
+    connection: apsw.Connection,
+    path: Path,
+    encoding: str | None,
+    scratch: Path,
+    report: ImportReport,
+) -> None:
+    with duckdb.connect(scratch / "duck.db") as duck:
+        if path.suffix.lower() in TEXT_SUFFIXES:
+            names = _load_text(duck, path, encoding, scratch / "utf8", report)
+            columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
+        elif path.suffix.lower() in LINE_SUFFIXES:
+            names, columns = _load_lines(duck, path)
+        else:
+            names, columns = _load_parquet(duck, path)
+        for name, column in zip(names, columns, strict=True):
+            if column.note:
+                report.problems.append(f"{path.stem}.{name} {column.note}")
+        types = {name: column.kind for name, column in zip(names, columns, strict=True)}
+        table = quote_identifier(path.stem)
+        declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
+        connection.execute(f"CREATE TABLE {table} ({declared})")
+        duck.execute(
+            f"SELECT {', '.join(column.values for column in columns)} FROM t ORDER BY rowid"
+        )
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
+        count = 0
+        while rows := duck.fetchmany(FETCHED_ROWS):
+            connection.executemany(insert, rows)
+            count += len(rows)
+        report.tables.append(ConvertedTable(path.stem, count, types))
+
+
+def _load_text(
+    duck: duckdb.DuckDBPyConnection,
+    path: Path,
+    encoding: str | None,
+    scratch: Path,
+    report: ImportReport,
+) -> list[str]:
+    """Load a CSV file into the table t with columns c0, c1, ... of text; return their names."""
+    utf8, guessed = as_utf8(path, encoding, scratch)
+    if guessed:
+        report.problems.append(f"{path.name} is no UTF-8: it is read as {guessed}")
+    with utf8.open(encoding="utf-8-sig", newline="") as file:
+        lines = iter(file.readline, "")
+        skipped = 0
+        first = next(lines, "")
+        while first and not first.strip():
+            first, skipped = next(lines, ""), skipped + 1
+        delimiter = delimiter_of(path, first)
+        header = next(
+            csv.reader([first, *lines] if '"' in first else [first], delimiter=delimiter), []
+        )
+    if not header:
+        raise DataError(f"{path} is empty: write the names of its columns in line 1, or remove it")
+    width = len(header)
+    declared = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(width + 1))
+    duck.execute(
+        "CREATE TABLE t AS FROM read_csv(?, auto_detect = false, header = true, skip = ?, "
+        f"delim = ?, quote = '\"', escape = '\"', columns = {{{declared}}}, nullstr = '\x01', "
+        "null_padding = true, strict_mode = false, parallel = false, max_line_size = ?)",
+        [str(utf8), skipped, delimiter, MAX_LINE_BYTES],
+    )
+    last, beyond = f"c{width - 1}", f"trim(c{width}, ' ')"
+    short, long = duck.execute(
+        f"SELECT count(*) FILTER ({last} IS NULL), count(*) FILTER ({beyond} <> '') FROM t"
+    ).fetchall()[0]
+    if short:
+        what = f"{path.name}: {counted(short, 'row')} of fewer cells than the header's {width}"
+        report.problems.append(f"{what}: the others are NULL")
+    if long:
+        rows = duck.execute(
+            f"SELECT rowid + 1 FROM t WHERE {beyond} <> '' LIMIT {SHOWN}"
+        ).fetchall()
+        numbers = ", ".join(str(number) for (number,) in rows) + ", ..." * (long > SHOWN)
+        what = f"{path.name}: {counted(long, 'row')} of more cells than the header's {width}"
+        remedy = f"quote cells that contain {delimiter!r}"
+        report.problems.append(f"{what} ({numbers}), left out: {remedy}")
+        duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
+    return _column_names(path, header, report)
+
+
+def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
+    """Return distinct names: an empty one is numbered, and so is one that came before."""
+    names: list[str] = []
+    taken: set[str] = set()
+    for index, text in enumerate(header, 1):
+        base = text.strip() or f"column_{index}"
+        name, number = base, 2
+        while name.lower() in taken:
+            name, number = f"{base}_{number}", number + 1
+        taken.add(name.lower())
+        names.append(name)
+        if not text.strip():
+            report.problems.append(f"{path.name}: column {index} has no name: {name}")
+        elif name != base:
+            report.problems.append(f"{path.name}: column {index}, {base}, is a name again: {name}")
+    return names
+
+
+def _load_lines(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:
+    """Load JSON lines into the table t: a column per key, in the order of their first use."""
+    read = "read_json_objects(?, format = 'newline_delimited')"
+    keys = f"SELECT unnest(json_keys(json)) FROM {read}"
+    names = list(dict.fromkeys(key for (key,) in duck.execute(keys, [str(path)]).fetchall()))
+    if not names:
+        raise DataError(f"{path} has no JSON object with keys: write one per line, or remove it")
+    cells = ", ".join(f"json_extract(json, ?) AS c{index}" for index in range(len(names)))
+    paths = [f'$."{name}"' for name in names]
+    duck.execute(f"CREATE TABLE t AS SELECT {cells} FROM {read}", [*paths, str(path)])
+    return names, [_json_column(duck, f"c{index}") for index in range(len(names))]
+
+
+def _json_column(duck: duckdb.DuckDBPyConnection, cell: str) -> Column:
+    """Return how to read a column of JSON values: as numbers if all are, else as text."""
+    text = f"CASE WHEN json_type({cell}) <> 'NULL' THEN {cell}->>'$' END"
+    large = f"regexp_full_match({text}, '-?\\d+') AND try_cast({text} AS BIGINT) IS NULL"
+    found = {
+        kind for (kind,) in duck.execute(f"SELECT DISTINCT json_type({cell}) FROM t").fetchall()
+    }
+    found -= {None, "NULL"}
+    if found == {"BOOLEAN"}:
+        return Column("INTEGER", f"CAST(CAST({text} AS BOOLEAN) AS BIGINT)")
+    numbers = found and found <= {"BIGINT", "UBIGINT", "DOUBLE"}
+    if not numbers or duck.execute(f"SELECT bool_or({large}) FROM t").fetchall() == [(True,)]:
+        return Column("TEXT", text)
+    kind, cast = ("REAL", "DOUBLE") if "DOUBLE" in found else ("INTEGER", "BIGINT")
+    return Column(kind, f"CAST({text} AS {cast})")
+
+
+def _load_parquet(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:
+    """Load a Parquet file into the table t, with the types of its schema."""
+    duck.execute("CREATE TABLE t AS FROM read_parquet(?)", [str(path)])
+    described = duck.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
+    ).fetchall()
+    columns = []
+    for name, full in described:
+        kind, quoted = str(full).partition("(")[0], quote_identifier(name)
+        if kind in INTEGERS:
+            columns.append(Column("INTEGER", f"CAST({quoted} AS BIGINT)"))
+        elif kind in REALS:
+            number = f"CAST({quoted} AS DOUBLE)"
+            columns.append(Column("REAL", f"CASE WHEN NOT isnan({number}) THEN {number} END"))
+        elif kind == "BLOB":
+            columns.append(Column("BLOB", quoted))
+        else:
+            columns.append(Column("TEXT", f"CAST({quoted} AS VARCHAR)"))
+    return [str(name) for name, _ in described], columns
+
+
+@contextmanager
+def _mapped_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (csv.Error, apsw.Error, duckdb.Error) as error:
+        raise DataError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error

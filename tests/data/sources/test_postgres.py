@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
@@ -76,7 +77,7 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server() -> Iterator[str]:
     """The URL of a server's first database: that of POSTGRES_URL, or of one that is started."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'psycopg[binary]'")
     if url := os.environ.get("POSTGRES_URL"):
@@ -84,28 +85,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     if shutil.which("initdb") is None or shutil.which("psql") is None:
         pytest.skip("no POSTGRES_URL, and PostgreSQL is not installed")
-    folder = tmp_path_factory.mktemp("postgres")
     as_user: list[str] = []
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         if subprocess.run(["id", "postgres"], capture_output=True, check=False).returncode:
             pytest.skip("no user postgres to run a server as")
-        shutil.chown(folder, "postgres")
-        for parent in list(folder.parents)[:2]:
-            parent.chmod(0o755)
         as_user = ["runuser", "-u", "postgres", "--"]
     name = "postgres" if as_user else getpass.getuser()
-    data = folder / "data"
-    quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder}
-    subprocess.run(
-        [*as_user, "initdb", "-D", data, "-A", "trust", "-U", name, "-E", "UTF8"], **quiet
-    )
-    options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
-    control = [*as_user, "pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log")]
-    subprocess.run([*control, "-o", options, "start"], **quiet)
-    try:
-        yield f"postgresql://{name}@/postgres?host={folder}"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+    with TemporaryDirectory(prefix="sqlenv-pg-") as folder:  # a socket's path must be short
+        if as_user:
+            shutil.chown(folder, name)
+        data = f"{folder}/data"
+        quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder}
+        made = ["initdb", "-D", data, "-A", "trust", "-U", name, "-E", "UTF8"]
+        subprocess.run([*as_user, *made], **quiet)
+        options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
+        control = [*as_user, "pg_ctl", "-D", data, "-w", "-l", f"{folder}/log"]
+        subprocess.run([*control, "-o", options, "start"], **quiet)
+        try:
+            yield f"postgresql://{name}@/postgres?host={folder}"
+        finally:
+            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
 
 
 @pytest.fixture(scope="module")

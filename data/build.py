@@ -72,7 +72,10 @@ def build(out: Path) -> None:
         for split, question_id, item in _questions(source):
             files[split].append(as_question(question_id, domain.db_id, item))
     for split, questions in files.items():
-        write_json(questions_path(out, split), [question.model_dump() for question in questions])
+        write_json(
+            questions_path(out, split),
+            [question.model_dump(exclude_defaults=True) for question in questions],
+        )
 
 
 def write_json(path: Path, content: Any) -> None:

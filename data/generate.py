@@ -68,7 +68,9 @@ def generate(
                 db_id = task.domain.db_id
                 question_id = f"{db_id}_{number:03d}"
                 question = as_question(question_id, db_id, task.question)
-                splits[split].append(question.model_dump() | {"form": task.draft.form})
+                splits[split].append(
+                    question.model_dump(exclude_defaults=True) | {"form": task.draft.form}
+                )
                 if split == "train":
                     scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
             progress(index + 1, databases)

@@ -157,7 +157,7 @@ class SQLEnvironment:
             tables=tables,
             schema_info=render_schema(tables, ()),
             step_budget=request.step_budget or self.step_budget,
-            answer_form=request.answer_form,
+            answer_form=self.bank.answer_form(question, request),
             rewards=request.rewards or "step",
         )
         last = step_result(episode, Effect(), None)
@@ -194,7 +194,9 @@ class SQLEnvironment:
                 return Effect(error=result.error, error_code=result.error_code)
             if action.action_type == ActionType.SAMPLE:
                 return Effect(render_rows(result, self.bank.limits.sample_rows))
-            return Effect(render_table(table, result), described=render_columns(table, result))
+            texts = self.bank.descriptions(episode.question.database_name).get(table.lower(), {})
+            text = render_table(table, result, texts)
+            return Effect(text, described=render_columns(table, result))
 
         job = SqlJob(JobKind[action.action_type], episode.db_path, table)
         return (yield from self.bank.trusted_jobs(episode.question, job, effect))

@@ -107,10 +107,11 @@ class EpisodePool:
         actions = canonical(request.actions or ())
         self.store.check_size(sum(map(utf8_bytes, actions)))
         episode_id = request.episode_id or str(uuid4())  # 122 random bits: nobody can guess it
-        question_id = self.bank.question_for(request, episode_id).question_id
+        question = self.bank.question_for(request, episode_id)
         budget = request.step_budget or self.settings.step_budget
         check_end(actions, budget)
-        options = (question_id, budget, request.answer_form, rewards)
+        form = self.bank.answer_form(question, request)
+        options = (question.question_id, budget, form, rewards)
         while True:
             episode = self.store.find(episode_id, caller)
             episode = episode or self._admit(episode_id, caller, options)

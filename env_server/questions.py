@@ -15,17 +15,19 @@ from env_server.rewards import GoldCells
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.verifier import Gold
 from shared.dataset import (
+    ColumnTexts,
     OpenQuestion,
     Question,
     check_databases,
     data_digest,
     data_directory,
     database_path,
+    load_descriptions,
     load_open_questions,
     load_splits,
 )
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
-from shared.models import DIFFICULTIES, Difficulty, ResetRequest
+from shared.models import DIFFICULTIES, AnswerForm, Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
@@ -61,6 +63,7 @@ class QuestionBank:
         self.data_digest = data_digest(self.data_dir)
         self._by_id: dict[str, AnyQuestion] = {}
         self._paths: dict[str, str] = {}
+        self._descriptions: dict[str, ColumnTexts] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
         self._trusted: dict[SqlJob, Any] = {}
@@ -95,6 +98,7 @@ class QuestionBank:
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
+            load_descriptions(data_dir, db_id)
         return cls(data_dir, splits, limits, open_questions)
 
     def __len__(self) -> int:
@@ -183,6 +187,17 @@ class QuestionBank:
             if matches:  # filters that match nothing must not fill the memory
                 self._matches[filters] = matches
         return matches
+
+    def answer_form(self, question: AnyQuestion, request: ResetRequest) -> AnswerForm:
+        """Return how an episode answers: with SQL also where the question's answer is too large."""
+        own = "text" if isinstance(question, OpenQuestion) else question.answer_form
+        return "sql" if "sql" in (own, request.answer_form) else "text"
+
+    def descriptions(self, db_id: str) -> ColumnTexts:
+        """Return what DESCRIBE says of a database's columns, by table and column in lower case."""
+        if (found := self._descriptions.get(db_id)) is None:
+            found = self._descriptions[db_id] = load_descriptions(self.data_dir, db_id)
+        return found
 
     # -- golds, and SQL that no agent wrote
 

@@ -1,7 +1,8 @@
 """Rows as the text that an agent reads: deterministic, bounded, and every cut is marked."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
@@ -36,19 +37,24 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
     return cap("\n".join(lines))
 
 
-def render_table(table: str, result: SqlResult) -> str:
+def render_table(
+    table: str, result: SqlResult, texts: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return what DESCRIBE shows, from the result of its job, with names as SQL needs them:
 
-    orders: 1204 rows
-    order_id INTEGER primary key
-    customer_id INTEGER -> customers.customer_id
-    "due date" TEXT
+        orders: 1204 rows
+        order_id INTEGER primary key
+        customer_id INTEGER -> customers.customer_id
+        "due date" TEXT -- the day of delivery, as the contract has it
+
+    `texts` are the descriptions of columns, by their names in lower case.
     """
     lines = [f"{render_text(sql_name(table))}: {result.row_count} rows"]
     for column, kind, is_key, references in result.rows:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
         parts = [str(part) for part in (sql_name(str(column)), kind, key, arrow) if part]
-        lines.append(render_text(" ".join(parts)))
+        text = texts.get(str(column).lower())
+        lines.append(render_text(" ".join(parts)) + (f" -- {render_text(text)}" if text else ""))
     return cap("\n".join(lines))
 
 

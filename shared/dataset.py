@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from shared.errors import DatabaseLoadError, QuestionLoadError, first_problem
-from shared.models import AnswerType, Difficulty
+from shared.models import AnswerForm, AnswerType, Difficulty
 from shared.shipped import shipped_path
 
 T = TypeVar("T")
@@ -40,10 +40,16 @@ class Question(BaseModel):
     answer_type: AnswerType
     difficulty: Difficulty
     tables_involved: list[str]
+    source_difficulty: str | None = None  # as its data set rates it, beside ours
+    answer_form: AnswerForm = (
+        "text"  # "sql": the answer is too large to write, a statement gives it
+    )
 
     @property
     def answer_text(self) -> str:
         """The gold answer as an agent writes it: a string as it is, any other value as JSON."""
+        if self.answer_form == "sql":
+            return self.gold_sql
         gold = self.gold_answer
         return gold if isinstance(gold, str) else json.dumps(gold, ensure_ascii=False)
 
@@ -61,9 +67,14 @@ class OpenQuestion(BaseModel):
 
 SPIDER_DEV_PREFIX = "spider-dev-"
 BIRD_DEV_PREFIX = "bird-dev-"
-DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX)
+BIRD_MINI_PREFIX = "bird-mini-"
+DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX, BIRD_MINI_PREFIX)
+DESCRIPTIONS = "descriptions.json"  # beside a database
+IMPORT_REPORT = "import_report.json"  # its presence marks a directory as the output of an import
 
+ColumnTexts = dict[str, dict[str, str]]  # table -> column -> text
 _QUESTIONS = TypeAdapter(list[Question])
+_DESCRIPTIONS = TypeAdapter(ColumnTexts)
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
 _REMEDY = (
     "make the shipped data with 'python -m data build', or name as --data a directory with "
@@ -122,18 +133,51 @@ def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]
 
 
 def data_digest(data_dir: Path) -> str:
-    """Return the SHA-256, in hex, over the relative path and content of every questions file and
-    database."""
+    """Return the SHA-256, in hex, over the relative path and content of every questions file,
+    database and file of descriptions."""
     total = hashlib.sha256()
     data_dir = data_directory(data_dir)
     files = sorted(data_dir.glob("questions/questions_*.json"))
     files += filter(Path.exists, [open_questions_path(data_dir)])
     files += sorted(data_dir.glob("databases/*/*.sqlite"))
+    files += sorted(data_dir.glob(f"databases/*/{DESCRIPTIONS}"))
     for path in files:
         total.update(json.dumps(path.relative_to(data_dir).as_posix()).encode())
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
+
+
+def descriptions_path(data_dir: Path, db_id: str) -> Path:
+    """Return the file of a database's descriptions, which is optional: table -> column -> text."""
+    return database_path(data_dir, db_id).with_name(DESCRIPTIONS)
+
+
+def load_descriptions(data_dir: Path, db_id: str) -> ColumnTexts:
+    """Return what DESCRIBE says of a database's columns, with names in lower case."""
+    path = descriptions_path(data_dir, db_id)
+    if not path.exists():
+        return {}
+    try:
+        found = _DESCRIPTIONS.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise QuestionLoadError(f"{path} is not a file of descriptions: {error}") from error
+    return {
+        table.lower(): {column.lower(): text for column, text in columns.items()}
+        for table, columns in found.items()
+    }
+
+
+def left_out(data_dir: Path, split: str) -> tuple[dict[str, int], int] | None:
+    """Return why questions of a split were dropped by the import that wrote a data directory, with
+    their numbers, and the number of all; None if no import wrote it."""
+    try:
+        counts = json.loads((data_directory(data_dir) / IMPORT_REPORT).read_bytes())["splits"][
+            split
+        ]
+        return {str(reason): int(n) for reason, n in counts["dropped"].items()}, int(counts["rows"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:

@@ -4,8 +4,9 @@ Uniqueness has four checks: equal sort keys (`ties.find_tie`), columns beside an
 (`bare_columns`), the query again with SQLite's unordered scans reversed (it detects, for example, a
 scalar subquery with several rows), and window functions with equal keys (`ties.settle_windows`).
 
-An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`): those with ties, if the server
-can determine every member of the tie, and those without rows or with nothing but NULL.
+An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`, `KEEP_OVERSIZE`): those with
+ties, if the server can determine every member of the tie, those without rows or with nothing but
+NULL, and those whose answers are too large to show.
 """
 
 import math
@@ -36,6 +37,7 @@ Cell = int | float | str | None
 MAX_ROWS = 20
 MAX_CELL_CHARS = 200
 MAX_RESULT_BYTES = 4_000
+MAX_KEPT_ROWS, MAX_KEPT_BYTES = 999, 200_000  # of an answer too large to show, if such are kept
 MAX_VM_STEPS = 30_000_000  # below the server's own budget, so that an agent can run any gold
 HANDLER_VM_STEPS = 1_000
 FLOAT_TOLERANCE = 1e-9  # relative: the last digits of a sum depend on the order of the scan
@@ -66,6 +68,7 @@ class Reason(StrEnum):
 
 KEEP_TIES = frozenset((Reason.TIED,))
 KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))
+KEEP_OVERSIZE = frozenset((Reason.OVERSIZE,))
 
 
 class GoldRejected(DataError):
@@ -119,7 +122,8 @@ def open_readonly(path: Path | str) -> apsw.Connection:
 def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = ()) -> GoldResult:
     """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used.
 
-    `keep` are reasons for which it is not rejected: those of `KEEP_TIES` and `KEEP_EMPTY`.
+    `keep` are reasons for which it is not rejected: those of `KEEP_TIES`, `KEEP_EMPTY` and
+    `KEEP_OVERSIZE`.
     """
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
@@ -128,7 +132,8 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
     if _VOLATILE.search(sql):
         raise GoldRejected(Reason.UNSTABLE, "non-deterministic (random or time functions)")
     with _mapped_errors():
-        rows = _fetch(connection, sql, MAX_ROWS + 1)
+        most = MAX_KEPT_ROWS if Reason.OVERSIZE in keep else MAX_ROWS
+        rows = _fetch(connection, sql, most + 1)
     kept = _check_rows(rows, keep)
     shown, answer = tuple(rows), type_answer(rows)
     with _mapped_errors():
@@ -177,8 +182,10 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
     kept = {}
     if not rows:
         kept[Reason.EMPTY] = "no rows"
+    if len(rows) > MAX_KEPT_ROWS:
+        raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_KEPT_ROWS} rows")
     if len(rows) > MAX_ROWS:
-        raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_ROWS} rows")
+        kept[Reason.OVERSIZE] = f"more than {MAX_ROWS} rows"
     only_null, size = True, 0
     for row in rows:
         for cell in row:
@@ -188,7 +195,7 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
             only_null = False
             if isinstance(cell, str):
                 if len(cell) > MAX_CELL_CHARS:
-                    raise GoldRejected(Reason.OVERSIZE, f"a cell of {len(cell):,} characters")
+                    kept[Reason.OVERSIZE] = f"a cell of {len(cell):,} characters"
                 size += len(cell.encode()) + 3
             elif isinstance(cell, bytes):
                 raise GoldRejected(Reason.UNSTABLE, f"a blob of {counted(len(cell), 'byte')}")
@@ -198,11 +205,11 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
                 size += 20
     if rows and only_null:
         kept[Reason.NULL] = "nothing but NULL"
-    for reason, detail in kept.items():
-        if reason not in keep:
-            raise GoldRejected(reason, detail)
     if size > MAX_RESULT_BYTES:
-        raise GoldRejected(Reason.OVERSIZE, f"about {size:,} bytes of text")
+        kept.setdefault(Reason.OVERSIZE, f"about {size:,} bytes of text")
+    for reason, detail in kept.items():
+        if reason not in keep or (reason == Reason.OVERSIZE and size > MAX_KEPT_BYTES):
+            raise GoldRejected(reason, detail)
     return kept
 
 

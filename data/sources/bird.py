@@ -1,13 +1,18 @@
 """Import BIRD (Li et al., 2023) from its own layout.
 
-    DIR/train.json  DIR/train_databases/<db_id>/<db_id>.sqlite    -> questions_train.json
-    DIR/dev.json    DIR/dev_databases/<db_id>/<db_id>.sqlite      -> questions_eval.json
+    DIR/train.json             DIR/train_databases/<db_id>/<db_id>.sqlite  -> questions_train.json
+    DIR/dev.json               DIR/dev_databases/<db_id>/<db_id>.sqlite    -> questions_eval.json
+    DIR/mini_dev_sqlite.json   the same, without a dev.json                -> questions_eval.json
 
-Each may be in a folder of its own (DIR/train/train.json), as the archives unpack. A question's
-`evidence`, the expert knowledge that BIRD gives with it, is appended to its text.
+Each may be in a folder of its own (DIR/train/train.json, DIR/MINIDEV/mini_dev_sqlite.json), as the
+archives unpack; Mini-Dev's databases may also be those beside it (DIR/dev/dev_databases). A
+question's `evidence`, the expert knowledge that BIRD gives with it, is appended to its text.
 """
 
+import csv
+import json
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
@@ -17,13 +22,15 @@ from data.sources.questions import Row, rows_or_problem
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
 from data.sources.staging import check_out
-from shared.dataset import BIRD_DEV_PREFIX
+from shared.dataset import BIRD_DEV_PREFIX, BIRD_MINI_PREFIX, DESCRIPTIONS
 from shared.errors import DataError
 
+MINI = "mini_dev_sqlite.json"
 # file -> (split, prefix of its rows' ids, folder of its databases)
 FILES = {
     "train.json": (TRAIN, "bird-train-", "train_databases"),
     "dev.json": (EVAL, BIRD_DEV_PREFIX, "dev_databases"),
+    MINI: (EVAL, BIRD_MINI_PREFIX, "dev_databases"),
 }
 
 
@@ -34,27 +41,68 @@ def import_bird(
     force: bool = False,
     keep: Collection[Reason] = (),
     evidence: bool = True,
+    descriptions: bool = False,
 ) -> ImportReport:
-    """Write `out` as a data directory; see `import_spider`. `evidence`: whether to append it."""
+    """Write `out` as a data directory; see `import_spider`.
+
+    `evidence`: whether to append it; `descriptions`: whether DESCRIBE shows those of the columns.
+    """
     check_out(out, [source], force=force)
     found = {name: _find(source, name) for name in FILES}
+    if found["dev.json"]:
+        del found[MINI]  # the same questions
     if not any(found.values()):
-        files = "dev.json or train.json, with dev_databases/ or train_databases/"
+        files = f"dev.json, {MINI} or train.json, with dev_databases/ or train_databases/"
         raise DataError(f"no BIRD data in {source}: name the folder of {files}")
     report = ImportReport("bird", str(source.resolve()), frozenset(keep))
     rows: list[Row] = []
     folders: dict[str, Path] = {}
-    for name, (split, prefix, databases) in FILES.items():
-        if path := found[name]:
+    for name, path in found.items():
+        if path:
+            split, prefix, databases = FILES[name]
             report.splits[split] = SplitCount()
             own = rows_or_problem(path, split, prefix, report, evidence=evidence)
-            folders |= {row.database: path.parent / databases for row in own}
+            folder = path.parent / databases
+            if not folder.is_dir():
+                beside = (path.parent.parent / parts / databases for parts in ("dev", ""))
+                folder = next(filter(Path.is_dir, beside), folder)
+            folders |= {row.database: folder for row in own}
             rows += own
 
     def file_of(name: str) -> Path:
         return folders[name] / name / f"{name}.sqlite"
 
-    return import_source(Source(report, rows, file_of, copy_database), out)
+    write = partial(_write, report) if descriptions else copy_database
+    return import_source(Source(report, rows, file_of, write), out)
+
+
+def _write(report: ImportReport, source: Path, target: Path) -> None:
+    """Copy a database, and write the descriptions of its columns beside it."""
+    copy_database(source, target)
+    files = sorted(source.parent.glob("database_description/*.csv"))
+    if not files:
+        report.problems.append(f"{source.stem}: no database_description/, so no descriptions")
+    described = {path.stem.strip(): read_descriptions(path) for path in files}
+    text = json.dumps(described, ensure_ascii=False, indent=1)
+    target.with_name(DESCRIPTIONS).write_text(text, encoding="utf-8")
+
+
+def read_descriptions(path: Path) -> dict[str, str]:
+    """Return what a file of database_description/ says of each column: its name in words where that
+    adds something, its meaning and that of its values."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:  # some were written on Windows
+        text = content.decode("cp1252", "replace")
+    found = {}
+    for row in csv.DictReader(text.splitlines(keepends=True)):
+        told = {str(key).strip(): " ".join(str(one or "").split()) for key, one in row.items()}
+        parts = [told.get(key, "") for key in ("column_description", "value_description")]
+        said = "; ".join(filter(None, parts)) or told.get("column_name", "")
+        if (name := told.get("original_column_name")) and said:
+            found[name] = said
+    return found
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
+from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, Reason
 from data.settings import DataSettings
 from data.sources.bird import import_bird
 from data.sources.fetch import fetch_spider
@@ -147,20 +147,35 @@ def import_postgres_command(
 @import_app.command("bird")
 def import_bird_command(
     directory: Annotated[
-        Path, typer.Argument(help="BIRD's folder, with dev.json and dev_databases/ or train's.")
+        Path,
+        typer.Argument(help="BIRD's folder: dev.json with dev_databases/, train's, or MINIDEV."),
     ],
     out: Annotated[Path, typer.Option(help="Data directory to write.")],
     evidence: Annotated[
         bool, typer.Option(help="Whether to append BIRD's evidence to each question.")
     ] = True,
+    descriptions: Annotated[
+        bool,
+        typer.Option(
+            "--descriptions", help="Let DESCRIBE show BIRD's descriptions of the columns."
+        ),
+    ] = False,
+    keep_oversize: Annotated[
+        bool,
+        typer.Option(
+            help="Keep questions whose answers are too large to show; they ask for the SQL instead."
+        ),
+    ] = True,
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
 ) -> None:
-    """Import BIRD: like Spider, with its evidence in the questions."""
+    """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
     with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty)
-        report = import_bird(directory, out, force=force, keep=keep, evidence=evidence)
+        keep = _reasons(keep_ties, keep_empty) | (KEEP_OVERSIZE if keep_oversize else set())
+        report = import_bird(
+            directory, out, force=force, keep=keep, evidence=evidence, descriptions=descriptions
+        )
     show_report(report, out)
 
 

@@ -31,6 +31,8 @@ from shared.console import counted, progress_bar
 from shared.dataset import Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
+SQL_HINT = "Answer with the SQL query, as its result is too long to write."
+
 
 @dataclass
 class Source:
@@ -155,15 +157,18 @@ def _convert_row(
     report = source.report
     try:
         sql, gold = (row.sql, row.gold) if row.gold else _run(source, connection, row.sql)
+        large = Reason.OVERSIZE in gold.kept
         question = Question(
             question_id=row.question_id,
-            question_text=row.question,
+            question_text=f"{row.question} {SQL_HINT}" if large else row.question,
             database_name=row.database,
             gold_sql=sql,
             gold_answer=gold.answer,
             answer_type=gold.answer_type,
             difficulty=difficulty_of(sql),
             tables_involved=tables_of(sql, tables),
+            source_difficulty=row.difficulty,
+            answer_form="sql" if large else "text",
         )
     except GoldRejected as error:
         _drop(report, row, str(error.reason), error.detail)
@@ -210,5 +215,7 @@ def _flagged(row: Row, split: str, reason: str, detail: str) -> Flagged:
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.dumps(question.model_dump(), ensure_ascii=False) for question in questions]
+    # what few questions have is written for them alone
+    made = [question.model_dump(exclude_defaults=True) for question in questions]
+    rows = [json.dumps(one, ensure_ascii=False) for one in made]
     path.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")

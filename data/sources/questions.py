@@ -20,6 +20,7 @@ KEYS = {
     "query": ("query", "sql", "gold_sql"),
     "db_id": ("db_id", "database_name", "database", "db"),
     "evidence": ("evidence",),
+    "difficulty": ("difficulty",),
 }
 REQUIRED = ("question", "query")
 DELIMITERS = ",;\t|"
@@ -36,7 +37,8 @@ MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only coun
 class Row:
     """One row of a questions file, with all keys checked. `split` None: it is to be chosen.
 
-    `gold` is the result of `sql` if it has run on the database already.
+    `gold` is the result of `sql` if it has run on the database already, `difficulty` what the file
+    says of it.
     """
 
     question_id: str
@@ -45,6 +47,7 @@ class Row:
     question: str
     sql: str
     gold: GoldResult | None = None
+    difficulty: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,9 @@ class RawRow:
         question, hint = self.text("question").strip(), " ".join(self.text("evidence").split())
         if evidence and hint and _is_plain(hint):
             question = f"{question} Hint: {hint}"
-        return Row(question_id, split, database or self.text("db_id"), question, sql)
+        level = self.text("difficulty").strip() or None
+        name = database or self.text("db_id")
+        return Row(question_id, split, name, question, sql, difficulty=level)
 
 
 def read_rows(path: Path) -> list[RawRow]:

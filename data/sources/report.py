@@ -13,11 +13,10 @@ from rich.table import Table
 
 from data.golds.execute import Reason
 from shared.console import counted, print_line, right_aligned
-from shared.dataset import Question
+from shared.dataset import IMPORT_REPORT, Question
 from shared.errors import DataError
 from shared.models import DIFFICULTIES, AnswerType
 
-REPORT_NAME = "import_report.json"  # its presence marks a directory as the output of an import
 MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
 BAD_ROW = "bad row"
 UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
@@ -149,7 +148,7 @@ class ImportReport:
         """Write the report file."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
         # a broken row may contain half a surrogate pair: the escape is JSON's own
-        (directory / REPORT_NAME).write_text(text, encoding="utf-8", errors="backslashreplace")
+        (directory / IMPORT_REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def show_tables(self, console: Console) -> None:
         """Print the tables that were converted, with their rows and types."""
@@ -177,7 +176,7 @@ class ImportReport:
         for line in lines[:MAX_SHOWN_LINES]:
             print_line(console, line)
         if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
-            print_line(console, f"... and {hidden:,} more in {REPORT_NAME}")
+            print_line(console, f"... and {hidden:,} more in {IMPORT_REPORT}")
         if dropped:
             for reason in dict.fromkeys(item.reason for item in left_out):
                 if reason in REMEDIES and reason not in self.keep:
@@ -215,7 +214,7 @@ class ImportReport:
 
 def kept_reasons(directory: Path) -> frozenset[Reason]:
     """Return the reasons for which the import that wrote `directory`, if any, was to keep golds."""
-    path = directory / REPORT_NAME
+    path = directory / IMPORT_REPORT
     try:
         return frozenset(map(Reason, json.loads(path.read_bytes()).get("keep", [])))
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from data.sources.report import REPORT_NAME
+from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError
 
 
@@ -24,7 +24,7 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
         raise DataError(f"--out {out} contains the current directory: name another directory")
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out} is a file: name a directory")
-    if out.is_dir() and any(out.iterdir()) and not (out / REPORT_NAME).is_file() and not force:
+    if out.is_dir() and any(out.iterdir()) and not (out / IMPORT_REPORT).is_file() and not force:
         remedy = "name another directory, or replace it with --force"
         raise DataError(f"--out {out} is not empty and not from an import: {remedy}")
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypedDict, TypeVar
 
 from shared.actions import ActionType
@@ -68,6 +69,7 @@ class Groups(ByGroup[GroupResult]):
     """The result of every group."""
 
     by_database: dict[str, GroupResult]
+    by_source_difficulty: dict[str, GroupResult]  # empty if the data set does not rate questions
 
 
 class PairedGroups(ByGroup[Paired]):
@@ -91,8 +93,13 @@ def _by_group(episodes: Episodes, of: Callable[[Episodes], T]) -> ByGroup[T]:
     }
 
 
-def analyse(episodes: Episodes, ks: Sequence[int]) -> Groups:
-    """Return the result of every group, with pass@k for each of `ks`."""
+def analyse(
+    episodes: Episodes, ks: Sequence[int], levels: Mapping[str, str] = MappingProxyType({})
+) -> Groups:
+    """Return the result of every group, with pass@k for each of `ks`.
+
+    `levels` are the difficulties that the data set itself gives, by question.
+    """
 
     def of(group: Episodes) -> GroupResult:
         return measure_group(group, ks)
@@ -102,6 +109,10 @@ def analyse(episodes: Episodes, ks: Sequence[int]) -> Groups:
         **_by_group(episodes, of),
         "by_database": {
             name: of([one for one in episodes if one.database == name]) for name in databases
+        },
+        "by_source_difficulty": {
+            level: of([one for one in episodes if levels.get(one.question_id) == level])
+            for level in dict.fromkeys(levels.values())
         },
     }
 

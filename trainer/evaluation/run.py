@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from shared.console import percent, print_line
+from shared.dataset import left_out
 from shared.models import DEFAULT_STANDARD, ServerMetadata
 from trainer.errors import RunError
 from trainer.evaluation.analysis import Groups, PairedGroups, analyse, compare_groups
@@ -28,6 +29,13 @@ from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 from trainer.runtime.ranks import check_one_gpu
+
+
+class LeftOut(TypedDict):
+    """The questions of the data set's split that its import dropped."""
+
+    of: int  # questions of the split
+    reasons: dict[str, int]
 
 
 class EvaluationResult(TypedDict):
@@ -51,6 +59,7 @@ class EvaluationResult(TypedDict):
     model_server: dict[str, int] | None  # its counts over all sessions
     versions: dict[str, str]
     digests: dict[str, str | None]
+    left_out: NotRequired[LeftOut]
     paired: NotRequired[PairedGroups]
 
 
@@ -167,7 +176,7 @@ def build_result(
         "samples": settings.samples,
         "seed": settings.seed,
         "standard": settings.config.standard,
-        "success": analyse(episodes, settings.pass_ks),
+        "success": analyse(episodes, settings.pass_ks, inputs.book.source_difficulties),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),
         "wall_s": round(folder.took().get("wall_s", 0.0), 3),
@@ -179,6 +188,8 @@ def build_result(
             "model": inputs.model_digest or None,
         },
     }
+    if (dropped := left_out(settings.config.data_dir, settings.split)) is not None:
+        result["left_out"] = {"of": dropped[1], "reasons": dropped[0]}
     if other is not None:
         differs = {
             name: {"before": other.settings[name], "after": value}
@@ -201,6 +212,11 @@ def show(result: EvaluationResult, console: Console, *, kept: bool) -> None:
         console.print(paired_table(paired))
         names = ", ".join(paired["differs"]) or "none: it is the same measurement"
         print_line(console, f"settings that differ: {names}")
+    if (dropped := result.get("left_out")) and dropped["reasons"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped["reasons"].items())
+        count = sum(dropped["reasons"].values())
+        share = percent(count / dropped["of"])
+        print_line(console, f"the import left out {count} of {dropped['of']} ({share}): {reasons}")
     if missing := result["episodes_missing"]:
         again = "--out DIR keeps the others, so that only these are played again"
         if kept:

@@ -27,7 +27,9 @@ def success_table(groups: Groups, title: str) -> RenderableType:
     """Return success and pass@k in percent with 95 % intervals, and what an episode took."""
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
     made = table("", "n", "success", *(f"pass@{k}" for k in ks), "steps", "tokens", "reward")
-    for name, group in _results(groups):
+    own = groups["by_source_difficulty"].items()
+    rated = [(f"source: {escape(level)}", group) for level, group in own if group["episodes"]]
+    for name, group in [*_results(groups), *rated]:
         made.add_row(
             name,
             str(group["success"]["n"]),

@@ -15,7 +15,7 @@ from trainer.report.run_reader import Gap, Reader, read_questions
 from trainer.report.shell import environment
 from trainer.run.folder import read_json
 from trainer.run.observations import read_observations
-from trainer.run.records import EpisodeRecord
+from trainer.run.records import Book, EpisodeRecord
 
 
 def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
@@ -36,7 +36,7 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence
         what = f"the evaluation is not finished: {len(episodes)} episodes are here"
         reader.gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))
     ks = [int(k) for k in _of(result, "success", "overall", "pass_at")] or [1]
-    groups = analyse(episodes, ks)
+    groups = analyse(episodes, ks, Book((), questions.values()).source_difficulties)
     played: dict[str, list[EpisodeRecord]] = {}
     for record in _records(folder, episodes):
         played.setdefault(record.question_id, []).append(record)
@@ -67,6 +67,7 @@ def named(groups: Groups) -> list[tuple[str, Mapping[str, Any]]]:
         ("seen databases", groups["seen"]),
         ("unseen databases", groups["unseen"]),
         *groups["by_difficulty"].items(),
+        *((f"source: {name}", one) for name, one in groups["by_source_difficulty"].items()),
         *groups["by_database"].items(),
     ]
     return [(name, group) for name, group in found if group["episodes"]]

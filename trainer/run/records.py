@@ -14,6 +14,8 @@ from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.row import RolloutRow
 
+LEVELS = {"simple": 0, "moderate": 1, "challenging": 2}  # BIRD's
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -90,6 +92,13 @@ class Book:
 
     def text(self, question_id: str) -> str:
         return self._questions[question_id].question_text
+
+    @property
+    def source_difficulties(self) -> dict[str, str]:
+        """The difficulties that the data set itself gives, by question, in a fixed order."""
+        known = {key: one.source_difficulty for key, one in self._questions.items()}
+        rated = [(key, level) for key, level in known.items() if level]
+        return dict(sorted(rated, key=lambda one: (LEVELS.get(one[1], len(LEVELS)), one[1])))
 
     def episode(self, row: RolloutRow) -> EpisodeRecord:
         """Return the record of a played episode."""

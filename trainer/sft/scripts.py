@@ -113,7 +113,8 @@ def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:
 
 
 def answer_of(question: Question) -> str:
-    return f"ANSWER: {question.answer_text}"
+    text = question.answer_text
+    return f"ANSWER: {one_line(text) if question.answer_form == 'sql' else text}"
 
 
 def one_line(sql: str) -> str:

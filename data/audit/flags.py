@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from data.golds.execute import KEEP_EMPTY, KEEP_TIES, Reason
+from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
 from shared.dataset import Question
 
 
@@ -26,6 +26,7 @@ _ERRORS = {
     Reason.NULL: "the gold returns nothing but NULL",
     Reason.TIED: "equal sort keys allow more than one right answer",
     Reason.ORDER: "the result depends on the order in which rows are scanned",
+    Reason.UNDECIDED: "numbers or dates as text, or NULLs, can be read with another answer",
     Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
     Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",
@@ -51,7 +52,7 @@ _NOTES = {
     "text-arithmetic": "the gold calculates with values that are text",
     **{
         kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
-        for reason in sorted(KEEP_TIES | KEEP_EMPTY)
+        for reason in sorted(KEEP_TIES | KEEP_EMPTY | KEEP_OVERSIZE | KEEP_UNDECIDED)
     },
 }
 # flag -> (severity, meaning), in the order in which they are shown

@@ -9,8 +9,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding, kept_flag
-from data.audit.values import table_of, value_findings
+from data.audit.values import value_findings
 from data.choose import contains_answer
+from data.golds.columns import table_of
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
 from shared.console import percent
 from shared.dataset import Question

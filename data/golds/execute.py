@@ -4,9 +4,12 @@ Uniqueness has four checks: equal sort keys (`ties.find_tie`), columns beside an
 (`bare_columns`), the query again with SQLite's unordered scans reversed (it detects, for example, a
 scalar subquery with several rows), and window functions with equal keys (`ties.settle_windows`).
 
-An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`, `KEEP_OVERSIZE`): those with
-ties, if the server can determine every member of the tie, those without rows or with nothing but
-NULL, and those whose answers are too large to show.
+Whether its values can be read in another way, with another answer, is `find_undecided`.
+
+An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`, `KEEP_OVERSIZE`,
+`KEEP_UNDECIDED`): those with ties, if the server can determine every member of the tie, those
+without rows or with nothing but NULL, those whose answers are too large to show, and those that the
+data do not decide.
 """
 
 import math
@@ -26,6 +29,7 @@ import apsw
 
 from data.golds.bare_columns import find_bare
 from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
+from data.golds.undecided import find_undecided
 from shared.actions import MAX_ARGUMENT_BYTES, too_long
 from shared.console import counted
 from shared.errors import DatabaseLoadError, DataError
@@ -63,12 +67,14 @@ class Reason(StrEnum):
     ORDER = "order-dependent"  # the result depends on the order in which rows are scanned
     OVERSIZE = "oversize"  # more rows, or longer text, than an agent is shown
     RUNAWAY = "runaway"  # over MAX_VM_STEPS
+    UNDECIDED = "undecided"  # values can be read in another way, with another answer
     UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
 
 
 KEEP_TIES = frozenset((Reason.TIED,))
 KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))
 KEEP_OVERSIZE = frozenset((Reason.OVERSIZE,))
+KEEP_UNDECIDED = frozenset((Reason.UNDECIDED,))
 
 
 class GoldRejected(DataError):
@@ -122,8 +128,7 @@ def open_readonly(path: Path | str) -> apsw.Connection:
 def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = ()) -> GoldResult:
     """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used.
 
-    `keep` are reasons for which it is not rejected: those of `KEEP_TIES`, `KEEP_EMPTY` and
-    `KEEP_OVERSIZE`.
+    `keep` are reasons for which it is not rejected: those of the sets `KEEP_...`.
     """
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
@@ -137,7 +142,7 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
     kept = _check_rows(rows, keep)
     shown, answer = tuple(rows), type_answer(rows)
     with _mapped_errors():
-        run = partial(_stream, connection)
+        run, original = partial(_stream, connection), sql
         tie = find_tie(sql, run) if _ORDER_OR_LIMIT.search(sql) else None
         if tie is not None:
             if tie.whole is None or Reason.TIED not in keep:
@@ -146,6 +151,11 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
             # what nothing but the tie may leave open: all rows that the answer may hold
             sql, rows = tie.whole, _fetch(connection, tie.whole, MAX_TIE_ROWS)
         _check_order(connection, sql, rows)
+        run_again = partial(_fetch, connection, most=most + 1)
+        if undecided := find_undecided(original, shown, run_again, connection):
+            if Reason.UNDECIDED not in keep:
+                raise GoldRejected(Reason.UNDECIDED, undecided)
+            kept[Reason.UNDECIDED] = undecided
     return GoldResult(shown, *answer, kept)
 
 

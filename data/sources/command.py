@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, Reason
+from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
 from data.settings import DataSettings
 from data.sources.bird import import_bird
 from data.sources.fetch import fetch_spider
@@ -43,6 +43,14 @@ KeepEmpty = Annotated[
         "--keep-empty",
         help="Keep questions whose gold returns no rows, or only NULL: [], none and null are right "
         "(see docs/trust-answers.md).",
+    ),
+]
+KeepUndecided = Annotated[
+    bool,
+    typer.Option(
+        "--keep-undecided",
+        help="Keep questions whose gold sorts or compares numbers or dates as text, or shows NULLs "
+        "first, with another answer than by their values: the gold's is right.",
     ),
 ]
 
@@ -85,10 +93,11 @@ def import_sqlite_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import your own SQLite databases with questions about them."""
     out = out or named_after(databases[0])
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
     _import_own(partial(import_sqlite, databases), request)
 
@@ -116,10 +125,11 @@ def import_csv_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."""
     out = out or named_after(directory)
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
     _import_own(partial(import_csv, directory, encoding=encoding), request)
 
@@ -135,11 +145,12 @@ def import_postgres_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Copy a PostgreSQL database, which is only read, with questions if you have some."""
     with one_line_errors():
         out = out or Path(f"{database_name(source)}-data")
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty)
+    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
     _import_own(partial(import_postgres, source), request)
 
@@ -169,10 +180,13 @@ def import_bird_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
     with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty) | (KEEP_OVERSIZE if keep_oversize else set())
+        keep = _reasons(keep_ties, keep_empty, keep_undecided) | (
+            KEEP_OVERSIZE if keep_oversize else set()
+        )
         report = import_bird(
             directory, out, force=force, keep=keep, evidence=evidence, descriptions=descriptions
         )
@@ -189,10 +203,11 @@ def import_spider_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
     with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty)
+        keep = _reasons(keep_ties, keep_empty, keep_undecided)
         report = import_spider(directory, out, force=force, keep=keep)
     show_report(report, out)
 
@@ -211,6 +226,7 @@ def fetch_spider_command(
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
+    keep_undecided: KeepUndecided = False,
 ) -> None:
     """Download the official Spider archive (CC BY-SA 4.0) and import it."""
     try:
@@ -221,7 +237,7 @@ def fetch_spider_command(
         raise failure(f"{setting}: {first['msg']}") from error
     out = out or settings.cache_dir / "spider"
     with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty)
+        keep = _reasons(keep_ties, keep_empty, keep_undecided)
         result = fetch_spider(out, settings, url=url, sha256=sha256, force=force, keep=keep)
     show_report(result.report, out)
     typer.echo(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
@@ -230,8 +246,9 @@ def fetch_spider_command(
         typer.echo(f"The checksum was not verified: to pin it, {pin}")
 
 
-def _reasons(keep_ties: bool, keep_empty: bool) -> frozenset[Reason]:
-    return (KEEP_TIES if keep_ties else frozenset()) | (KEEP_EMPTY if keep_empty else frozenset())
+def _reasons(ties: bool, empty: bool, undecided: bool) -> frozenset[Reason]:
+    asked = ((ties, KEEP_TIES), (empty, KEEP_EMPTY), (undecided, KEEP_UNDECIDED))
+    return frozenset().union(*(reasons for wanted, reasons in asked if wanted))
 
 
 def named_after(path: Path) -> Path:

@@ -33,6 +33,8 @@ INSERT INTO animal VALUES
     (5, 'Bo', 'cow', 4, NULL, NULL);
 INSERT INTO sound VALUES (1, 'goat', 'bleat'), (2, 'hen', 'cluck'), (3, 'cow', 'moo');
 CREATE TABLE day (n INTEGER);
+CREATE TABLE weight (kind TEXT, kg TEXT);
+INSERT INTO weight VALUES ('goat', '100'), ('hen', '9'), ('cow', '700');
 WITH RECURSIVE d(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM d WHERE n < 30)
 INSERT INTO day SELECT n FROM d;
 """
@@ -77,6 +79,7 @@ FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
         "train",
         ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list"),
     ),
+    "undecided": ("train", ask("What weighs most?", "SELECT max(kg) FROM weight", "9", "string")),
     "oversize": ("train", ask("Which days are there?", "SELECT n FROM day", [1], "list")),
     "runaway": ("train", ask("How far can you count?", ENDLESS, 7, "integer")),
     "unstable": (
@@ -130,7 +133,13 @@ FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
         ask("What do kinds add up to?", "SELECT sum(kind) - 9 FROM animal", -9.0, "float"),
     ),
 }
-KEPT = {"kept-tied": "tied", "kept-empty": "empty", "kept-null": "null"}
+KEPT = {
+    "kept-tied": "tied",
+    "kept-empty": "empty",
+    "kept-null": "null",
+    "kept-undecided": "undecided",
+    "kept-oversize": "oversize",
+}
 
 
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
@@ -187,13 +196,15 @@ def test_every_flag_is_tested() -> None:
 @pytest.mark.parametrize("flag", KEPT)
 def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None:
     question = dict(FLAGGED[KEPT[flag]][1])
-    if flag != "kept-tied":
+    if flag in ("kept-empty", "kept-null"):
         empty = flag == "kept-empty"
         question |= {"gold_answer": [] if empty else None}
         question |= {"answer_type": "list" if empty else "string"}
+    if flag == "kept-oversize":
+        question |= {"gold_answer": list(range(1, 31))}
     report_file = write(tmp_path, [SOUND, LEGS, question], []) / "import_report.json"
     assert flags_of(audit(tmp_path)) == {"train-2": {KEPT[flag]}}
-    report_file.write_text(json.dumps({"keep": ["empty", "null", "tied"]}))
+    report_file.write_text(json.dumps({"keep": sorted(KEPT.values())}))
     report = audit(tmp_path)
     assert flags_of(report) == {"train-2": {flag}}
     assert report.clean
@@ -276,7 +287,7 @@ def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> No
     assert "the file of the training database farm" in found[0].detail
     other_rows = twin(tmp_path / "rows", lambda script: script.replace("'moo'", "'low'")).findings
     assert {one.flag for one in other_rows} == {"shared-database"}
-    assert "3 of its 3 tables" in other_rows[0].detail
+    assert "4 of its 4 tables" in other_rows[0].detail
     renamed = twin(
         tmp_path / "renamed", lambda s: s.replace("sound", "noise").replace("day", "week")
     )
@@ -290,7 +301,7 @@ def test_virtual_tables_of_unknown_modules_are_not_compared(tmp_path: Path) -> N
     )
     report = twin(tmp_path, lambda script: f"{script};{virtual}")
     assert {one.flag for one in report.findings} == {"shared-database"}
-    assert "3 of its 3 tables" in report.findings[0].detail
+    assert "4 of its 4 tables" in report.findings[0].detail
 
 
 def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from data.audit import audit
-from data.golds.execute import KEEP_EMPTY, KEEP_TIES
+from data.golds.execute import KEEP_EMPTY, KEEP_TIES, KEEP_UNDECIDED
 from data.sources.command import import_app
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.spider import import_spider
@@ -350,6 +350,8 @@ def test_real_spider_imports(tmp_path: Path) -> None:
     evaluation = report.splits["eval"]
     assert evaluation.dropped["empty"] > 0.03 * evaluation.rows  # about one in 20 has no rows
     assert evaluation.dropped["tied"] > 0
+    # as docs/trust-audit.md has it
+    assert [count.dropped["undecided"] for count in report.splits.values()] == [44, 12]
     assert not {q.database_name for q in splits["train"]} & {
         q.database_name for q in splits["eval"]
     }
@@ -361,8 +363,10 @@ def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for name in ("database", "dev.json", "tables.json"):
         (tmp_path / "dev" / name).symlink_to(source / name)
-    report = import_spider(tmp_path / "dev", out, keep=KEEP_TIES | KEEP_EMPTY)
-    assert dict(report.splits["eval"].kept_on_request) == {"tied": 26, "empty": 40, "null": 4}
+    keep = KEEP_TIES | KEEP_EMPTY | KEEP_UNDECIDED
+    report = import_spider(tmp_path / "dev", out, keep=keep)
+    kept = {"tied": 26, "empty": 40, "null": 4, "undecided": 18}
+    assert dict(report.splits["eval"].kept_on_request) == kept
     assert report.splits["eval"].dropped["tied"] == 4  # in subqueries
     env = SQLEnvironment(QuestionBank.load(out), SqlRunner())
     several = 0

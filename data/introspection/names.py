@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data.domains.spec import Kind
+from data.domains.templates.asker import NUMBERS
 from data.domains.words import WORDS, is_plural, listed, plural
 
 _FILE = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
@@ -62,12 +63,21 @@ def awkward(words: Sequence[str]) -> bool:
     """Return whether words make no noun: `lives in`, `assigned to`, `t1`."""
     last = words[-1] if words else ""
     return (
-        not VERBS.isdisjoint(words)
-        or not PREPOSITIONS.isdisjoint(words)
+        is_clause(words)
         or not all(word.isascii() and word.isalpha() for word in words)
         or len(last) < 3
         or (last.endswith("ing") and last not in LISTS["nouns_in_ing"])
     )
+
+
+def is_clause(words: Sequence[str]) -> bool:
+    """Return whether words say something of a thing that they do not name: `lives in`."""
+    parts = VERBS | PREPOSITIONS
+    return not parts.isdisjoint(words) or _is_participle(words[-1] if words else "")
+
+
+def _is_participle(word: str) -> bool:
+    return len(word) > 4 and word.endswith("ed") and not word.endswith("eed")
 
 
 def record_nouns(text: str) -> tuple[str, str]:
@@ -92,27 +102,47 @@ def is_flag(words: Sequence[str], declared: str) -> bool:
     return named or declared.upper() in ("BOOL", "BOOLEAN", "BIT")
 
 
-def phrase_of(words: Sequence[str], kind: Kind, *, flag: bool = False, year: bool = False) -> str:
-    """Return what questions call a column of these words."""
+def phrase_of(words: Sequence[str], kind: Kind) -> str | None:
+    """Return what questions call a column of these words; None if they read badly."""
     words = list(words)
-    if flag:
-        words = [word for word in words if word not in LISTS["flag_ends"]] or words
-        return "-".join(words) + " flag"
     if kind is Kind.DATE:
         words = _date_words(words)
+    if not _reads_well(words, kind):
+        return None
+    head = words[:-1] if words[-1] in LISTS["units"] else words
+    if kind in NUMBERS and head and head[-1] in LISTS["amounts"]:
+        words = ["amount", "of", *words]
+    if kind in NUMBERS and words[0] == "number" and words[-1] not in LISTS["uncountable"]:
+        words[-1] = plural(singular(words[-1]))
     if words[0] in ("number", "count") and len(words) > 1 and words[1] != "of":
         words = ["number", "of", *words[1:]]
     if len(words) > 1 and words[-1] in LISTS["units"]:
         words = [*words[:-1], "in", words[-1]]
-    elif (
-        VERBS.intersection(words)
-        or words[0] in PREPOSITIONS
-        or words[-1] in PREPOSITIONS | LISTS["adjectives"]
-    ):
-        words = [*words, "value"]
-    if year and "year" not in words:
-        words = ["year", *words]
     return " ".join(words)
+
+
+def _reads_well(words: Sequence[str], kind: Kind) -> bool:
+    """Return whether words make a noun phrase: not `directed by`, `meter 100`, `date closed by`."""
+    if VERBS.intersection(words) or {words[0], words[-1]} & PREPOSITIONS:
+        return False
+    if words[-1] in LISTS["adjectives"] or {"and", "or"} & set(words):
+        return False
+    if LISTS["units"].intersection(words[:-1]):
+        return False
+    if kind in (Kind.TEXT, Kind.CATEGORY) and (is_plural(words[-1]) or _is_participle(words[-1])):
+        return False  # `whose details is 'x'`, `the different counties representeds`
+    if kind in NUMBERS and PREPOSITIONS.intersection(words[1:-1]):
+        return False
+    if len(words) > 1 and any(map(str.isdecimal, words)):
+        return False
+    unread = (word for word in words if word.isascii() and word not in LISTS["short"])
+    if any(len(word) == 2 or (len(word) == 1 and len(words) > 1) for word in unread):
+        return False
+    if words[0] == "date" and len(words) > 1 and words[1] != "of":
+        return False
+    # `weeks on top`, `years working`
+    counts = kind in NUMBERS and is_plural(words[0]) and not is_plural(words[-1])
+    return not counts or words[-1] in LISTS["units"]
 
 
 def _date_words(words: list[str]) -> list[str]:
@@ -120,4 +150,5 @@ def _date_words(words: list[str]) -> list[str]:
         words = words[:-1]
     if len(words) == 2 and words[0] == "date":
         words = words[::-1]
-    return words if LISTS["dates"].intersection(words) else [*words, "date"]
+    dated = LISTS["dates"].intersection(words) or words[-1].endswith("date")
+    return words if dated else [*words, "date"]

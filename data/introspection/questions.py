@@ -25,6 +25,7 @@ from data.domains.spec import Draft
 from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
 from data.golds.execute import GoldResult, open_readonly
+from data.introspection.names import core_of, is_clause, singular, words_of
 from data.introspection.schema import Schema, introspect
 from data.sources.convert import Source, import_source
 from data.sources.own import sqlite_files
@@ -51,7 +52,68 @@ _DOUBLED = re.compile(
     r"\b(\w+(?: \w+)?) (?:of (?:the |all |any )?(?:two |three |four |\d )?)?\1\b", re.IGNORECASE
 )
 _NO_VALUE = re.compile(r"[\s–—-]*")
-_UNREADABLE = re.compile(r"[\x00-\x1f\x7f]|\.\d{7}|\d[eE][-+]\d|  ")
+# also a time of day, `the first date` and an average of dates
+_UNREADABLE = re.compile(
+    r"[\x00-\x1f\x7f]|\.\d{3}|\d[eE][-+]\d|  |\d\d:\d\d|\bfirst\b.*\bdate|\baverage\b.*\bdate\b",
+    re.IGNORECASE,
+)
+_LITERAL = re.compile(r"'((?:[^']|'')*)'")
+_LIMIT = re.compile(r"\bLIMIT (\d+)$")
+# may stand twice in a question
+_REPEATABLE = frozenset(
+    [
+        "a",
+        "all",
+        "among",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "average",
+        "below",
+        "between",
+        "by",
+        "different",
+        "distinct",
+        "each",
+        "first",
+        "for",
+        "from",
+        "has",
+        "have",
+        "highest",
+        "in",
+        "is",
+        "least",
+        "less",
+        "list",
+        "lowest",
+        "many",
+        "more",
+        "most",
+        "name",
+        "no",
+        "number",
+        "of",
+        "on",
+        "one",
+        "or",
+        "than",
+        "that",
+        "the",
+        "their",
+        "there",
+        "to",
+        "total",
+        "value",
+        "what",
+        "which",
+        "with",
+        "whose",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -147,10 +209,24 @@ def _is_unclear(schema: Schema, draft: Draft) -> bool:
     text = draft.text
     if any(pattern.search(text) for pattern in (_UNREADABLE, _MEAN_YEAR, _DOUBLED)):
         return True
+    if _repeats_noun(draft) or any(is_clause(core_of(words_of(name))) for name in draft.tables):
+        return True
+    limit, table = _LIMIT.search(draft.sql), schema.domain.table(draft.tables[0])
+    if limit and int(limit[1]) > 1 and int(limit[1]) >= table.rows:
+        return True
     named = NAMED.get(draft.form)
     phrase = schema.partial.get(draft.tables[named]) if named is not None else None
     # 'which order' could be answered by more than its reference
     return phrase is not None and phrase not in text and plural(phrase) not in text
+
+
+def _repeats_noun(draft: Draft) -> bool:
+    """Return whether a question says a noun twice: `the maker of the car maker 'Ford'`."""
+    text = draft.text
+    for value in _LITERAL.findall(draft.sql):
+        text = text.replace(value.replace("''", "'"), "")
+    words = Counter(singular(word) for word in re.findall(r"[a-z]+", text.lower()))
+    return any(count > 1 for word, count in words.items() if word not in _REPEATABLE)
 
 
 def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:

@@ -31,7 +31,7 @@ from data.introspection.tables import Cells, RawTable, is_blank, read_tables
 MAX_CATEGORIES = 40
 MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
 MAX_LABEL_CHARS = 40  # of any value of a category
-YEARS = range(1000, 2101)
+YEARS = range(1500, 2101)
 NAME_SHARE, FULL_NAME_SHARE = 0.9, 0.5  # least share of different values in a column of names
 NAME_NULLS = 0.1  # largest share of rows without a name
 _DATE = re.compile(
@@ -119,7 +119,7 @@ def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> lis
     uses = []
     for cells, words in zip(table.columns, short, strict=True):
         name = cells.name.lower()
-        link = name in table.refs or (name == table.key)
+        link = name in table.refs or name in table.foreign or name == table.key
         kind, reason = _kind(table, cells)
         if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
             kind, reason = None, "ids"  # of the rows of another table
@@ -131,8 +131,10 @@ def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> lis
         # `date` alone could also mean another column's `return date`
         alone = sum(other[-len(words) :] == words for other in short) == 1
         words = words if alone else cells.words
-        flag = kind is Kind.CATEGORY and _is_flag(cells)
-        phrase = phrase_of(words, kind, flag=flag, year=_is_year(cells, kind))
+        phrase = phrase_of(words, kind)
+        if phrase is None:
+            left_out["names that read badly"] += 1
+            continue
         if phrase in taken:
             left_out["reading as another column"] += 1
             continue
@@ -159,14 +161,22 @@ def _kind(table: RawTable, cells: Cells) -> tuple[Kind | None, str]:
     in_key = numbers and cells.name.lower() in table.keys and "year" not in cells.words
     if last in LISTS["ids"] or in_key:
         return None, "ids"
+    if numbers and (last in LISTS["roles"] or _ends_in_id(last)):
+        return None, "ids"
+    if numbers and all(_is_epoch(cell) for cell in known):
+        return None, "timestamps"
+    if _is_flag(cells):
+        return None, "flags"
     if numbers:
+        if _are_years(cells) and LISTS["ordinals"].isdisjoint(cells.words):
+            return None, "years under another name"
         return _number_kind(cells, last), ""
     return _text_kind(cells)
 
 
 def _number_kind(cells: Cells, last: str) -> Kind:
-    if set(cells.known) <= {0, 1}:
-        return Kind.CATEGORY
+    if not LISTS["ordinals"].isdisjoint(cells.words):
+        return Kind.TEXT
     if last in LISTS["codes"] and cells.words[0] not in ("number", "total"):
         return Kind.TEXT
     if not LISTS["aggregates"].isdisjoint(cells.words):  # not 'the highest average'
@@ -198,13 +208,19 @@ def _is_flag(cells: Cells) -> bool:
     )
 
 
-def _is_year(cells: Cells, kind: Kind) -> bool:
-    """Return whether integers are years, though their column's name does not say so."""
-    return (
-        kind is Kind.INTEGER
-        and bool(LISTS["year_events"].intersection(cells.words))
-        and all(cell in YEARS for cell in cells.known)
-    )
+def _ends_in_id(word: str) -> bool:
+    return len(word) > 4 and word.endswith("id") and word not in LISTS["not_ids"]
+
+
+def _is_epoch(cell: Value) -> bool:
+    """Return whether a number could be seconds or milliseconds since 1970, of 1999 or later."""
+    seconds = range(915_148_800, 2**32)
+    return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
+
+
+def _are_years(cells: Cells) -> bool:
+    """Return whether all numbers could be years: `founded`, `launch`."""
+    return all(cell in YEARS for cell in cells.known)
 
 
 def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -> list[_Use]:
@@ -227,6 +243,8 @@ def _name_rank(table: RawTable, use: _Use) -> int | None:
     phrase = use.column.wordings[0]
     words = phrase.split()
     if (LISTS["not_names"] | LISTS["dates"]).intersection(words) or _is_numeric(use.cells):
+        return None
+    if any(_DATE.match(str(cell)) for cell in known):  # with a time zone it is text
         return None
     full = (
         phrase in LISTS["full_names"]

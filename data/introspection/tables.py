@@ -61,6 +61,7 @@ class RawTable:
     plural: str = ""
     key: str | None = None  # the column that references lead to, in lower case
     refs: dict[str, str] = field(default_factory=dict)  # column -> table, both in lower case
+    foreign: set[str] = field(default_factory=set)  # columns of declared references, to itself too
 
     @property
     def sql(self) -> str:
@@ -218,10 +219,11 @@ class _Link(NamedTuple):
 def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
     """Find each table's key and references: the declared ones, and those that are certain."""
     links = [link for table in tables for link in _declared(table, tables, connection)]
-    declared = {(link.child.name, link.column) for link in links}
+    for table in tables:
+        table.foreign = {link.column for link in links if link.child is table}
     for table in tables:
         for each in table.columns:
-            if (table.name, each.name.lower()) not in declared:
+            if each.name.lower() not in table.foreign:
                 links += _undeclared(table, each, tables, connection)
     for parent in tables:
         keys = Counter(link.key for link in links if link.parent is parent)

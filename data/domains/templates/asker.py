@@ -15,6 +15,7 @@ T = TypeVar("T")
 NUMBERS = (Kind.INTEGER, Kind.REAL)
 MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 are rare
 MAX_SHARE = 0.85  # of the rows that a condition may keep
+DATE_CHARS = len("2020-12-31")
 MAX_LITERAL_CHARS = 40  # a longer value does not belong in a question
 WORDINGS: dict[str, list[str]] = read_toml("templates/wordings.toml")
 
@@ -249,12 +250,16 @@ class Asker:
         phrase = self.phrase(column)
         after = self.rng.random() < 0.5
         word, sign = ("after", ">") if after else ("before", "<")
+        if len(value) > DATE_CHARS:  # with a time of day, which no question needs
+            value = value[:DATE_CHARS]
+            word, sign = ("on or after", ">=") if after else (word, sign)
+        compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt}[sign]
         return Condition(
             column,
             having=f"{indefinite(phrase)} {word} {value}",
             whose=f"whose {phrase} {_be(phrase)} {word} {value}",
             comparison=f"{sign} '{value}'",
-            test=lambda cell: str(cell) > value if after else str(cell) < value,
+            test=lambda cell: compare(str(cell), value),
         )
 
     def threshold(self, table: Table, column: Column) -> int | float:

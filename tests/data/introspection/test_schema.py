@@ -51,11 +51,8 @@ def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
         "floors": Kind.INTEGER,
         "opened": Kind.DATE,
         "zip": Kind.TEXT,
-        "is_open": Kind.CATEGORY,
         "seen_at": Kind.DATE,
         "us_date": Kind.TEXT,
-        "highest": Kind.TEXT,
-        "founded": Kind.INTEGER,
     }
     assert dict(schema.left_out) == {
         "ids": 1,
@@ -63,10 +60,43 @@ def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
         "BLOBs": 1,
         "values of several types": 1,
         "fewer than two plain values": 2,
+        "names that read badly": 1,
+        "flags": 1,
+        "years under another name": 1,
     }
-    phrases = {column.name: column.wordings for column in schema.domain.table("shop").columns}
-    assert phrases["is_open"] == ("is-open flag",)
-    assert phrases["founded"] == ("year founded",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "kind"),
+    [
+        ("boss INTEGER", "i / 2 + 1", None),
+        ("boss INTEGER REFERENCES worker", "i / 2 + 1", None),
+        ("chief_no INTEGER REFERENCES worker (id)", "i / 2 + 1", None),
+        ("advisor INTEGER", "1000 + i", None),
+        ("partitionid INTEGER", "i % 9", None),
+        ("unix_ts INTEGER", "1700000000 + i", None),
+        ("created INTEGER", "1700000000000 + i", None),
+        ("launch REAL", "1990.0 + i", None),
+        ("is_fired TEXT", "substr('TF', i % 2 + 1, 1)", None),
+        ("rank INTEGER", "i", Kind.TEXT),
+        ("start_year INTEGER", "1990 + i", Kind.TEXT),
+        ("bonus INTEGER", "i * 100", Kind.INTEGER),
+        ("liquid INTEGER", "i * 3", Kind.INTEGER),
+        ("year_total INTEGER", "i * 100000", Kind.TEXT),
+    ],
+)
+def test_what_is_no_amount_is_not_averaged(
+    column: str, value: str, kind: Kind | None, tmp_path: Path
+) -> None:
+    columns = f"id INTEGER PRIMARY KEY, name TEXT, {column}"
+    schema = read(tmp_path, filled("worker", columns, f"i, 'Worker ' || i, {value}"))
+    found = kinds(schema, "worker").get(column.split()[0])
+    assert found in (kind, Kind.REF) if kind is None else found is kind
+
+
+def test_a_time_names_no_row(tmp_path: Path) -> None:
+    columns, values = "moment TEXT, size INTEGER", "printf('2024-01-%02dT10:00:00Z', i), i"
+    assert Kind.NAME not in kinds(read(tmp_path, filled("log", columns, values)), "log").values()
 
 
 def test_names_that_sql_needs_quoted_are_quoted(tmp_path: Path) -> None:

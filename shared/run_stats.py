@@ -45,7 +45,6 @@ class PlayedEpisode(BaseModel):
     # how often its context was shortened; None in runs that did not count it
     context_truncations: int | None = None
     inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
-    replaced_ids: int = 0  # tokens that a constraint put in place of sampled ones
     too_large: bool = False  # it ended as its actions reached the server's limit on bytes
     actions: list[str]  # canonical texts of the answered steps
     rewards: list[float]  # per answered step

@@ -114,13 +114,8 @@ class GRPOConfig:
     # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
-    # worked examples that the conversation begins with
-    few_shot: Annotated[_Natural, Field(le=2)] = 0
     # end a turn at the newline after its first action; otherwise only at the model's end of turn
     one_action_per_turn: _Flag = True
-    # a turn's first tokens can only spell DESCRIBE, SAMPLE, QUERY or ANSWER; those that replaced
-    # another draw are not trained on; only for a model in this process
-    constrain_first_token: _Flag = False
     # let the model think before an action, if its chat template supports it, as Qwen3's does
     thinking: _Flag = False
     temperature: _Positive = 1.0
@@ -132,7 +127,6 @@ class GRPOConfig:
     max_steps: Annotated[int, _NO_BOOL] = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
-    weight_decay: _NotNegative = 0.0
     max_grad_norm: _Positive = 1.0
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
     # optimizer steps per generation batch, each on a part of its rollouts
@@ -148,19 +142,10 @@ class GRPOConfig:
     # update costs almost nothing
     skip_one_verdict_groups: _Flag = False
     gradient_checkpointing: _Flag = False  # updates take less memory and more time
-    # updates compute logits only of the tokens that the loss counts, and once what all rows of a
-    # micro-batch begin with: the same gradient to rounding
-    masked_logits: _Flag = True
     # vLLM server that samples the rollouts of training (docs/vllm.md); empty: this process does
     generation_url: Annotated[str, _OPTIONAL_URL] = ""
-    # sample each batch while the weights learn from the one before: it needs generation_url
-    overlap_rollouts: _Flag = False
-    # largest importance ratio of a token that another sampler or older weights drew, where a batch
-    # has one update; 0: uncorrected
-    importance_cap: _NotNegative = 2.0
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
-    lora_alpha: _Positive = 32.0  # adapters are scaled by lora_alpha / lora_rank
     # fsdp: divide weights, gradients and the optimizer's state among several processes
     sharding: Sharding = "none"
     save_steps: _Natural = 0  # training steps between checkpoints; 0: only at the end
@@ -170,12 +155,6 @@ class GRPOConfig:
     allow_dev_questions: _Flag = False
     # auto: notebook or terminal if training runs in one, else PNGs in the run's folder
     live_view: LiveView = "auto"
-    # steps between two drawings of the reward, two episode traces, and two measurements of success
-    # on train and eval; each is also done before the first step and after the last; 0: never
-    live_reward_every: _Natural = 10
-    live_trace_every: _Natural = 50
-    live_success_every: _Natural = 100
-    live_episodes: _Count = 3  # of train, and of eval, in such a measurement
 
     def __post_init__(self) -> None:
         try:
@@ -197,24 +176,6 @@ class GRPOConfig:
             "max_context_tokens",
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
             "leave room for the prompt",
-        )
-        _need(
-            not (self.generation_url and self.constrain_first_token),
-            "constrain_first_token",
-            "is on, but the server of generation_url can't constrain the words of a turn",
-            "turn it off",
-        )
-        _need(
-            not (self.thinking and self.constrain_first_token),
-            "constrain_first_token",
-            "is on, and so is thinking, which begins a turn with <think>",
-            "turn one of the two off",
-        )
-        _need(
-            bool(self.generation_url) or not self.overlap_rollouts,
-            "overlap_rollouts",
-            "needs a model server: in this process the update changes the weights that sample",
-            "set generation_url (docs/vllm.md), or overlap_rollouts=false",
         )
         _need(
             self.sharding == "none" or not self.lora_rank,

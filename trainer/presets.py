@@ -15,8 +15,8 @@ GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a serv
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
 # the settings that decide, beside the weights, what a model reads and writes
 MODEL_SETTINGS = (
-    *("system_prompt", "few_shot", "one_action_per_turn", "thinking"),
-    *("constrain_first_token", "max_new_tokens", "max_context_tokens"),
+    *("system_prompt", "one_action_per_turn", "thinking"),
+    *("max_new_tokens", "max_context_tokens"),
 )
 KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
 
@@ -36,7 +36,7 @@ _GRPO = {
 }
 # of the gold answers of Spider, 1 % have more than 384 tokens, and 8 % more than 128
 _LENGTHS = {"max_new_tokens": 384, "max_context_tokens": 2048}
-_LORA = {"lora_rank": 16, "lora_alpha": 32.0}
+_LORA = {"lora_rank": 16}
 _QWEN3 = {
     **_GRPO,
     **_LENGTHS,
@@ -67,9 +67,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "skip_one_verdict_groups": True,  # two thirds of the groups
         "max_steps": 100,
         "save_steps": 20,
-        "live_reward_every": 1,
-        "live_trace_every": 10,
-        "live_success_every": 20,
     },
     "smollm2-135m": {
         **_GRPO,

@@ -39,7 +39,6 @@ ROW: dict[str, Any] = {
     "reward": 0.02,
     "parse_failures": 0,
     "inferred_actions": 0,
-    "replaced_ids": 0,
     "env_errors": 0,
     "context_overflow": False,
     "too_large": False,

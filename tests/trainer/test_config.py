@@ -100,18 +100,11 @@ def test_text_of_the_wrong_type(name: str, value: str) -> None:
         GRPOConfig().override(**{name: value})
 
 
-def test_a_turn_that_thinks_first_cant_begin_with_an_action() -> None:
-    with pytest.raises(ConfigError, match="constrain_first_token is on, and so is thinking"):
-        GRPOConfig(thinking=True, constrain_first_token=True)
-
-
-def test_generation_takes_a_whole_url_and_no_constraint() -> None:
+def test_generation_takes_a_whole_url() -> None:
     url = "http://127.0.0.1:8000/v1"
     assert GRPOConfig(generation_url=url).generation_url == url
     with pytest.raises(ConfigError, match="generation_url is 'host:8000': it should be a whole"):
         GRPOConfig(generation_url="host:8000")
-    with pytest.raises(ConfigError, match="the server of generation_url can't constrain"):
-        GRPOConfig(generation_url=url, constrain_first_token=True)
 
 
 def test_an_unknown_setting_suggests_the_near_one() -> None:
@@ -140,7 +133,7 @@ def test_data_dir_sets_both_paths() -> None:
         ("learning_rate", [1]),
         ("beta", float("inf")),
         ("server_wait_s", float("inf")),
-        ("weight_decay", float("inf")),
+        ("max_grad_norm", float("inf")),
         ("seed", 2**32),
         ("difficulty_filter", None),
         ("server_urls", [1]),

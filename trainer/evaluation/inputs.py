@@ -22,7 +22,6 @@ from trainer.runtime.optional_packages import check_extras
 # these change how an update is computed, not its result
 FOR_MEMORY = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
-    "masked_logits",
 )
 # may differ between machines; data and models are compared by their digests
 MACHINE_SPECIFIC = (

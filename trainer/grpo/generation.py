@@ -109,7 +109,6 @@ class GenerationServer:
             self._load(trainer.accelerator.unwrap_model(trainer.model_wrapped), step)
             seconds = trainer._metrics["train"]["sampling/load_weights_s"]
             seconds.append(time.perf_counter() - start)
-        trainer.sampler_step = self._step
         return self.generator
 
     def discard(self) -> None:
@@ -168,7 +167,7 @@ class GenerationServer:
         """Raise `ModelServerError` if turns that the server samples have other log-probabilities in
         `model`."""
         text = "Question: How many rows does each table have?"
-        messages = [*opening_messages(self.config.system_prompt, self.config.few_shot)]
+        messages = opening_messages(self.config.system_prompt)
         prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])
         self.generator.start([(probe,) for probe in range(PROBES)])
         temperature, pairs = self.config.temperature, list[torch.Tensor]()

@@ -43,7 +43,6 @@ from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import MetricsCallback, spent_at
-from trainer.grpo.overlap import OverlappedRollouts
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
@@ -53,13 +52,7 @@ from trainer.grpo.resume import (
     shared_checkpoint,
     short_path,
 )
-from trainer.grpo.train import (
-    build_trainer,
-    check_enough_questions,
-    overlapped,
-    save_trained,
-    train_from,
-)
+from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
 from trainer.run.console import Bar, bar, number
@@ -212,7 +205,6 @@ class Job:
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
         self._spent = spent_at(self._checkpoint)
-        self._overlapped: OverlappedRollouts | None = None
         self._git = git_state()  # now: the files may change while the run is under way
 
     @staticmethod
@@ -259,8 +251,6 @@ class Job:
         shared = shared_play(play, self.ranks)
 
         def played(prompts: Any, before: Any = None, /) -> Any:
-            if self._overlapped is not None:
-                self._overlapped.wait()  # for the batch under way
             # in all processes, also those without a question to play
             with whole_weights(model, self._config):
                 return shared(prompts, before)
@@ -325,7 +315,6 @@ class Job:
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
-            self._overlapped = overlapped(trainer)
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
         if self.generation is not None:
             self.generation.discard()

@@ -13,7 +13,7 @@ it, with 32 rows per micro-batch; here 6.7 s with 16 rows and 5.7 s with 8.
 Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.masked_logits`), which
 docs/updates.md has measured.
 
-And a correction for rows that another sampler drew, or older weights: truncated importance ratios.
+And a correction for rows that another sampler drew: truncated importance ratios.
 trl has it for its own vLLM integration only, and at the price of one more forward pass. With
 several updates the clipped ratio takes its place, as it is that to the sampler's probabilities; the
 same metrics are logged.
@@ -118,15 +118,6 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
                 torch.randperm(self.num_samples, generator=self.generator)
         yield from super().__iter__()
 
-    def rows_of(self, step: int) -> list[int]:
-        """Return the rows of the data that a training step takes, in order."""
-        epoch, chunk = divmod(step, self.num_samples // self.batch_size)
-        generator = torch.Generator().manual_seed(self.seed)
-        for _ in range(epoch + 1):
-            order = torch.randperm(self.num_samples, generator=generator).tolist()
-        taken = order[chunk * self.batch_size : (chunk + 1) * self.batch_size]
-        return [row for row in taken for _ in range(self.mini_repeat_count)]
-
 
 class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
@@ -137,16 +128,15 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     """
 
     _buffered_inputs: Any
-    sampler_step: int | None = None  # training steps of the weights that sampled the present rows
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _warned = False
+    _masking = True  # else trl computes the log-probabilities, of every token
     _both_verdicts: Tensor  # of the present generation batch of all processes, [B]
     _loss_inputs: Any = None  # of the present loss
 
     def __init__(
         self,
         *arguments: Any,
-        masked_logits: bool,
         updates: int,
         importance_cap: float,
         skip_one_verdict_groups: bool,
@@ -154,21 +144,19 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     ) -> None:
         """`arguments` and `options` are those of `GRPOTrainer`.
 
-        `masked_logits` computes logits of the tokens that the loss counts only, and a shared prompt
-        once. `updates` is the number of optimizer steps per generation batch, each on a part of its
+        `updates` is the number of optimizer steps per generation batch, each on a part of its
         rows; it divides `gradient_accumulation_steps`. With an `importance_cap` above 0, each
         token's loss is multiplied by its importance ratio, at most the cap: that of the token's
         probabilities in the model at the beginning of the update and in the sampler (`logprobs` of
         the rollout). `skip_one_verdict_groups` gives the rows of groups that are all right or all
         wrong the advantage 0.
         """
-        self._masking, self._updates = masked_logits, updates
+        self._updates = updates
         self._importance_cap, self._skip_one_verdict = importance_cap, skip_one_verdict_groups
         avoid_uncompiled_kernels()
         super().__init__(*arguments, **options)
-        if masked_logits:
-            lora = hasattr(self.model, "get_base_model")
-            prepare(self.model.get_base_model() if lora else self.model, self.temperature)
+        lora = hasattr(self.model, "get_base_model")
+        prepare(self.model.get_base_model() if lora else self.model, self.temperature)
 
     def _calculate_rewards(self, *arguments: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*arguments)
@@ -186,8 +174,6 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         # by trl's formula 0 or 1 with scale_rewards=batch; one_verdict_groups is logged instead
         metrics = self._metrics["train"]
         metrics.pop("frac_reward_zero_std", None)
-        if self.model.training and self.sampler_step is not None:
-            metrics["sampling/staleness"].append(float(self.state.global_step - self.sampler_step))
         if self.model.training and self._skip_one_verdict:
             advantages = rows["advantages"]
             first = self.accelerator.process_index * len(advantages)
@@ -316,15 +302,6 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             sampler.__class__ = EpochSampler
             sampler.steps_done = lambda: self.state.global_step
         return sampler
-
-    def next_prompts(self) -> list[Any] | None:
-        """Return the prompts of the step after the present one, None after the last."""
-        step = self.state.global_step + 1
-        if step >= self.state.max_steps:
-            return None
-        return [
-            self.train_dataset[row]["prompt"] for row in self._get_train_sampler().rows_of(step)
-        ]
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         chunks = self.args.steps_per_generation

@@ -8,7 +8,6 @@ import functools
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RankLost, RunError
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
-from trainer.grpo.overlap import OverlappedRollouts
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.loop import EpisodeClient, RolloutStats
@@ -26,6 +24,9 @@ from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
+
+# largest importance ratio of a token that another sampler drew, where a batch has one update
+IMPORTANCE_CAP = 2.0
 
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
@@ -59,7 +60,7 @@ def build_trainer(
 
     `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
     are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `config.importance_cap` corrects the rows of a `sampler`
+    the order of `REWARD_FUNCTIONS`; `IMPORTANCE_CAP` corrects the rows of a `sampler`
     (`rollout_func`); `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises
     `ConfigError` if the questions don't fill one batch or may not be trained on, and where a single
     process sees several GPUs.
@@ -80,14 +81,14 @@ def build_trainer(
     ranks = ranks or Ranks()
     shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
-    rollout_options = {
-        **{"config": config, "client": client, "stats": stats, "on_rows": on_rows},
-        **{"ranks": ranks, "sampler": sampler},
-    }
-    rollout = (
-        OverlappedRollouts(**rollout_options)
-        if config.overlap_rollouts
-        else functools.partial(rollout_func, **rollout_options)
+    rollout = functools.partial(
+        rollout_func,
+        config=config,
+        client=client,
+        stats=stats,
+        on_rows=on_rows,
+        ranks=ranks,
+        sampler=sampler,
     )
     ignore_renamed()
     with warnings.catch_warnings():
@@ -101,20 +102,13 @@ def build_trainer(
             rollout_func=rollout,
             peft_config=lora_config(config),
             callbacks=[guard, *callbacks],
-            masked_logits=config.masked_logits,
             updates=config.updates_per_batch,
-            importance_cap=config.importance_cap if sampler is not None else 0.0,
+            importance_cap=IMPORTANCE_CAP if sampler is not None else 0.0,
             skip_one_verdict_groups=config.skip_one_verdict_groups,
         )
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
-
-
-def overlapped(trainer: Any) -> OverlappedRollouts | None:
-    """Return the rollouts of a trainer that samples them ahead; None of any other trainer."""
-    rollouts = getattr(trainer, "rollout_func", None)  # that of a warm start has no rollouts
-    return rollouts if isinstance(rollouts, OverlappedRollouts) else None
 
 
 def ignore_renamed() -> None:
@@ -170,9 +164,8 @@ def run_training_with_metrics(
     ranks = guard.ranks
     with ranks.interrupts.deferred():
         try:
-            with overlapped(trainer) or nullcontext():
-                start = str(resume_from) if resume_from else None
-                output = trainer.train(resume_from_checkpoint=start)
+            start = str(resume_from) if resume_from else None
+            output = trainer.train(resume_from_checkpoint=start)
         except Interrupted as stop:
             if stop.clean:
                 checkpoint_now(trainer)

@@ -17,7 +17,7 @@ CHECKPOINTS_KEPT = 2
 # fields that these settings and transformers' or trl's have under the same name
 SHARED = (
     *("output_dir", "num_train_epochs", "max_steps", "learning_rate", "warmup_steps"),
-    *("weight_decay", "max_grad_norm", "seed", "logging_steps"),
+    *("max_grad_norm", "seed", "logging_steps"),
 )
 GRPO_ONLY = (
     *("per_device_train_batch_size", "num_generations", "temperature", "beta", "loss_type"),

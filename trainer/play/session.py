@@ -138,7 +138,7 @@ class _Recorder(EpisodeObserver):
 
 
 def _messages(agent: Agent, user: str) -> list[dict[str, str]]:
-    opening = opening_messages(agent.config.system_prompt, agent.config.few_shot)
+    opening = opening_messages(agent.config.system_prompt)
     return [*opening, {"role": "user", "content": user}]
 
 

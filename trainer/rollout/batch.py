@@ -180,7 +180,6 @@ class EpisodeBatch:
         if isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
-        episode.replaced_ids += len(sample.replaced)
         self._stats.sampled_tokens += len(sample.ids)
         episode.view.prompt_tokens += len(fed)
         episode.view.sampled_tokens += len(sample.ids)

@@ -22,7 +22,7 @@ def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Promp
     replaces the user's text by the server's first observation.
     """
     return [
-        *opening_messages(config.system_prompt, config.few_shot),
+        *opening_messages(config.system_prompt),
         {"role": "user", "content": f"Question: {question_text}", "question_id": question_id},
     ]
 

@@ -49,7 +49,6 @@ class Episode:
     outcome: Outcome | None = None
     parse_failures: int = 0
     inferred_actions: int = 0
-    replaced_ids: int = 0
     env_errors: list[str] = field(default_factory=list)
     context_overflow: bool = False
     too_large: bool = False
@@ -96,7 +95,6 @@ def row_of(episode: Episode, transcript: Transcript) -> RolloutRow:
         steps=observation.step_count if observation else 0,
         parse_failures=episode.parse_failures,
         inferred_actions=episode.inferred_actions,
-        replaced_ids=episode.replaced_ids,
         env_errors=episode.env_errors,
         context_overflow=episode.context_overflow,
         too_large=episode.too_large,

@@ -11,11 +11,9 @@ TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_ba
 actions.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
@@ -25,7 +23,7 @@ from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch, EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver
-from trainer.rollout.generators.base import AnyGenerator, AnyPolicy, AsyncGenerator
+from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -104,56 +102,6 @@ def play_episodes(
         errors = [episode.lost for episode in batch.episodes if episode.lost is not None]
         check_lost_rows(rows, config, *errors[:1])
     return rows
-
-
-class BackgroundEpisodes:
-    """Episodes that a model server plays while this thread does something else.
-
-    Takes what `play_episodes` takes. They start at once: the constructor waits for the environment
-    servers' first observations, and for nothing else.
-    """
-
-    def __init__(
-        self,
-        prompts: Sequence[Prompt],
-        tokenizer: Any,
-        config: GRPOConfig,
-        generator: AsyncGenerator,
-        *,
-        client: EpisodeClient,
-        seed: int,
-    ) -> None:
-        self.stats, codec = RolloutStats(), codec_of(tokenizer, config.thinking)
-        self._batch = EpisodeBatch(prompts, seed, codec, config, client, self.stats)
-        self._batch.reset()
-        self._playing = self._batch.start_generator(generator, codec)
-        self.overlap_end_s = math.inf  # when they ended or, if earlier, the first `wait` began
-        self._ended = Event()
-
-        def end(_: object) -> None:
-            self._end_overlap()
-            self._ended.set()
-
-        self._playing.add_done_callback(end)
-
-    def _end_overlap(self) -> None:
-        self.overlap_end_s = min(self.overlap_end_s, time.perf_counter())
-
-    def wait(self) -> None:
-        """Wait until the episodes have ended, by themselves or with an error."""
-        self._end_overlap()
-        self._ended.wait()
-        self._batch.count_rebuilds()
-
-    def rows(self) -> list[RolloutRow]:
-        """Wait, and return the rows in order, or raise what `play_episodes` would have raised."""
-        self.wait()
-        self._playing.result()
-        return self._batch.rows()
-
-    def cancel(self) -> None:
-        """End the episodes. Their places on the servers end with their leases."""
-        self._playing.cancel()
 
 
 def play_scripted(
@@ -253,7 +201,6 @@ def local_generator(
         temperature=config.temperature,
         greedy=greedy,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
-        openings=codec.openings() if config.constrain_first_token else None,
         ended_share=ended_share,
     )
 

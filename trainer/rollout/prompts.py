@@ -3,9 +3,6 @@
 The offline model is trained on exactly these bytes; after a change it must be pretrained again.
 """
 
-import json
-from pathlib import Path
-
 from shared.actions import ACTIONS, ActionType
 from shared.models import SQLObservation, StepResult
 from trainer.config import PromptKind
@@ -13,7 +10,6 @@ from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
-_FEW_SHOT = json.loads(Path(__file__).with_name("few_shot.json").read_text(encoding="utf-8"))
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _HOW_TO_LOOK = (
@@ -93,21 +89,9 @@ def get_system_prompt(kind: PromptKind = "full") -> str:
     return _SYSTEM_PROMPTS[kind]
 
 
-def opening_messages(kind: PromptKind = "full", few_shot: int = 0) -> list[dict[str, str]]:
-    """Return the messages before the question: the system prompt and worked examples.
-
-    The examples are episodes on shipped databases, as they were played, of the questions in
-    `few_shot.json`.
-    """
-    messages = [{"role": "system", "content": get_system_prompt(kind)}]
-    for example in _FEW_SHOT[:few_shot]:
-        action = ""
-        for observation, text in example["turns"]:
-            content = _with_hint(observation, _hint(observation, action, example["question"]), kind)
-            messages.append({"role": "user", "content": content})
-            messages.append({"role": "assistant", "content": text})
-            action = text
-    return messages
+def opening_messages(kind: PromptKind = "full") -> list[dict[str, str]]:
+    """Return the messages before the question: the system prompt."""
+    return [{"role": "system", "content": get_system_prompt(kind)}]
 
 
 def _hint(text: str, action: str, question: str) -> str:

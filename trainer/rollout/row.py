@@ -27,7 +27,6 @@ class RolloutRow:
     steps: int = 0
     parse_failures: int = 0  # texts that were no action and were sent as a QUERY
     inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
-    replaced_ids: int = 0  # sampled ids that `constrain_first_token` replaced
     env_errors: list[str] = field(default_factory=list)  # error codes of the environment
     context_overflow: bool = False  # the episode ended for lack of room in the context window
     too_large: bool = False  # the episode ended as its actions reached the server's limit on bytes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainer.config import ApiName, GRPOConfig
-from trainer.errors import ConfigError, ModelLoadError
+from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -38,32 +38,18 @@ def served_model(
 
     `api` says what is exchanged: messages and texts, tool calls in their place, or the ids of the
     tokenizer `tokenizer_name`, by default that of the model's name. Raises `ModelServerError` if
-    the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded,
-    `ConfigError` for a setting that no server has.
+    the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded.
     """
     name = config.model_name
-    if config.constrain_first_token:
-        raise ConfigError(
-            f"constrain_first_token is on, but {name} runs behind a server, where the words of a "
-            "turn can't be constrained: add --set constrain_first_token=false, or leave out "
-            "--base-url",
-            field="constrain_first_token",
-        )
     connection["max_tokens"] = config.max_new_tokens
     if api != "completions":
         from trainer.rollout.generators.openai import OpenAIPolicy
         from trainer.rollout.generators.tools import ToolPolicy
 
-        if api == "tools" and config.few_shot:
-            raise ConfigError(
-                "few_shot examples are texts, not tool calls: set few_shot=0, or use --api chat",
-                field="few_shot",
-            )
         with (ToolPolicy if api == "tools" else OpenAIPolicy)(
             name,
             base_url,
             system_prompt=config.system_prompt,
-            few_shot=config.few_shot,
             one_action_per_turn=config.one_action_per_turn,
             thinking=config.thinking,
             **connection,

@@ -19,7 +19,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from shared.actions import ActionType
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample
 from trainer.rollout.parsing import first_turn
@@ -66,7 +65,7 @@ class Transcript:
         self.pairs.append(list(sample.ids))
         if not self.truncations:
             self.completion_ids += sample.ids
-            self.env_mask += [int(n not in sample.replaced) for n in range(len(sample.ids))]
+            self.env_mask += [1] * len(sample.ids)
             self.logprobs += sample.logprobs
 
     def add_environment(self, ids: Sequence[int]) -> None:
@@ -172,21 +171,6 @@ class ChatCodec:
         if not self._has_newline(ids[-1]):
             return False
         return first_turn(self.turn(ids)) is not None
-
-    def openings(self) -> dict[tuple[int, ...], list[int]]:
-        """Return the ids that may follow those of a turn so far, if it is to begin with the word of
-        an action, as the tokenizer writes it."""
-        if self._opened:
-            raise PromptError(
-                "the chat template opens a thinking block, so a turn can't begin with an action: "
-                "set constrain_first_token=false"
-            )
-        allowed: dict[tuple[int, ...], list[int]] = {}
-        for word in map(self.plain, ActionType):
-            for end, token in enumerate(word):
-                follow = allowed.setdefault(word[:end], [])
-                follow += [token] if token not in follow else []
-        return allowed
 
     def turn(self, ids: Sequence[int]) -> str:
         """Return the text of a sampled turn, behind the open tag of a thinking block with which the

@@ -63,17 +63,13 @@ class EpisodeRecord(PlayedEpisode):
 
 
 def turns_of(row: RolloutRow) -> tuple[Turn, ...]:
-    """Return the turns that were played: each assistant message and the user's after it.
-
-    Those of a few-shot prompt's examples, which come before them, are left out.
-    """
+    """Return the turns that were played: each assistant message and the user's after it."""
     end = {"role": "", "content": ""}
-    turns = tuple(
+    return tuple(
         Turn(message["content"], after["content"] if after["role"] == "user" else "")
         for message, after in zip(row.transcript, [*row.transcript, end][1:], strict=True)
         if message["role"] == "assistant"
     )
-    return turns[len(turns) - len(row.texts) :]
 
 
 class Book:
@@ -123,7 +119,6 @@ class Book:
             reward=None if None in rewards else reduce(add, products),
             parse_failures=row.parse_failures,
             inferred_actions=row.inferred_actions,
-            replaced_ids=row.replaced_ids,
             env_errors=len(row.env_errors),
             context_overflow=row.context_overflow,
             too_large=row.too_large,

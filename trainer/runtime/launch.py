@@ -39,7 +39,7 @@ def default_processes(
 
     A resumed run takes the `kept` number that it had, on GPUs at most their number. A new run takes
     one process per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small
-    model on a CPU under Linux, without `overlap_rollouts`, and OMP_NUM_THREADS is not set.
+    model on a CPU under Linux, and OMP_NUM_THREADS is not set.
     Otherwise, and in a process that a launcher started, the number is one. It is reduced until the
     processes can share a step.
     """
@@ -53,7 +53,6 @@ def default_processes(
         device == "cpu"
         and sys.platform == "linux"
         and "OMP_NUM_THREADS" not in environment
-        and not config.overlap_rollouts
         and _is_small(config.model_name)
     ):
         most = min(usable_cores(), MOST_PROCESSES, machine_memory() // PROCESS_MEMORY)

@@ -28,6 +28,7 @@ PROCESS = GIB  # torch and the libraries (0.4 GiB), a GPU's context, what alloca
 TILE_TOKENS, TILE_ENTRIES = 4096, 32768
 # bytes per tile entry: eight temporary tensors of float32 and one of booleans; a GPU's kernel has
 # none
+LOGIT_BYTES = 4
 TILE_BYTES = 33
 SMALL = 50_000_000  # parameters that train in any machine's memory
 DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
@@ -113,8 +114,7 @@ def training_memory(
         activations += layers * layer
     trained = adapters or parameters
     token = cache_token_bytes(shape, compute)
-    logit = 4 if config.masked_logits else size
-    turns = config.step_budget * config.max_new_tokens if config.masked_logits else window
+    turns = config.step_budget * config.max_new_tokens
     tile = min(rows * min(turns, window), TILE_TOKENS)
     kernels = gpu and can_compile_kernels()
     temporary = 0 if kernels else TILE_BYTES * min(shape.vocab_size, TILE_ENTRIES)
@@ -126,7 +126,7 @@ def training_memory(
         cache=config.rollouts_per_step * (window * token + shape.vocab_size * DRAWING_BYTES),
         copies=packed or casts,
         activations=activations,
-        workspace=max(tile * (TILE_ENTRIES * logit + temporary), backward),
+        workspace=max(tile * (TILE_ENTRIES * LOGIT_BYTES + temporary), backward),
         measuring=parameters * 4 + (packed or every_cast),
     )
 

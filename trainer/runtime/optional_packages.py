@@ -54,7 +54,7 @@ def lora_config(config: GRPOConfig) -> Any:
 
     return LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
+        lora_alpha=2 * config.lora_rank,
         lora_dropout=0.0,  # a rollout's log-probabilities must be those of the update
         target_modules="all-linear",
         task_type="CAUSAL_LM",

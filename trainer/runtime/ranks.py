@@ -215,12 +215,6 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
                 "--set sharding=fsdp"
             )
     config.accumulation_steps(count)
-    if config.overlap_rollouts:
-        raise ConfigError(
-            f"overlap_rollouts works with one trainer process, and this run has {count}: start one "
-            "(--processes 1), or set overlap_rollouts=false",
-            field="overlap_rollouts",
-        )
     device, dtype = precision(config.device, config.dtype)
     check_sharding(config, dtype, count)
     decided = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(str(dtype), "no")

@@ -173,6 +173,7 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from shared.client import SQLEnvClient
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 with SQLEnvClient(sys.argv[1]).sync() as client:
     episode = client.reset(seed=1).episode_id

@@ -62,7 +62,6 @@ def update(settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any = righ
         {"loss_type": "grpo"},
         {"loss_type": "dapo"},
         {"loss_type": "dr_grpo"},
-        {"loss_type": "grpo", "masked_logits": False},
         # idle rows beside others in one micro-batch, which share the prompt
         {"loss_type": "grpo", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
         {"loss_type": "grpo", "updates_per_batch": 2, "learning_rate": 1e-3},

@@ -9,8 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
@@ -123,7 +121,6 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
         "updates_per_batch": small.updates_per_batch,
         "skip_one_verdict_groups": False,  # this model is always wrong
         "live_view": small.live_view,
-        "live_success_every": small.live_success_every,
     }
     return [
         *("--model", small.model_name, "--data", str(data_dir), "--out", str(tmp_path / "runs")),
@@ -142,23 +139,6 @@ def check_audit(run: Run) -> None:
     observations = sum(one.observations for one in report.phases.values())
     assert observations == sum(line["steps"] + 1 for line in lines)
     assert report.metrics_rows == len(list(read_lines(run.metrics)))
-
-
-def test_a_measurement_first_waits_for_the_batch_under_way(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With `overlap_rollouts`, which needs a model server."""
-    order: list[str] = []
-
-    def play(*_: object) -> list[Any]:
-        order.append("played")
-        return []
-
-    monkeypatch.setattr("trainer.grpo.job.model_play", lambda *_: play)
-    job = begin(small, tmp_path, FakeClient())
-    job._overlapped = SimpleNamespace(wait=lambda: order.append("waited"))
-    job._play(job.inputs.model, "greedy")(job.inputs.evaluation[:1])
-    assert order == ["waited", "played"]
 
 
 def test_the_command_runs_over_http_to_the_end(

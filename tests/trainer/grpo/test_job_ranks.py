@@ -88,7 +88,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 ) -> None:
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
-    small = small.override(updates_per_batch=2, live_view="files", live_success_every=1)
+    small = small.override(updates_per_batch=2, live_view="files")
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
@@ -108,11 +108,8 @@ def test_two_processes_train_to_the_end_and_as_one_does(
     )
     assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
     assert summary["live_failures"] == 0
-    assert [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row] == [
-        0,
-        1,
-        2,
-    ]
+    measured = [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row]
+    assert measured == [0, 2]
     names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
     check_audit(run)

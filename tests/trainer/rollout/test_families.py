@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from shared.actions import ActionType
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from tests.trainer.rollout.conftest import AFTER, NAMES, prompts_for
@@ -29,25 +28,6 @@ def test_recorded_log_probabilities_are_those_of_one_pass(
     assert any(row.context_truncations for row in rows) == (window == 200)
     for row in rows:
         check_row(model, tokenizer, config, row)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_constrained_first_token_is_that_of_an_action(config: GRPOConfig, family: str) -> None:
-    model, tokenizer = tiny_model(family), tiny_tokenizer(family)
-    config = config.override(constrain_first_token=True)
-    rows = play_episodes(
-        prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(after=AFTER)
-    )
-    assert sum(row.replaced_ids for row in rows) > 0
-    for row in rows:
-        assert row.texts
-        assert all(text.startswith(tuple(ActionType)) for text in row.texts)
-        with torch.no_grad():
-            logits = model(torch.tensor([row.ids])).logits[0, :-1].float()
-        own = logits.log_softmax(-1).gather(-1, torch.tensor(row.ids[1:])[:, None])[:, 0]
-        found = own[len(row.prompt_ids) - 1 :].tolist()
-        for value, logprob, mask in zip(row.logprobs, found, row.env_mask, strict=True):
-            assert value == (pytest.approx(logprob, abs=1e-4) if mask else 0.0)
 
 
 def check_row(model: Any, tokenizer: Any, config: GRPOConfig, row: Any) -> None:

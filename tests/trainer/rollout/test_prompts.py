@@ -1,23 +1,17 @@
 """The model's prompts, byte by byte: the offline model was trained on them."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.actions import ActionType, parse_action
-from shared.models import Outcome, ResetResult
-from shared.server_process import running_server
+from shared.models import ResetResult
 from tests.trainer.conftest import FakeClient, observation
-from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.loop import play_scripted
-from trainer.rollout.prompts import format_observation, get_system_prompt, opening_messages
+from trainer.rollout.prompts import format_observation, get_system_prompt
 
 ROOT = Path(__file__).parents[3]
-FEW_SHOT = ROOT / "trainer" / "rollout" / "few_shot.json"
 
 
 def test_first_observation_is_the_question_and_the_tables() -> None:
@@ -97,28 +91,6 @@ def test_after_a_query_without_rows_the_full_prompt_points_at_the_values() -> No
 def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
     shown = observation(1, 3, result="x").model_copy(update=end)
     assert format_observation(shown, "full") == format_observation(shown)
-
-
-def test_the_worked_examples_are_episodes_as_they_are_played() -> None:
-    """Played again on the shipped data, they give the same messages and are right."""
-    config = GRPOConfig(few_shot=2)
-    opening = opening_messages("full", config.few_shot)
-    starts = [n for n, one in enumerate(opening) if one["content"].startswith("Question: ")]
-    assert len(starts) == 2
-    examples = [opening[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
-    ids = [example["question_id"] for example in json.loads(FEW_SHOT.read_text())]
-    with running_server(ROOT / "data") as server:
-        for question_id, messages in zip(ids, examples, strict=True):
-            scripts = {question_id: [one["content"] for one in messages if one["role"] != "user"]}
-            played = replace(config, server_urls=[server.url], few_shot=0)
-            [row] = play_scripted(scripts, None, played)
-            assert row.outcome == Outcome.CORRECT
-            assert row.transcript[1:] == messages
-
-
-def test_there_is_no_third_example() -> None:
-    with pytest.raises(ConfigError, match="few_shot"):
-        GRPOConfig(few_shot=3)
 
 
 def test_an_unknown_kind() -> None:

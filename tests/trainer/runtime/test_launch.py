@@ -75,7 +75,6 @@ def test_a_containers_limit_on_memory_counts(
         ({"gradient_accumulation_steps": 12, "updates_per_batch": 1}, 4),
         ({"device": "auto"}, 4),
         ({"generation_url": "http://127.0.0.1:9/v1"}, 4),
-        ({"generation_url": "http://127.0.0.1:9/v1", "overlap_rollouts": True}, 1),
     ],
 )
 def test_the_settings_limit_the_processes(

@@ -149,9 +149,7 @@ def test_an_update_takes_what_was_calculated(
     # tiles that don't hide the rest
     monkeypatch.setattr("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 128)
     monkeypatch.setattr(memory, "TILE_ENTRIES", 128)
-    masked = name != "smollm2-135m"
-    options = {"gradient_checkpointing": checkpointing, "masked_logits": masked}
-    config = settings(lora_rank=rank, **options)
+    config = settings(lora_rank=rank, gradient_checkpointing=checkpointing)
     model = build(small(name)).train()
     prepare(model)
     if checkpointing:

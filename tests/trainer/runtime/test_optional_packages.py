@@ -21,7 +21,7 @@ from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.precision import shrink_frozen_weights
 
-LORA = {"lora_rank": 4, "lora_alpha": 8.0}
+LORA = {"lora_rank": 4}
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import torch
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
-from shared.models import Outcome
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import FAMILIES, real_tokenizer, tiny_tokenizer
 from tests.trainer.small_job import latest, run_here
@@ -21,10 +20,9 @@ from trainer.errors import RunError
 from trainer.evaluation.inputs import JobOptions, resumed_settings
 from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
-from trainer.rollout.row import RolloutRow
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.demonstrations import demonstrate, read_demonstrations, taught
+from trainer.sft.demonstrations import demonstrate, read_demonstrations
 from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions, train_command
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
@@ -230,23 +228,6 @@ def test_failed_actions_and_the_context_are_not_learnt(
         expected = "".join(f"{action}<|im_end|>" for action in actions[first:])
         assert tokenizer.decode(learnt) == expected
         assert len(row.ids) == len(row.learn)
-
-
-def test_the_turns_of_a_few_shot_prompt_are_not_taken_for_played_ones() -> None:
-    contents = ["s", "q", "ANSWER: 0", "q", "QUERY: x", "Error: no x", "ANSWER: 1"]
-    roles = ["system", *["user", "assistant"] * 3]
-    row = RolloutRow(
-        question_id="a",
-        outcome=Outcome.CORRECT,
-        prompt_ids=[5],
-        completion_ids=[6, 7, 8, 9],
-        env_mask=[1, 0, 1, 1],
-        texts=["QUERY: x", "ANSWER: 1"],
-        transcript=[
-            {"role": role, "content": text} for role, text in zip(roles, contents, strict=True)
-        ],
-    )
-    assert taught(row) == [0, 0, 0, 1, 1]
 
 
 def test_the_settings_are_those_of_a_warm_start() -> None:

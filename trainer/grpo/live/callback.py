@@ -19,6 +19,9 @@ from trainer.run.plots import Row
 from trainer.runtime.ranks import Ranks
 
 RECORD = "measured.jsonl"
+EPISODES = 3  # of train, and of eval, in a measurement
+TIMES = {REWARD: 100, TRACE: 10, SUCCESS: 5}  # that each part is due in a run
+LEAST_STEPS = {REWARD: 1, TRACE: 10, SUCCESS: 20}  # between two of these
 log = logging.getLogger(__name__)
 
 
@@ -32,7 +35,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     `play` plays prompts greedily with the current model (`trainer.evaluation.measure.model_play`),
     from random streams of its own: weights and metrics are the same with and without this callback.
-    `config` has the `live_*` settings, `inputs` the prompts, `baselines` the whole evaluations by
+    `config` has the setting `live_view`, `inputs` the prompts, `baselines` the whole evaluations by
     phase and mode. A terminal display is drawn above `bar`. `folder` takes the record and the
     files; default `<output_dir>/live`. `rows` returns metrics.jsonl's rows, in place of TRL's log.
     `display` replaces the one that the settings choose.
@@ -62,8 +65,8 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         self._record = (folder or Path(config.output_dir) / "live") / RECORD
         self._display = display or choose_display(config.live_view, bar, self._record.parent)
         self._prompts = {
-            "train": choose(inputs.train, config.live_episodes),
-            "eval": choose(inputs.evaluation, config.live_episodes),
+            "train": choose(inputs.train, EPISODES),
+            "eval": choose(inputs.evaluation, EPISODES),
         }
         self._points: list[dict[str, Any]] = []
         self._traces: list[Trace] = []
@@ -86,15 +89,11 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     def _show(self, state: Any, *, all_parts: bool, last: bool) -> None:
         """Measure what is due at this step and draw what that changes, or everything."""
-        step, config = int(state.global_step), self._config
+        step, steps = int(state.global_step), int(state.max_steps)
         due = {
             part
-            for part, every in (
-                (REWARD, config.live_reward_every),
-                (SUCCESS, config.live_success_every),
-                (TRACE, config.live_trace_every),
-            )
-            if every and (last or step % every == 0)
+            for part, times in TIMES.items()
+            if last or step % max(LEAST_STEPS[part], steps // times) == 0
         }
         if due & {SUCCESS, TRACE}:
             self._try("measuring", step, lambda: self._measure(step, due))

@@ -29,14 +29,10 @@ def result_of(future: Future[T]) -> T:
 class Sample:
     """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` has
     the same length, in nats, of the temperature-scaled distribution that each id was drawn from.
-
-    `replaced` are the positions of ids that the model did not draw: they took the place of one that
-    a constraint refused. Their logprobs are 0.0, and they are not trained on.
     """
 
     ids: list[int]
     logprobs: list[float]
-    replaced: list[int] = field(default_factory=list)
 
 
 class Contexts(Protocol):

@@ -42,12 +42,6 @@ class LocalGenerator:
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
     `greedy` takes the most likely id and draws nothing. `ends_action` is asked about a turn's ids
     after each id, and ends the turn (`ChatCodec.ends_action`).
-
-    `openings` are the ids that may follow the ids of a turn so far; where they say nothing, any may
-    (`ChatCodec.openings`). An id that they refuse is replaced by one that they allow, drawn by the
-    model's probabilities with a uniform of its own. So ids have the distribution of masked logits,
-    while those that were not replaced were drawn freely, with the log-probabilities that an update
-    recomputes.
     """
 
     def __init__(
@@ -60,7 +54,6 @@ class LocalGenerator:
         temperature: float = 1.0,
         greedy: bool = False,
         ends_action: Callable[[Sequence[int]], bool] | None = None,
-        openings: Mapping[tuple[int, ...], Sequence[int]] | None = None,
         ended_share: float = 1.0,
     ) -> None:
         self._model = model
@@ -71,8 +64,6 @@ class LocalGenerator:
         self._temperature = temperature
         self._greedy = greedy
         self._ends_action = ends_action
-        self._openings = openings or {}
-        self._constrained = max(map(len, self._openings), default=-1) + 1  # steps of a turn
         self._ended_share = ended_share
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
@@ -216,10 +207,6 @@ class LocalGenerator:
             ids, logprobs = self._draw(
                 logits, None if uniforms is None else uniforms[slots, column]
             )
-            if min(taken) < self._constrained:
-                column = self._max_new + column.clamp(max=self._constrained - 1)
-                again = None if uniforms is None else uniforms[slots, column]
-                self._replace_refused(ids, logprobs, logits, again)
             finished = self._record(ids.tolist(), logprobs.tolist(), live)
             ended += [self._order[slot] for slot in finished]
             if len(ended) >= enough:
@@ -228,21 +215,6 @@ class LocalGenerator:
                 live, keep = self._retire(finished, live, uniforms)
                 ids = ids[keep]
             logits = self._advance(ids, live)
-
-    def _replace_refused(
-        self, ids: Tensor, logprobs: Tensor, logits: Tensor, uniforms: Tensor | None
-    ) -> None:
-        """Replace, in place, the ids that `openings` refuses; the arguments are those of `_draw`
-        and what it returned."""
-        for slot, drawn in enumerate(ids.tolist()):
-            sample = self._rows[self._order[slot]].sample
-            allowed = self._openings.get(tuple(sample.ids))
-            if allowed is None or drawn in allowed:
-                continue
-            uniform = None if uniforms is None else uniforms[slot : slot + 1]
-            index, _ = self._draw(logits[slot : slot + 1, list(allowed)], uniform)
-            ids[slot], logprobs[slot] = allowed[int(index)], 0.0
-            sample.replaced.append(len(sample.ids))
 
     def _record(self, ids: list[int], logprobs: list[float], live: int) -> list[int]:
         """Append one id to each live slot's sample; return the slots whose turn ends with it."""
@@ -315,11 +287,10 @@ class LocalGenerator:
         return logits
 
     def _uniforms(self) -> Tensor:
-        """Draw this turn's uniforms in [0, 1), [slots, max_new + constrained steps]."""
+        """Draw this turn's uniforms in [0, 1), [slots, max_new]."""
         rows = [self._rows[index] for index in self._order]
         streams = (np.random.default_rng((*row.stream, row.turn)) for row in rows)
-        count = self._max_new + self._constrained
-        drawn = np.stack([stream.random(count) for stream in streams])
+        drawn = np.stack([stream.random(self._max_new) for stream in streams])
         return torch.from_numpy(drawn).to(self._device)
 
     def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:

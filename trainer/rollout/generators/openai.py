@@ -24,13 +24,13 @@ from trainer.rollout.tokens import KEPT_PAIRS
 Messages = list[dict[str, Any]]
 
 
-def messages_of(view: EpisodeView, kind: PromptKind = "full", few_shot: int = 0) -> Messages:
+def messages_of(view: EpisodeView, kind: PromptKind = "full") -> Messages:
     """Return the conversation of one episode, with the messages that a local model reads: the
     opening, then every observation and the text that answered it.
 
     Old turns are shown without their thinking: templates that know thinking drop it too.
     """
-    messages = opening_messages(kind, few_shot)
+    messages = opening_messages(kind)
     for observation, text in zip_longest(view.observations, view.actions):
         messages.append({"role": "user", "content": format_observation(observation, kind)})
         if text is not None:
@@ -63,13 +63,12 @@ class OpenAIPolicy(ModelServer):
         base_url: str,
         *,
         system_prompt: PromptKind = "full",
-        few_shot: int = 0,
         one_action_per_turn: bool = True,
         thinking: bool = False,
         **connection: Any,
     ) -> None:
         super().__init__(model, base_url, **connection)
-        self._system_prompt, self._few_shot, self._thinking = system_prompt, few_shot, thinking
+        self._system_prompt, self._thinking = system_prompt, thinking
         self._one_action_per_turn = one_action_per_turn
         self._options["chat_template_kwargs"] = {"enable_thinking": thinking}
 
@@ -81,8 +80,8 @@ class OpenAIPolicy(ModelServer):
         `ModelServerError` for what every request would meet.
         """
         seed = {"seed": int(view.rng.integers(2**31))} if self._seeded else {}
-        messages, truncated = messages_of(view, self._system_prompt, self._few_shot), False
-        shorter = cut_down(messages, len(opening_messages(self._system_prompt, self._few_shot)))
+        messages, truncated = messages_of(view, self._system_prompt), False
+        shorter = cut_down(messages, len(opening_messages(self._system_prompt)))
         while True:
             try:
                 reply = await self._ask({"messages": self._shown(messages)}, seed)

@@ -13,6 +13,7 @@ from tests.trainer.small_job import StoppingClient, begin, comparable, latest, u
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
+from trainer.grpo.live import callback
 from trainer.grpo.live.callback import LiveVisualizationCallback
 from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE
 from trainer.rollout.loop import sample_random_baseline
@@ -23,21 +24,15 @@ blank_charts = pytest.mark.usefixtures("blank_charts")
 
 
 @pytest.fixture
-def live(small: GRPOConfig) -> GRPOConfig:
+def live(small: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> GRPOConfig:
     """As `small`, with pictures in files, at each of its 3 steps."""
-    every = {"live_reward_every": 1, "live_trace_every": 1, "live_success_every": 1}
-    return replace(small, live_view="files", live_episodes=2, **every)
+    monkeypatch.setattr(callback, "LEAST_STEPS", dict.fromkeys(callback.LEAST_STEPS, 1))
+    monkeypatch.setattr(callback, "EPISODES", 2)
+    return replace(small, live_view="files")
 
 
 def measured(run: Run) -> list[dict[str, Any]]:
     return list(read_lines(run.live / "measured.jsonl"))
-
-
-def test_the_intervals_are_10_50_and_100_steps_unless_set() -> None:
-    default, offline = GRPOConfig(), GRPOConfig.preset("offline")
-    for config, expected in ((default, (10, 50, 100)), (offline, (1, 10, 20))):
-        found = (config.live_reward_every, config.live_trace_every, config.live_success_every)
-        assert found == expected
 
 
 class Drawn:
@@ -51,9 +46,9 @@ class Drawn:
             self.steps.setdefault(part, []).append(snapshot.step)
 
 
-@pytest.mark.parametrize("steps", [70, 230])
-def test_each_part_is_due_at_its_interval_in_a_run_of_any_length(
-    small: GRPOConfig, tmp_path: Path, steps: int
+@pytest.mark.parametrize(("steps", "intervals"), [(70, (1, 10, 20)), (430, (4, 43, 86))])
+def test_each_part_is_due_as_often_in_a_run_of_any_length(
+    small: GRPOConfig, tmp_path: Path, steps: int, intervals: tuple[int, ...]
 ) -> None:
     inputs = load_inputs(small, JobOptions(), with_model=False)
 
@@ -61,24 +56,21 @@ def test_each_part_is_due_at_its_interval_in_a_run_of_any_length(
         return sample_random_baseline(prompts, small, FakeClient())
 
     drawn = Drawn()
-    callback = LiveVisualizationCallback(small, inputs, play, folder=tmp_path, display=drawn)
+    view = LiveVisualizationCallback(small, inputs, play, folder=tmp_path, display=drawn)
     state = SimpleNamespace(global_step=0, max_steps=steps, log_history=[])
     for step in range(steps):
         state.global_step = step
-        callback.on_step_begin(None, state, None)
+        view.on_step_begin(None, state, None)
     state.global_step = steps
-    callback.on_train_end(None, state, None)
-    assert callback.failures == 0
-    for part, every in ((REWARD, 10), (TRACE, 50), (SUCCESS, 100)):
+    view.on_train_end(None, state, None)
+    assert view.failures == 0
+    for part, every in zip((REWARD, TRACE, SUCCESS), intervals, strict=True):
         assert drawn.steps[part] == sorted({*range(0, steps, every), steps})
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("live_view", "window"), ("live_trace_every", -1), ("live_episodes", 0)]
-)
-def test_bad_settings_are_refused_by_name(field: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=field):
-        GRPOConfig(**{field: value})
+def test_a_bad_view_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="live_view"):
+        GRPOConfig(live_view="window")  # type: ignore[arg-type]
 
 
 def test_a_watched_run_trains_and_measures_what_an_unwatched_one_does(
@@ -147,9 +139,12 @@ def test_training_continues_after_a_failing_measurement(
 
 
 @blank_charts
-def test_lost_episodes_are_in_no_rate(live: GRPOConfig, tmp_path: Path) -> None:
+def test_lost_episodes_are_in_no_rate(
+    live: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback, "EPISODES", 12)
     lost = FakeClient(failing={"eval-shop-0": 1})
-    begin(replace(live, max_lost_fraction=0.5, live_episodes=12), tmp_path, lost).run()
+    begin(replace(live, max_lost_fraction=0.5), tmp_path, lost).run()
     first = next(row for row in measured(latest(tmp_path)) if "train" in row)
     assert (first["train"]["n"], first["eval"]["n"], first["lost"]) == (8, 11, 1)
 
@@ -195,12 +190,12 @@ def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path:
     config = replace(live, output_dir=str(tmp_path / "grpo"), max_steps=2)
     inputs, client = load_inputs(config, JobOptions()), FakeClient()
     play = model_play(inputs.model, inputs.tokenizer, config, client, "greedy")
-    callback = LiveVisualizationCallback(config, inputs, play)
+    view = LiveVisualizationCallback(config, inputs, play)
     trainer = build_trainer(
-        inputs.model, inputs.tokenizer, config, inputs.train, client=client, callbacks=[callback]
+        inputs.model, inputs.tokenizer, config, inputs.train, client=client, callbacks=[view]
     )
     run_training_with_metrics(trainer)
-    assert callback.failures == 0
+    assert view.failures == 0
     assert sorted(path.name for path in (tmp_path / "grpo" / "live").iterdir()) == [
         "measured.jsonl",
         "reward.png",

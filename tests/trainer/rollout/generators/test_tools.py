@@ -8,7 +8,6 @@ import pytest
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served, tool_call
 from tests.trainer.conftest import FakeClient, observation
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.tools import NAMES, ToolPolicy, call_text, with_tool_calls
@@ -157,11 +156,3 @@ def test_a_server_without_tools_is_named_with_its_words(config: GRPOConfig) -> N
         ):
             policy.run_all([lambda: policy.act_one(view)])
     assert "parallel_tool_calls" not in chat.requests[-1]
-
-
-def test_examples_of_texts_are_refused(config: GRPOConfig) -> None:
-    with (
-        pytest.raises(ConfigError, match="few_shot"),
-        served_model(config.override(few_shot=1), "http://localhost:1/v1", "tools"),
-    ):
-        pass

@@ -108,8 +108,6 @@ def test_a_page_without_questions_is_no_error() -> None:
 def test_turns_pair_an_action_with_its_observation() -> None:
     messages = [
         {"role": "system", "content": "s"},
-        {"role": "user", "content": "an example's question"},
-        {"role": "assistant", "content": "ANSWER: 0"},
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": "DESCRIBE: a"},
         {"role": "user", "content": "a: 1 rows"},
@@ -118,5 +116,5 @@ def test_turns_pair_an_action_with_its_observation() -> None:
     texts = ["DESCRIBE: a", "ANSWER: 1"]
     row = RolloutRow(question_id="q", outcome=Outcome.CORRECT, transcript=messages, texts=texts)
     assert turns_of(row) == (Turn("DESCRIBE: a", "a: 1 rows"), Turn("ANSWER: 1", ""))
-    lost = replace(row, transcript=messages[:4], texts=[])
+    lost = replace(row, transcript=messages[:2], texts=[])
     assert turns_of(lost) == ()

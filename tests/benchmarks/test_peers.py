@@ -41,6 +41,11 @@ def test_ratios_are_of_waves_of_the_same_number() -> None:
     assert found["steps_per_s"] == 23.1  # 300 in 13 s
 
 
+def test_waves_shorter_than_a_tick_of_the_cpus_clock_are_not_measured() -> None:
+    with pytest.raises(NotMeasured, match="raise --episodes or --steps"):
+        summary([wave(0.1, 0.1, 1.0)], [wave(0.0, 0.0, 1.0, steps=8)])
+
+
 def test_a_line_of_the_table_fits_its_headings() -> None:
     measured = {"title": "peer"} | summary([wave(0.1, 0.3, 2.0)], [wave(0.1, 0.1, 1.0)])
     assert row(measured) == ("peer", "3,000", "1,000", "4,000", "2.0", "50", "2.0")
@@ -111,15 +116,15 @@ def test_two_peers_play_and_one_that_is_not_there_is_named(
     main(
         peer=["httpx", "openenv"],
         data=tiny_data,
-        episodes=2,
-        steps=4,
+        episodes=50,  # fewer steps take less than a tick of the clock
+        steps=10,
         waves=1,
         json_path=result,
         figure=picture,
     )
     found = {one["name"]: one for one in json.loads(result.read_text())["peers"]}
     assert [*found] == ["sqlenv", "httpx", "openenv"]
-    assert [found[name]["steps"] for name in ("sqlenv", "httpx")] == [8, 8]
+    assert [found[name]["steps"] for name in ("sqlenv", "httpx")] == [500, 500]
     assert found["sqlenv"]["time_ratio"]["median"] == 1.0 > 0.0 < found["httpx"]["steps_per_s"]
     assert "httpx" in found["httpx"]["versions"]
     assert found["openenv"]["not_measured"] == "its environment openenv can't be made: no index"

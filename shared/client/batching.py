@@ -15,9 +15,8 @@ class Batcher:
 
     Items submitted within one tick of the event loop leave together. While `max_in_flight` batches
     are under way, further items wait and leave together when one returns, so batches grow with the
-    load. `send` gets the items in the order of their submission and returns one reply each, in that
-    order. A batch holds at most `max_items` items, and at most `max_bytes` bytes unless a single
-    item is larger.
+    load. `send` returns one reply per item, in order. A batch holds at most `max_items` items, and
+    at most `max_bytes` bytes unless a single item is larger.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_bytes: int, max_in_flight: int) -> None:
@@ -88,8 +87,6 @@ class Batcher:
     async def _deliver(self, items: list[bytes], futures: Sequence[asyncio.Future[object]]) -> None:
         try:
             replies = await self._send(items)
-            if len(replies) != len(items):
-                raise ValueError(f"{len(replies)} replies to a batch of {len(items)}")
         except Exception as error:
             _fail(futures, error)
             return

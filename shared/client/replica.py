@@ -5,6 +5,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +22,7 @@ from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, Waiting, parse_retry_after
+from shared.client.retry import Attempts, Waiting
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -155,16 +156,15 @@ class Replica:
         path, headers = f"/episodes/{quote(episode_id, safe='')}", self._shard(episode_id).headers
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        options = {"headers": headers, "timeout_s": CLOSE_TIMEOUT_S}
         async with self._singles:
-            await self.request("DELETE", path, limits, **options)
+            await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
     async def digest(self) -> str:
-        """Return the digest of this server's data and rules.
+        """Return the digest of this server's data and rules, fetched at first contact and after a
+        lost connection; a gateway's answer also states the number of shards.
 
-        It is fetched at first contact and after a lost connection. A gateway's answer also states
-        the number of shards. Calls that wait for one that fails fail with it; else each would wait
-        for the whole patience, one after another.
+        Calls that wait for one that fails fail with it; else each would wait for the whole
+        patience, one after another.
         """
         failed = self._digest_error
         async with self._digest_lock:
@@ -249,8 +249,8 @@ class Replica:
             return body
         failure = from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)
-        retry_after_s = parse_retry_after(response.headers.get("Retry-After"))
-        if retry_after_s is not None:
+        with suppress(ValueError):  # without a number of seconds
+            retry_after_s = float(response.headers.get("Retry-After", ""))
             failure.details.setdefault("retry_after_s", retry_after_s)
         raise failure
 
@@ -359,9 +359,10 @@ class Replica:
             try:
                 await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
                 return True
-            except SQLEnvError as error:
-                if not isinstance(error, ServerUnreachable):
-                    return True  # any reply will do
+            except ServerUnreachable:
+                continue
+            except SQLEnvError:
+                return True  # any reply will do
         return False
 
     def _unreachable(self, why: str) -> ServerUnreachable:

@@ -60,17 +60,14 @@ def contents(replies: list[StepResult]) -> list[str]:
     return [StepResult.model_validate(reply.model_dump()).model_dump_json() for reply in replies]
 
 
-def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
-    async def main() -> None:
-        async with in_process(app(tiny_data)) as client:
-            together = await asyncio.gather(*(play(client, i) for i in range(200)))
-            assert client.stats.steps == 1000
-            assert client.stats.batches <= 20
-            assert client.open_episodes == []
-            for i in range(0, 200, 10):
-                assert contents(await play(client, i)) == contents(together[i])
-
-    drive(main(), timeout_s=60)
+async def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
+    async with in_process(app(tiny_data)) as client:
+        together = await asyncio.gather(*(play(client, i) for i in range(200)))
+        assert client.stats.steps == 1000
+        assert client.stats.batches <= 20
+        assert client.open_episodes == []
+        for i in range(0, 200, 10):
+            assert contents(await play(client, i)) == contents(together[i])
 
 
 def test_the_sync_client_with_the_real_server(tiny_data: Path) -> None:

@@ -15,9 +15,8 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import SQLEnvClient, in_process
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import ActionParseError
 from shared.server_process import running_server
-from tests.shared.client.fake_server import FakeServer, drive
+from tests.shared.client.fake_server import FakeServer
 
 ROOT = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="forks")
@@ -141,32 +140,16 @@ def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
     with pytest.raises(RuntimeError, match="not open"):
         client.health()
 
-    async def main() -> None:
-        once = SQLEnvClient(url)
-        async with once:
-            with pytest.raises(RuntimeError, match="is open already"):
-                await once.__aenter__()
-            await once.health()
-        with pytest.raises(RuntimeError, match="was closed: make another one"):
-            async with once:
-                pass
 
-    asyncio.run(main())
-
-
-def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
-    async def main() -> None:
-        async with FakeServer().client() as client:
-            await client.reset(episode_id="e")
-            action = {"action_type": "QUERY", "argument": "1"}
-            assert (await client.step("e", action)).observation.result == "played QUERY: 1"
-            with pytest.raises(ActionParseError, match="action_type"):
-                await client.step("e", {"argument": "1"})
-            wrong: Any = 7
-            with pytest.raises(TypeError, match=r"an action is a text such as.* not a int"):
-                await client.step("e", wrong)
-
-    drive(main())
+async def test_an_asynchronous_client_is_opened_once(url: str) -> None:
+    client = SQLEnvClient(url)
+    async with client:
+        with pytest.raises(RuntimeError, match="more than once"):
+            await client.__aenter__()
+        assert set(await client.health()) == {url}
+    with pytest.raises(RuntimeError, match="closed"):
+        async with client:
+            pass
 
 
 INTERRUPTED = """

@@ -11,11 +11,11 @@ from matplotlib.image import imread
 from benchmarks.measuring import Timing
 from benchmarks.peers import environments, measure
 from benchmarks.peers.__main__ import main
-from benchmarks.peers.environments import NotMeasured, make_environment, reason
+from benchmarks.peers.environments import NotMeasured, make_environment
 from benchmarks.peers.measure import Measurement, workload_of
 from benchmarks.peers.player import Episode, find_player, read_workload, write_workload
 from benchmarks.peers.processes import PlayerProcess
-from benchmarks.peers.report import HEADINGS, PEERS, Wave, order, row, summary
+from benchmarks.peers.report import PEERS, Wave, order, summary
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -44,13 +44,6 @@ def test_ratios_are_of_waves_of_the_same_number() -> None:
 def test_waves_shorter_than_a_tick_of_the_cpus_clock_are_not_measured() -> None:
     with pytest.raises(NotMeasured, match="raise --episodes or --steps"):
         summary([wave(0.1, 0.1, 1.0)], [wave(0.0, 0.0, 1.0, steps=8)])
-
-
-def test_a_line_of_the_table_fits_its_headings() -> None:
-    measured = {"title": "peer"} | summary([wave(0.1, 0.3, 2.0)], [wave(0.1, 0.1, 1.0)])
-    assert row(measured) == ("peer", "3,000", "1,000", "4,000", "2.0", "50", "2.0")
-    absent = row({"title": "peer", "not_measured": "no index"})
-    assert (absent[0], absent[-1], len(absent)) == ("peer", "not measured", len(HEADINGS))
 
 
 def test_peers_name_players_and_requirements_that_exist() -> None:
@@ -92,13 +85,6 @@ def test_an_environment_is_made_once_per_requirements(
     (tmp_path / "peer.txt").write_text("one==2\n")
     make_environment("peer", tmp_path / "cache")
     assert runs == ["venv", "pip"] * 2, "other versions are another environment"
-
-
-def test_the_reason_of_a_failure_is_the_last_error() -> None:
-    output = "WARNING: slow\nERROR: no match\nERROR: No matching distribution for x==1\nnotice\n"
-    assert reason(output) == "No matching distribution for x==1"
-    assert reason("Traceback:\n  line\nValueError: bad\n\n") == "ValueError: bad"
-    assert reason("") == "no reason was given"
 
 
 @pytest.mark.slow
@@ -194,9 +180,3 @@ def test_trls_loop_plays_a_turn_of_every_episode_before_the_next() -> None:
         trl_loop.ScriptedTrainer([Tools(), Tools()]).play(
             [Episode(one.question_id, ["QUERY: x", "SAMPLE: y"]) for one in episodes]
         )
-
-
-def test_an_unknown_peer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit):
-        main(peer=["gym"])
-    assert "no peer 'gym'; the peers are sqlenv, " in capsys.readouterr().err

@@ -185,19 +185,11 @@ class FakeServer:
         if method == "DELETE":
             del self.episodes[episode_id]
             return 200, {}, {}
-        return 200, self.state(episode_id, self.episodes[episode_id]), {}
-
-    def state(self, episode_id: str, episode: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "episode_id": episode_id,
-            "question_id": episode["question_id"],
-            "question": "?",
-            "db_id": "db",
-            "step_count": len(episode["actions"]),
-            "step_budget": episode["budget"],
-            "action_history": episode["actions"],
-            "done": False,
-        }
+        episode = self.episodes[episode_id]
+        texts = {"episode_id": episode_id, "question": "?", "db_id": "db", "done": False}
+        counts = {"step_count": len(episode["actions"]), "step_budget": episode["budget"]}
+        asked = {"question_id": episode["question_id"], "action_history": episode["actions"]}
+        return 200, texts | counts | asked, {}
 
     def reset(self, item: dict[str, Any]) -> dict[str, Any]:
         if item.get("digest", self.digest) != self.digest:
@@ -240,18 +232,12 @@ class FakeServer:
         reward = -0.02 if actions else None
         sums = ("operational", "progress", "correctness", "potential", "total")
         ledger = {"step": {}, **dict.fromkeys(sums, 0)}
-        observation = {
-            "question": "?",
-            "schema_info": "Tables: t",
-            "result": text,
-            "step_count": len(actions),
-            "budget_remaining": left,
-            "action_history": list(actions),
-            "done": done,
-            "reward": reward,
-        }
+        texts = {"question": "?", "schema_info": "Tables: t", "result": text}
+        counts = {"step_count": len(actions), "budget_remaining": left}
+        reply = {"reward": reward, "done": done}
+        observation = {**texts, **counts, **reply, "action_history": list(actions)}
         info = {"question_id": episode["question_id"], "reward_version": "0", "ledger": ledger}
-        return {"observation": observation, "reward": reward, "done": done, "info": info}
+        return {**reply, "observation": observation, "info": info}
 
 
 class Routes(httpx.AsyncBaseTransport):

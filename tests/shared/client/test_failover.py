@@ -8,10 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from shared.client.limits import ClientLimits, ClientStats
-from shared.client.retry import Attempts, retry_wait_s
+from shared.client.limits import ClientLimits
+from shared.client.retry import retry_wait_s
 from shared.errors import (
-    ActionParseError,
     CapacityReached,
     Conflict,
     DigestMismatch,
@@ -77,23 +76,6 @@ def test_retry_after_comes_on_top_and_is_capped(stated: object, low: float, high
     wait = retry_wait_s(limits, 1, CapacityReached("", retry_after_s=stated))
     assert wait is not None
     assert low <= wait <= high
-
-
-async def test_attempts_are_counted_and_end() -> None:
-    class Peers:
-        async def pause(self, wait_s: float) -> None: ...
-        def report(self, error: Exception) -> None: ...
-
-    stats = ClientStats()
-    attempts = Attempts(ClientLimits(max_attempts=3), stats, Peers())
-    with pytest.raises(Conflict) as refused:
-        await attempts.wait(Conflict(""))
-    assert refused.value.details == {}
-    for _ in range(2):
-        await attempts.wait(NotReady("starting"))
-    with pytest.raises(NotReady) as caught:
-        await attempts.wait(NotReady("starting"))
-    assert (stats.retries, caught.value.details) == (2, {"attempts": 3})
 
 
 @pytest.mark.parametrize(
@@ -184,14 +166,6 @@ async def test_retries_are_limited_and_the_error_has_the_url_and_a_remedy() -> N
         await turn(client, 0, IDS[:8])
 
 
-async def test_a_server_that_stays_full_raises_capacity_reached() -> None:
-    async with playing(max_attempts=3) as (server, client):
-        server.item_errors["e"] = [capacity() for _ in range(100)]
-        with pytest.raises(CapacityReached):
-            await client.reset(episode_id="e")
-        assert len(server.sent("/reset_batch")) == 3
-
-
 @pytest.mark.parametrize(
     ("fault", "error", "words"),
     [
@@ -234,14 +208,6 @@ async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options
         assert all(options.items() <= item.items() for item in seen)
         assert client.stats.rebuilds == len(seen) == 20
         assert server.sent("/reset_batch") == [20, 20]
-
-
-async def test_a_fork_is_rebuilt_with_its_first_actions() -> None:
-    async with playing() as (server, client):
-        await client.reset(episode_id="e", actions=["SAMPLE: t"])
-        await client.step("e", "QUERY: x")
-        server.restart()
-        assert history(await client.step("e", "QUERY: y")) == ["SAMPLE: t", "QUERY: x", "QUERY: y"]
 
 
 async def test_a_server_that_is_behind_is_brought_up_to_date() -> None:
@@ -297,12 +263,3 @@ async def test_after_a_restart_with_other_data_old_episodes_are_refused() -> Non
         await client.reset(episode_id="begun after")
         server.restart()
         assert history(await client.step("begun after", "QUERY: 0")) == ["QUERY: 0"]
-
-
-async def test_an_invalid_action_is_not_replayed() -> None:
-    async with playing("e") as (server, client):
-        with pytest.raises(ActionParseError):
-            await client.step("e", "nonsense")
-        await client.step("e", "QUERY: 0")
-        server.restart()
-        assert history(await client.step("e", "QUERY: 1")) == ["QUERY: 0", "QUERY: 1"]

@@ -2,7 +2,6 @@
 requests that hang."""
 
 import asyncio
-import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
@@ -54,8 +53,6 @@ _BROKEN = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
-# One encoder for all calls: `json.dumps` spends half of its time on creating one.
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Peers(Waiting, Protocol):
@@ -69,9 +66,8 @@ class Peers(Waiting, Protocol):
 def encode(request: Mapping[str, object]) -> bytes:
     """Return the fields that are not None as JSON; `InvalidRequest` if they can't be written."""
     try:
-        fields = {name: value for name, value in request.items() if value is not None}
-        return _JSON.encode(fields).encode()
-    except (TypeError, ValueError) as error:
+        return to_json({name: value for name, value in request.items() if value is not None})
+    except ValueError as error:
         raise InvalidRequest(f"can't be written as JSON: {error}") from error
 
 
@@ -141,12 +137,10 @@ class Replica:
         return self._parse(ResetResult, await self._shard(episode_id).resets.submit(item))
 
     async def state(self, episode_id: str) -> SQLState:
-        path = f"/state?episode_id={quote(episode_id, safe='')}"
-        return self._parse(SQLState, await self._single(episode_id, path))
+        return await self._single(SQLState, "/state?episode_id=", episode_id)
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        path = f"/operator/verdicts/{quote(episode_id, safe='')}"
-        return self._parse(EpisodeVerdicts, await self._single(episode_id, path))
+        return await self._single(EpisodeVerdicts, "/operator/verdicts/", episode_id)
 
     async def metadata(self) -> ServerMetadata:
         return self._parse(ServerMetadata, await self.request("GET", "/metadata"))
@@ -318,9 +312,10 @@ class Replica:
             problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
             raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
 
-    async def _single(self, episode_id: str, path: str) -> object:
+    async def _single(self, model: type[M], path: str, episode_id: str) -> M:
+        path, headers = path + quote(episode_id, safe=""), self._shard(episode_id).headers
         async with self._singles:
-            return await self.request("GET", path, headers=self._shard(episode_id).headers)
+            return self._parse(model, await self.request("GET", path, headers=headers))
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""

@@ -16,7 +16,6 @@ from shared.client.fleet import score
 from shared.errors import (
     ActionParseError,
     Behind,
-    BodyTooLarge,
     CapacityReached,
     Conflict,
     DigestMismatch,
@@ -98,7 +97,6 @@ class FakeServer:
         self.item_errors: dict[str, list[SQLEnvError]] = {}
         self.lose_replies = 0
         self.delay_s = 0.0
-        self.max_items = 10_000
         self.requests: list[tuple[str, int]] = []  # (path, items)
         self.headers: list[dict[str, str]] = []
         self.steps_played = 0  # repeats not counted
@@ -148,8 +146,6 @@ class FakeServer:
         await asyncio.sleep(self.delay_s)
         if self.faults:
             return self.faults.popleft()()
-        if len(items) > self.max_items:
-            return 413, BodyTooLarge("too large").to_wire(), {}
         play = self.reset if path == "/reset_batch" else self.step
         results = [self.item(play, item) for item in items]
         if self.lose_replies:

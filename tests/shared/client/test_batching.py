@@ -140,15 +140,6 @@ async def test_batch_size_and_batches_in_flight_are_limited() -> None:
         assert server.most_in_flight == 2
 
 
-async def test_a_batch_too_large_for_the_server_is_halved() -> None:
-    async with playing() as (server, client):
-        server.max_items = 8
-        resets = await client.reset_many([{"question_id": str(i)} for i in range(30)])
-        asked = [one.info.question_id for one in resets if not isinstance(one, SQLEnvError)]
-        assert asked == [str(i) for i in range(30)]
-        assert sorted(server.sent("/reset_batch"))[:4] == [7, 7, 8, 8]
-
-
 async def test_one_bad_item_fails_alone() -> None:
     async with playing("e0", "e1", "e2", "e3") as (server, client):
         actions = ["QUERY: 1", "nonsense", "QUERY: \ud800", "QUERY: 1"]

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from env_server.app import create_app
-from env_server.settings import Settings
-from shared.client import SQLEnvClient, in_process
+from shared.client import SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
 from shared.server_process import running_server
 from tests.shared.client.fake_server import FakeServer
@@ -89,15 +87,6 @@ def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str
     command = [sys.executable, "-c", FORKED, url, used]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert (done.stdout, done.stderr) == (printed, "")
-
-
-@linux
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_of_a_client_in_process_says_what_to_do(tiny_data: Path) -> None:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
-    with in_process(app).sync() as client:
-        assert "make another with in_process(app)" in in_fork(client.health)
-        assert client.health()
 
 
 @linux

@@ -258,11 +258,16 @@ async def playing(*ids: str, **options: Any) -> AsyncIterator[tuple[FakeServer, 
         yield server, client
 
 
-def fleet(count: int = 3, **options: Any) -> tuple[list[FakeServer], SQLEnvClient]:
-    """Return some servers at `URLS` and a client of them."""
+@asynccontextmanager
+async def fleet(
+    count: int = 3, ids: Sequence[str] = IDS, **options: Any
+) -> AsyncIterator[tuple[list[FakeServer], SQLEnvClient]]:
+    """Open a client of servers at `URLS` and start an episode for each id."""
     servers = [FakeServer() for _ in range(count)]
     routes = Routes(dict(zip(HOSTS, servers, strict=False)))
-    return servers, client_of(URLS[:count], routes, **({"stall_s": STALL_S} | options))
+    async with client_of(URLS[:count], routes, **({"stall_s": STALL_S} | options)) as client:
+        await begin(client, ids)
+        yield servers, client
 
 
 def pick_url(urls: Sequence[str], episode_id: str) -> str:

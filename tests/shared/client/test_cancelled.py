@@ -12,16 +12,7 @@ from env_server.settings import Settings
 from shared.client import SQLEnvClient, in_process
 from shared.client.in_process import ASGIApp
 from shared.errors import Conflict, InternalError, ServerUnreachable, SQLEnvError, TimedOut
-from tests.shared.client.fake_server import (
-    IDS,
-    FakeServer,
-    begin,
-    dropped,
-    fleet,
-    history,
-    playing,
-    turn,
-)
+from tests.shared.client.fake_server import IDS, FakeServer, dropped, fleet, history, playing, turn
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -157,9 +148,7 @@ async def test_one_failure_of_many_and_a_cancelled_batch_strand_no_episode() -> 
 
 
 async def test_steps_cancelled_while_their_server_is_replaced() -> None:
-    (lost, other), client = fleet(2, max_attempts=1_000)
-    async with client:
-        await begin(client, IDS[:8])
+    async with fleet(2, IDS[:8], max_attempts=1_000) as ((lost, other), client):
         await turn(client, 0, IDS[:8])
         assert lost.episodes
         assert other.episodes

@@ -70,9 +70,7 @@ def test_the_order_of_the_urls_and_the_process_do_not_matter() -> None:
 
 
 async def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         await turn(client, 0)
         for url, server in zip(URLS, servers, strict=True):
             assert sorted(server.episodes) == sorted(placed_on(url))
@@ -104,9 +102,7 @@ async def test_calls_that_wait_for_an_unreachable_server_fail_together() -> None
 
 
 async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         await turn(client, 0)
         before = pooled(servers)
         servers[1].down = True
@@ -122,9 +118,7 @@ async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_mo
 
 
 async def test_a_server_that_returns_gets_only_new_episodes() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         servers[0].down = True
         await turn(client, 0)
         servers[0].down = False
@@ -139,9 +133,7 @@ async def test_a_server_that_returns_gets_only_new_episodes() -> None:
 
 
 async def test_one_broken_connection_moves_nothing() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         servers[2].faults.append(dropped())
         await turn(client, 0)
         stats = client.stats
@@ -149,9 +141,7 @@ async def test_one_broken_connection_moves_nothing() -> None:
 
 
 async def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         servers[0].awake.clear()
         servers[1].delay_s = 10 * STALL_S  # but its health is answered
         began = time.monotonic()
@@ -164,9 +154,7 @@ async def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
 
 
 async def test_a_hanging_server_is_left_once_another_is_back() -> None:
-    servers, client = fleet(2, timeout_s=60.0)
-    async with client:
-        await begin(client)
+    async with fleet(2, timeout_s=60.0) as (servers, client):
         servers[1].down = True
         await turn(client, 0)
         await asyncio.sleep(3 * STALL_S)  # nothing is under way, so nothing is watched
@@ -178,9 +166,7 @@ async def test_a_hanging_server_is_left_once_another_is_back() -> None:
 
 
 async def test_a_single_hanging_server_is_waited_for() -> None:
-    (server,), client = fleet(1)
-    async with client:
-        await begin(client)
+    async with fleet(1) as ((server,), client):
         server.awake.clear()
         asyncio.get_running_loop().call_later(0.3, server.awake.set)
         await turn(client, 0)
@@ -188,9 +174,7 @@ async def test_a_single_hanging_server_is_waited_for() -> None:
 
 
 async def test_when_all_are_lost_the_first_to_return_continues() -> None:
-    servers, client = fleet(patience_s=10.0)
-    async with client:
-        await begin(client)
+    async with fleet(patience_s=10.0) as (servers, client):
         for server in servers:
             server.down = True
             server.restart()
@@ -204,9 +188,7 @@ async def test_when_all_are_lost_the_first_to_return_continues() -> None:
 
 
 async def test_servers_that_stay_lost_are_given_up() -> None:
-    servers, client = fleet(patience_s=0.2)
-    async with client:
-        await begin(client)
+    async with fleet(patience_s=0.2) as (servers, client):
         for server in servers:
             server.down = True
         began = time.monotonic()
@@ -219,9 +201,7 @@ async def test_servers_that_stay_lost_are_given_up() -> None:
 
 
 async def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
-    servers, client = fleet(patience_s=60.0)
-    async with client:
-        await begin(client)
+    async with fleet(patience_s=60.0) as (servers, client):
         servers[0].down = True
         await turn(client, 0, placed_on(URLS[0])[:1])
         for name in IDS:
@@ -230,10 +210,8 @@ async def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
 
 
 async def test_a_moved_episode_is_found_after_its_end() -> None:
-    servers, client = fleet()
-    async with client:
-        name = placed_on(URLS[0])[0]
-        await begin(client, [name])
+    name = placed_on(URLS[0])[0]
+    async with fleet(ids=[name]) as (servers, client):
         servers[0].down = True
         await turn(client, 0, [name])
         await client.step(name, "ANSWER: 1")
@@ -250,9 +228,7 @@ async def test_a_moved_episode_is_found_after_its_end() -> None:
 
 
 async def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         servers[1].ready = False
         mine = placed_on(URLS[1])
         servers[1].item_errors = {name: [NotReady("leaving", retry_after_s=5)] for name in mine}
@@ -265,8 +241,7 @@ async def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
 
 
 async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attempt() -> None:
-    servers, client = fleet(max_attempts=2)
-    async with client:
+    async with fleet(max_attempts=2, ids=()) as (servers, client):
         servers[0].item_errors[placed_on(URLS[0])[0]] = [capacity(30.0)]
         await begin(client)
         for server in servers:
@@ -282,9 +257,7 @@ async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attemp
 
 
 async def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
-    servers, client = fleet(patience_s=60.0)
-    async with client:
-        await begin(client)
+    async with fleet(patience_s=60.0) as (servers, client):
         first, second = placed_on(URLS[0])[:2]
         servers[0].item_errors = {
             first: [InternalError("a bug")] * 50,
@@ -297,9 +270,7 @@ async def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
 
 
 async def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> None:
-    servers, client = fleet(patience_s=60.0)
-    async with client:
-        await begin(client)
+    async with fleet(patience_s=60.0) as (servers, client):
         fault = reply(500, InternalError("a bug").to_wire())
         servers[2].faults.append(fault)
         await turn(client, 0)
@@ -312,9 +283,7 @@ async def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> 
 
 @pytest.mark.parametrize("error", [InternalError, DatabaseLoadError])
 async def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         for server in servers:
             server.item_errors[IDS[0]] = [error("everywhere") for _ in range(50)]
         with pytest.raises(error):
@@ -325,9 +294,7 @@ async def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) ->
 
 
 async def test_servers_of_other_data_are_skipped_or_refused() -> None:
-    servers, client = fleet()
-    async with client:
-        await begin(client)
+    async with fleet() as (servers, client):
         servers[0].digest = "other"
         servers[1].down = True
         await turn(client, 0)  # those of the second go to the third
@@ -338,9 +305,7 @@ async def test_servers_of_other_data_are_skipped_or_refused() -> None:
 
 
 async def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> None:
-    servers, client = fleet(2, patience_s=10.0)
-    async with client:
-        await begin(client)
+    async with fleet(2, patience_s=10.0) as (servers, client):
         servers[0].digest = "other"
         servers[0].restart()
         servers[1].down = True
@@ -353,8 +318,7 @@ async def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> Non
 
 
 async def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
-    servers, client = fleet(2, digest="d1")
-    async with client:
+    async with fleet(2, digest="d1", ids=()) as (servers, client):
         servers[0].digest = "other"
         servers[1].item_errors = {name: [capacity(), capacity()] for name in IDS}  # it is awaited
         await begin(client)

@@ -1,6 +1,8 @@
 """A service's name that stands for several servers, and a gateway's single URL."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -49,11 +51,17 @@ class NameServer:
         await until(lambda: self.asked >= before + 2)
 
 
-def service(hosts: int, **options: Any) -> tuple[list[FakeServer], NameServer, SQLEnvClient]:
+@asynccontextmanager
+async def service(
+    hosts: int, **options: Any
+) -> AsyncIterator[tuple[list[FakeServer], NameServer, SQLEnvClient]]:
+    """Open a client of a name that stands for some of the servers, and start the episodes."""
     servers, names = [FakeServer() for _ in HOSTS], NameServer(list(HOSTS[:hosts]))
     routes = Routes(dict(zip(HOSTS, servers, strict=True)))
     options = {"resolve": names, "refresh_s": 0.5, "stall_s": STALL_S} | options
-    return servers, names, client_of("http://env-server:8000", routes, **options)
+    async with client_of("http://env-server:8000", routes, **options) as client:
+        await begin(client)
+        yield servers, names, client
 
 
 async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
@@ -75,9 +83,7 @@ async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind()
 
 
 async def test_a_services_name_stands_for_its_replicas() -> None:
-    servers, _, client = service(3)
-    async with client:
-        await begin(client)
+    async with service(3) as (servers, _, client):
         await turn(client, 0)
         assert client.urls == URLS
         assert pooled(servers) == [set(placed_on(url)) for url in URLS]
@@ -85,9 +91,7 @@ async def test_a_services_name_stands_for_its_replicas() -> None:
 
 
 async def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
-    servers, names, client = service(2)
-    async with client:
-        await begin(client)
+    async with service(2) as (servers, names, client):
         names.hosts = list(HOSTS)
         await names.seen()
         await turn(client, 0)
@@ -98,9 +102,7 @@ async def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
 
 
 async def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
-    servers, names, client = service(3)
-    async with client:
-        await begin(client)
+    async with service(3) as (servers, names, client):
         names.hosts = list(HOSTS[:2])
         await names.seen()
         await turn(client, 0)  # it still serves
@@ -116,9 +118,7 @@ async def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
 
 
 async def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None:
-    servers, names, client = service(1, refresh_s=60.0, patience_s=10.0)
-    async with client:
-        await begin(client)
+    async with service(1, refresh_s=60.0, patience_s=10.0) as (servers, names, client):
         servers[0].down = True
         names.hosts = [HOSTS[1]]
         await turn(client, 0)
@@ -128,9 +128,7 @@ async def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -
 
 @pytest.mark.parametrize("fault", ["broken", "empty"])
 async def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
-    _, names, client = service(3)
-    async with client:
-        await begin(client)
+    async with service(3) as (_, names, client):
         names.broken, names.hosts = fault == "broken", []
         await names.seen()
         await turn(client, 0)

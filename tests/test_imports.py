@@ -172,12 +172,3 @@ def edges(module: str) -> Iterator[str]:
 )
 def test_the_floors_see_a_violation(module: str, name: str, climbing: bool) -> None:
     assert bool(climbs(module, iter([name]))) is climbing
-
-
-def test_the_checks_see_something() -> None:
-    assert {"shared.client", "shared.errors"} <= set(MODULES)
-    assert "shared.client.sync.SyncSQLEnvClient" in set(imports_of("shared.client"))
-    # inside a function
-    assert "trainer.rollout.generators.local.LocalGenerator" in set(
-        imports_of("trainer.rollout.loop")
-    )

@@ -150,14 +150,12 @@ class AsyncClient:
         rewards: Rewards | None = None,
         episode_id: str | None = None,
         actions: Sequence[AnyAction] | None = None,
-        digest: str | None = None,
     ) -> ResetResult:
         """Start an episode, under a new id unless one is given. See `shared.models.ResetRequest`.
 
-        With `actions`, the episode starts with them played, and the reply is the last one's. With
-        `digest`, a server whose data or rules differ refuses (`DigestMismatch`). `rewards` "step"
-        asks for every step's reward (`Forbidden` for an agent's key), "end" for none before the
-        last reply.
+        With `actions`, the episode starts with them played, and the reply is the last one's.
+        `rewards` "step" asks for every step's reward (`Forbidden` for an agent's key), "end" for
+        none before the last reply.
         """
         episode_id = episode_id or str(uuid4())
         request = {
@@ -171,7 +169,7 @@ class AsyncClient:
             "answer_form": answer_form,
             "rewards": rewards,
             "actions": [_text(action) for action in actions or ()] or None,
-            "digest": digest or self._digest,
+            "digest": self._digest,
         }
         item = encode(request)
 

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from env_server.drive import drive, drive_async
-from env_server.environment import SQLEnvironment, find_table
+from env_server.drive import drive_async
+from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.pool import SqlPool
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
-from shared.errors import ActionParseError, Conflict, DatabaseLoadError, NotReady, UnknownQuestion
-from shared.models import Outcome, ResetRequest
-from shared.sqltext import quote_identifier
+from shared.errors import Conflict, DatabaseLoadError, NotReady
+from shared.models import Outcome
 from trainer.rollout.generators.policies import read_schema
 
 EPISODE = [
@@ -105,12 +104,6 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     assert env.state.outcome == Outcome.CORRECT
 
 
-def test_a_wrong_answer_ends_the_episode(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1")
-    end = env.step("ANSWER: 6")
-    assert (end.done, end.info.outcome, end.reward) == (True, Outcome.WRONG, 0.0)
-
-
 def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1", step_budget=2)
     assert not env.step("DESCRIBE: orders").done
@@ -171,25 +164,6 @@ def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     env.step("DESCRIBE: keepers")
     assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step
     assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
-
-
-def test_rows_beyond_the_shown_ones_are_compared_too(tiny_data: Path, tmp_path: Path) -> None:
-    """The gold of a data set may have more rows than an agent is shown."""
-    import json
-
-    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    path = data / "questions" / "questions_eval.json"
-    questions = json.loads(path.read_text())
-    sql = "SELECT a.name, b.name FROM customers a, customers b"
-    questions[0] |= {"gold_sql": sql, "gold_answer": [["x", "y"]] * 25, "answer_type": "table"}
-    path.write_text(json.dumps(questions))
-    with SqlRunner() as runner:
-        env = SQLEnvironment(QuestionBank.load(data), runner)
-        env.reset(question_id="shop-7")
-        result = env.step(f"QUERY: {sql}")
-    assert result.observation.result.count("\n") == 21
-    assert result.observation.result.endswith("(first 20 rows; there are more)")
-    assert result.info.ledger.potential == 1.0
 
 
 def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
@@ -263,32 +237,6 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
 
 
-def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1")
-    with pytest.raises(ActionParseError, match="expected"):
-        env.step("JUMP: high")
-    assert env.state.step_count == 0
-
-
-def test_there_is_no_episode_before_a_reset(env: SQLEnvironment) -> None:
-    with pytest.raises(Conflict, match="reset"):
-        env.step("DESCRIBE: orders")
-    with pytest.raises(Conflict, match="reset"):
-        _ = env.state
-    with pytest.raises(UnknownQuestion):
-        env.reset(question_id="nope")
-    with pytest.raises(RuntimeError, match="executor"):
-        SQLEnvironment(env.bank).reset(seed=1)
-
-
-def test_a_seed_or_an_id_chooses_the_question(env: SQLEnvironment) -> None:
-    assert env.reset(seed=3).info.question_id == env.reset(seed=3, episode_id="x").info.question_id
-    assert env.reset(episode_id="x").info.question_id == env.reset(episode_id="x").info.question_id
-    resets = [env.reset(split="eval", db_id="zoo", seed=seed) for seed in range(40)]
-    assert {reset.info.question_id for reset in resets} == {"zoo-1", "zoo-2", "zoo-3"}
-    assert env.reset(ResetRequest(question_id="shop-2", seed=1)).info.question_id == "shop-2"
-
-
 def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
     """In this process or in workers, on one bank or another, step by step or by a reset with
     actions."""
@@ -315,13 +263,6 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
             return replayed
 
     assert asyncio.run(in_workers()) == replies
-
-
-def test_a_replay_past_the_end_is_refused(env: SQLEnvironment) -> None:
-    with pytest.raises(Conflict):
-        env.reset(question_id="shop-1", actions=["ANSWER: 5", "DESCRIBE: orders"])
-    with pytest.raises(ActionParseError):
-        env.reset(question_id="shop-1", actions=["FLY: away"])
 
 
 def test_a_killed_query_ends_the_episode(bank: QuestionBank, runner: SqlRunner) -> None:
@@ -411,49 +352,3 @@ def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
     reply = env.step("DESCRIBE: products").model_dump_json() + env.state.model_dump_json()
     assert "desk" not in reply
     assert "SELECT" not in reply
-
-
-@pytest.mark.parametrize(
-    "actions",
-    [
-        ["QUERY: SELECT 1"] * 15,
-        [f"QUERY: SELECT {i}" for i in range(15)],
-        ["QUERY: SELECT 1", "QUERY: SELECT 2"] * 7,
-        ["SAMPLE: customers", "SAMPLE: products", "SAMPLE: orders"] * 5,
-        ["DESCRIBE: customers", "DESCRIBE: nope"] * 7,
-        [f"QUERY: SELECT * FROM customers LIMIT {i}" for i in range(1, 16)],
-        ["QUERY: SELECT a.*, b.*, c.* FROM customers a, products b, orders c", "ANSWER: 1"],
-        ["ANSWER: 0"],
-    ],
-)
-def test_reward_hacking_does_not_pay(env: SQLEnvironment, actions: list[str]) -> None:
-    for question in ("shop-3", "shop-4", "shop-5", "zoo-2"):
-        env.reset(question_id=question)
-        for action in actions:
-            result = env.step(action)
-        assert result.info.ledger.operational <= 0.05
-        assert result.info.ledger.total <= 0.15
-
-
-def test_find_table() -> None:
-    tables = ["orders", "Orders", "order details"]
-    meant = {
-        "orders": "orders",
-        "ORDERS": "orders",
-        "Orders": "Orders",
-        '"order details"': "order details",
-    }
-    meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
-    assert {name: find_table(name, tables) for name in meant} == meant
-    for strange in ('a "b"', "[a]", "'x'", '"y"'):
-        for name in (strange, quote_identifier(strange)):
-            assert find_table(name, [strange]) == strange
-    assert find_table("x", tables) is find_table("", tables) is None
-
-
-def test_an_error_of_the_executor_reaches_the_generator(bank: QuestionBank) -> None:
-    def fail(job: SqlJob) -> SqlResult:
-        raise NotReady("gone")
-
-    with pytest.raises(NotReady, match="gone"):
-        drive(SQLEnvironment(QuestionBank(bank.data_dir, bank.splits)).reset_jobs(seed=1), fail)

@@ -95,16 +95,6 @@ async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(smal
     assert read(await small.step(LONG, 2, "37")).observation.step_count == 3
 
 
-async def test_the_last_finished_episode_gives_way(small: Driver) -> None:
-    await small.reset("done", actions=[LONG] * 2)
-    await small.step("ANSWER: x", 2, "done")
-    number = 0
-    while small.pool.store.finished:
-        await small.reset(f"{number}", actions=[LONG] * 2)
-        number += 1
-    assert small.pool.counts["evicted"] == 1
-
-
 async def test_what_is_held_is_what_is_counted(small: Driver) -> None:
     store = small.pool.store
     for text in ("x" * 1000, "x" * 999 + "\N{GRINNING FACE}", "é" * 1000):
@@ -216,13 +206,6 @@ async def test_an_agents_finished_episodes_do_not_evict_those_of_others(
             await driver.pool.step(StepRequest(episode_id=name, action="ANSWER: x"), caller)
     kept = {name for held in driver.pool.store.owners.values() for name in held.finished}
     assert kept == {*"ab", *"gh"}
-
-
-async def test_leases_end_for_every_owner(small: Driver) -> None:
-    for caller in (TRAINER, ONE):
-        await reset(small.pool, caller)
-    small.clock.now += small.pool.settings.lease_s
-    assert (small.pool.sweep(), len(small.pool)) == (2, 0)
 
 
 # -- rewards

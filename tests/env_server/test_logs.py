@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from env_server.logs import TEXT, JsonLines, WithEpisode, about, episode_of
-from shared.models import Outcome
-from tests.env_server.pool_driver import Driver
 
 pytestmark = pytest.mark.anyio
 
@@ -86,24 +84,3 @@ def test_exceptions_carry_the_episode_of_their_block(log: logging.Logger, as_jso
     (line,) = as_json.fields
     assert line["episode_id"] == "ep-2", "the innermost block counts"
     assert "ZeroDivisionError: a bug" in line["traceback"]
-
-
-async def test_log_of_an_episode(driver: Driver, as_json: Lines) -> None:
-    await driver.reset("one", actions=[driver.describe])
-    await driver.step("ANSWER: x", 1, "one")
-    await driver.reset("two")
-    await driver.pool.close("two")
-    lines = [(line["episode_id"], line["level"], line["message"]) for line in as_json.fields]
-    assert lines == [
-        ("one", "info", "rebuilt from 1 actions"),
-        ("one", "debug", f"ended after 2 steps: {Outcome.WRONG}"),
-        ("two", "debug", "abandoned after 0 steps"),
-    ]
-
-
-async def test_a_server_fault_names_its_episode(driver: Driver) -> None:
-    await driver.reset("one")
-    driver.sql.fault = RuntimeError("a bug")
-    with pytest.raises(RuntimeError) as caught:
-        await driver.step("QUERY: SELECT 1", 0, "one")
-    assert episode_of(caught.value) == {"episode_id": "one"}

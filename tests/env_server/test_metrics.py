@@ -1,6 +1,5 @@
 """`/metrics`, parsed as Prometheus parses it, after a known history."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -8,10 +7,7 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from env_server.app import create_app
-from env_server.settings import Settings
 from shared.dataset import Question
-from shared.models import Outcome
 
 pytestmark = pytest.mark.anyio
 
@@ -140,27 +136,3 @@ async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI
         seen["sqlenv_draining"],
     ) == (1, 0, 1)
     assert seen["sqlenv_episodes_ended_total{outcome=abandoned}"] == 1
-
-
-async def test_outcome_labels(http: httpx.AsyncClient) -> None:
-    labels = {
-        name.partition("outcome=")[2].rstrip("}")
-        for name in await read(http)
-        if name.startswith("sqlenv_episodes_ended_total")
-    }
-    assert labels == {outcome.value for outcome in Outcome} - {"infra_failed"}
-
-
-async def test_metrics_exist_before_startup(tiny_data: Path) -> None:
-    app = create_app(Settings(data_dir=tiny_data))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
-        assert "sqlenv_leases" not in await read(http)
-
-
-async def test_a_second_lifespan_starts_new_counts(tiny_data: Path) -> None:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
-        for name in ("a", "b"):
-            async with app.router.lifespan_context(app):
-                await http.post("/reset", json={"episode_id": name})
-                assert (await http.get("/metrics")).text.count("\nsqlenv_leases 1.0\n") == 1

@@ -4,8 +4,6 @@ metrics."""
 import asyncio
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import httpx
@@ -21,9 +19,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scaling-ops.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
 DASHBOARD = ROOT / "docker" / "grafana" / "sqlenv.json"
-PROMTOOL = shutil.which("promtool")
-# not among Prometheus's base units
-UNITS = ("milliseconds", "minutes", "kilobytes", "mebibytes", "percent")
 
 
 async def played(data_dir: Path) -> str:
@@ -61,71 +56,6 @@ def counted(families: list[Metric]) -> set[str]:
 
 
 # -- Prometheus
-
-
-def test_the_text_follows_prometheus_conventions(text: str, families: list[Metric]) -> None:
-    assert text.endswith("\n")
-    names = [family.name for family in families]
-    assert len(names) == len(set(names))
-    samples = [
-        (one.name, tuple(sorted(one.labels.items())))
-        for family in families
-        for one in family.samples
-    ]
-    assert len(samples) == len(set(samples)), "Prometheus refuses duplicate samples"
-    for family in families:
-        assert re.fullmatch(r"(sqlenv|process)_[a-z_]*[a-z]", family.name)
-        assert family.documentation
-        assert not any(unit in family.name for unit in UNITS)
-        for sample in family.samples:
-            assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
-            assert all(re.fullmatch(r"[a-z_]+", label) for label in sample.labels)
-
-
-def test_histogram_buckets_are_cumulative(families: list[Metric]) -> None:
-    histograms = [family for family in families if family.type == "histogram"]
-    assert {family.name for family in histograms} == {
-        "sqlenv_step_seconds",
-        "sqlenv_request_seconds",
-    }
-    for family in histograms:
-        series: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-        counts = {}
-        for sample in family.samples:
-            key = tuple(value for name, value in sorted(sample.labels.items()) if name != "le")
-            if sample.name.endswith("_bucket"):
-                series.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
-            elif sample.name.endswith("_count"):
-                counts[key] = sample.value
-        assert any(counts.values())
-        for key, buckets in series.items():
-            assert buckets == sorted(buckets)
-            assert [value for _, value in buckets] == sorted(value for _, value in buckets)
-            assert buckets[-1] == (float("inf"), counts[key])
-
-
-def test_the_buckets_exceed_the_request_timeout(families: list[Metric]) -> None:
-    bounds = {
-        float(sample.labels["le"])
-        for family in families
-        if family.name == "sqlenv_request_seconds"
-        for sample in family.samples
-        if sample.name.endswith("_bucket")
-    }
-    assert max(bounds - {float("inf")}) > Settings().request_timeout_s
-
-
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine")
-def test_promtool_finds_no_problem(text: str) -> None:
-    assert PROMTOOL is not None
-    metrics = subprocess.run(
-        [PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60
-    )
-    assert (metrics.returncode, metrics.stdout, metrics.stderr) == (0, "", "")
-    rules = subprocess.run(
-        [PROMTOOL, "check", "rules", str(ALERTS)], capture_output=True, text=True, timeout=60
-    )
-    assert rules.returncode == 0, rules.stderr
 
 
 def metrics_in(expression: str) -> set[str]:

@@ -38,12 +38,6 @@ def test_errors_that_may_not_repeat_are_not_held(code: str) -> None:
     assert code not in REPEATABLE
 
 
-def test_without_bytes_nothing_is_held() -> None:
-    cache = ResultCache(0)
-    cache.put(key(1), Effect("1"))
-    assert (cache.get(key(1)), cache.held_bytes) == (None, 0)
-
-
 @pytest.mark.parametrize("sql", ["SELECT title FROM products", "SELECT nothing FROM products"])
 async def test_an_equal_query_runs_no_sql_and_gets_an_equal_reply(
     bank: QuestionBank, question: Question, sql: str

@@ -68,18 +68,6 @@ def test_every_correct_episode_outscores_every_incorrect_one(
     assert correct.info.ledger.total >= 0.75 > 0.2 >= other.info.ledger.total
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(one=looks, data=st.data())
-def test_progress_depends_on_the_final_potential_only(
-    env: SQLEnvironment, one: list[str], data: st.DataObject
-) -> None:
-    """The same actions in another order reach the same potential, and so the same progress."""
-    first = play(env, one).info.ledger
-    second = play(env, data.draw(st.permutations(one))).info.ledger
-    assert (first.potential, first.progress) == (second.potential, second.progress)
-    assert first.progress == round(RULES.progress_weight * first.potential, 6)
-
-
 def run(steps: list[StepFacts], rules: RewardRules) -> tuple[list[float], RewardLedger]:
     ledgers = list(
         accumulate(steps, lambda ledger, step: settle(ledger, step, rules)[1], initial=EMPTY_LEDGER)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from env_server import rewards
 from env_server.rewards import EMPTY_LEDGER, RULES, GoldCells, StepFacts, settle
-from shared.actions import normalise
 from shared.models import RewardLedger
 
 GOLD = [("Oslo", 3), ("Bergen", 1)]
@@ -91,17 +90,6 @@ steps = st.lists(
 )
 
 
-@given(steps, steps)
-def test_every_correct_episode_outscores_every_other(
-    right: list[StepFacts], wrong: list[StepFacts]
-) -> None:
-    _, correct = play([*right, facts(new_info=False, correct=True)])
-    _, other = play(wrong)
-    assert correct.total >= 0.75
-    assert other.total <= 0.20
-    assert -0.25 <= other.operational <= 0.05
-
-
 def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
     reward, ledger = settle(EMPTY_LEDGER, facts(potential=1 / 7))
     assert (ledger.progress, reward, ledger.total) == (0.021429, 0.031429, 0.031429)
@@ -160,15 +148,6 @@ def test_duplicates_count() -> None:
     assert potential([("a",)] * 3, False, gold, True) < 1
 
 
-def test_numbers_near_the_gold_earn_potential() -> None:
-    gold = [(100,)]
-    scores = [potential([(value,)], False, gold, True) for value in (100, 99, 80, 0, -500, "many")]
-    assert scores == sorted(scores, reverse=True)
-    assert scores[0] == 1.0
-    assert scores[-1] == 0.25  # only the cardinality counts
-    assert potential([(float("inf"),)], False, gold, True) == 0.25
-
-
 @pytest.mark.parametrize(
     ("value", "gold", "near"),
     [
@@ -198,10 +177,6 @@ def test_minimum_and_maximum_count_half_each() -> None:
     assert potential([(200,), (200,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.5, 4)
 
 
-def test_a_potential_has_four_decimals() -> None:
-    assert potential([("a",)], False, [("a",), ("b",), ("c",)], True) == 0.3333
-
-
 def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
     assert potential([(" Oslo\n",)], False, [("Oslo",)], True) == 1.0
     assert potential([("os lo",)], False, [("Oslo",)], True) < 1.0
@@ -218,28 +193,3 @@ def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
 def test_potential_is_between_0_and_1(rows: list[tuple[object, int]]) -> None:
     assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
     assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("QUERY: SELECT a FROM t", "QUERY: select  A\nfrom T ;", True),
-        ("QUERY: SELECT count(*) FROM t", "QUERY: SELECT count( * ) FROM t -- again", True),
-        ("QUERY: SELECT 1/*x*/+1", "QUERY: SELECT 1 + 1", True),
-        ("QUERY: SELECT 'a'", "QUERY: SELECT 'A'", False),
-        ("QUERY: SELECT 'a  b'", "QUERY: SELECT 'a b'", False),
-        ('QUERY: SELECT "a b"', 'QUERY: SELECT "A b"', False),
-        ("QUERY: SELECT 'it''s' , 1", "QUERY: SELECT 'it''s',1", True),
-        ("QUERY: SELECT 1 - -1", "QUERY: SELECT 1", False),
-        ("QUERY: SELECT ab", "QUERY: SELECT a b", False),
-        ("DESCRIBE: T", "DESCRIBE: t", True),
-        ("DESCRIBE: t", "SAMPLE: t", False),
-    ],
-)
-def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
-    assert (normalise(one) == normalise(other)) is same
-
-
-@given(st.text())
-def test_normalise_takes_any_text_and_is_idempotent(text: str) -> None:
-    assert isinstance(normalise(text), str)

@@ -122,30 +122,6 @@ def test_a_changed_output_names_the_version_to_raise(
     assert f"raise {version} in " in message
 
 
-def test_a_raised_version_is_to_be_recorded(
-    shipped: QuestionBank, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(service.VERSIONS, "render", "next")
-    [message] = behaviour.changes(recorded, behaviour.record(shipped, ["render"]))
-    assert "RENDER_VERSION is next" in message
-    assert behaviour.RECORD in message
-
-
-def test_the_recorder_refuses_outputs_that_changed_without_a_version(
-    tmp_path: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "behaviour.json"
-    path.write_text(json.dumps(recorded))
-    monkeypatch.setattr(behaviour, "PATH", path)
-    monkeypatch.setattr(rewards, "potential", lambda *given: 0.5)
-    with pytest.raises(SystemExit, match="raise REWARD_VERSION"):
-        behaviour.main()
-    assert json.loads(path.read_text()) == recorded
-    monkeypatch.setitem(service.VERSIONS, "reward", "next")
-    behaviour.main()
-    assert json.loads(path.read_text())["areas"]["reward"]["version"] == "next"
-
-
 def test_the_digest_covers_data_versions_limits_sqlite_budget_and_standard(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.dataset import database_path, load_questions, questions_path
 from shared.models import ServerMetadata
 from shared.server_process import ServerProcess, running_server
 
@@ -82,46 +79,6 @@ def test_it_announces_its_url_and_data(server: ServerProcess, tiny_data: Path) -
         f"SQLEnv serves {server.url} data={tiny_data} databases={metadata.databases} "
         f"questions={questions} standard=strict digest={metadata.digest[:12]}\n"
     ) in server.log()
-
-
-def test_steps_over_a_socket_are_not_logged(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url) as http:
-        episode_id = http.post("/reset", json={"seed": 1}).json()["episode_id"]
-        for step in range(3):
-            reply = http.post(
-                "/step", json={"episode_id": episode_id, "action": "QUERY: SELECT 1", "step": step}
-            )
-            assert reply.json()["observation"]["step_count"] == step + 1
-        assert http.delete(f"/episodes/{episode_id}").status_code == 200
-    lines = server.log().splitlines()
-    assert len(lines) == 2, "the workers' processes and the announcement"
-    assert not [line for line in lines if "/step" in line or episode_id in line]
-
-
-def test_an_oversize_body_is_answered_and_does_no_harm(server: ServerProcess) -> None:
-    for content in (b" " * 5000, b" " * 3_000_000, iter([b" " * 1000] * 9)):
-        reply = httpx.post(server.url + "/reset", content=content)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
-    assert httpx.get(server.url + "/ready").status_code == 200
-
-
-def test_bytes_that_are_not_http_get_the_error_shape(server: ServerProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        connection.sendall(b"GARBAGE\r\n\r\n")
-        reply = b"".join(iter(lambda: connection.recv(4096), b""))
-    head, _, body = reply.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["error"]["code"] == "bad_request"
-
-
-def test_disconnecting_in_mid_request_does_no_harm(server: ServerProcess) -> None:
-    head = b"POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: 1000\r\n\r\n{"
-    for _ in range(3):
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(head)
-    assert httpx.post(server.url + "/reset").status_code == 200
-    assert "the client left before it got its reply" in server.log()
-    assert "Traceback" not in server.log()
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -223,34 +180,6 @@ def test_json_log(tiny_data: Path) -> None:
     assert any("episodes ended" in line["message"] for line in lines)
 
 
-def test_it_is_announced_at_any_log_level(tiny_data: Path) -> None:
-    with running_server(tiny_data, log_format="json", log_level="error") as server:
-        assert json.loads(server.log())["message"].startswith(f"SQLEnv serves {server.url} ")
-
-
-def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
-    with running_server(tiny_data, "--workers", "2") as server:
-        workers = children(server.pid)
-        assert len(workers) == 2
-        server.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while any(map(alive, workers)):
-            assert time.monotonic() < deadline, "workers outlive the server"
-            time.sleep(0.05)
-
-
-def test_a_lost_sql_worker_is_replaced(tiny_data: Path) -> None:
-    with (
-        running_server(tiny_data, "--workers", "1") as server,
-        httpx.Client(base_url=server.url, timeout=30) as http,
-    ):
-        http.post("/reset", json={"episode_id": "e"})
-        os.kill(children(server.pid)[0], signal.SIGKILL)
-        reply = http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 0})
-        assert reply.status_code == 200
-        assert reply.json()["observation"]["error"] is None
-
-
 # -- starts that fail: one clear line, no traceback
 
 
@@ -269,44 +198,11 @@ def test_a_missing_data_directory(tmp_path: Path) -> None:
     )
 
 
-def test_a_malformed_questions_file(tiny_data: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_data, tmp_path / "data")
-    path = questions_path(tmp_path / "data", "train")
-    path.write_text('[{"question_id": "x"}]')
-    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
-
-
-def test_a_missing_database(tiny_data: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_data, tmp_path / "data")
-    path = database_path(
-        tmp_path / "data", load_questions(questions_path(tiny_data, "train"))[0].database_name
-    )
-    path.unlink()
-    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
-
-
 def test_a_port_in_use(server: ServerProcess, tiny_data: Path) -> None:
     assert_fails(
         run("--data", str(tiny_data), "--port", str(server.port)), str(server.port), "--port"
     )
 
 
-def test_an_unknown_host(tiny_data: Path) -> None:
-    assert_fails(
-        run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"),
-        "no.such.host.invalid",
-    )
-
-
 def test_a_bad_setting(tiny_data: Path) -> None:
     assert_fails(run("--data", str(tiny_data), SQLENV_CAPACITY="many"), "capacity", "many")
-
-
-def test_help_and_settings() -> None:
-    text = run("--help").stdout
-    assert all(
-        option in text
-        for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings")
-    )
-    assert "[SQLENV_PORT; default: 8000]" in " ".join(text.split())
-    assert "SQLENV_LEASE_S" in run("--settings").stdout

@@ -114,26 +114,6 @@ def test_a_file_that_came_later_is_noted_and_is_not_compared(run: Path) -> None:
     assert any("controls/sft.json" in note for note in report.notes)
 
 
-def test_no_byte_can_break_the_audit_itself(run: Path) -> None:
-    """Damage is a problem or one of our errors: never a crash, never a pass."""
-    rng = random.Random(5)
-    for name in ("metrics.jsonl", "summary.json", "config.json", CHECKSUMS):
-        path = run / name
-        whole = path.read_bytes()
-        for place in rng.sample(range(len(whole)), 8):
-            changed = bytearray(whole)
-            changed[place] = rng.choice(b'x"}{[,:0 \n\xff')
-            path.write_bytes(changed)
-            if changed == whole:
-                continue
-            try:
-                passed = verify(run).passed
-            except (DataError, DigestMismatch):
-                passed = False
-            assert not passed, (name, place)
-        path.write_bytes(whole)
-
-
 def forged(name: str, value: Any) -> Change:
     return lambda row: row.update({name: value(row[name]) if callable(value) else value})
 

@@ -18,8 +18,7 @@ import pytest
 
 from env_server.app import create_app
 from env_server.http.requests import MAX_STEP_BYTES
-from env_server.page import board, episode, recordings, routes, view
-from env_server.page.recordings import TRAIN, Entry
+from env_server.page import board, episode, routes, view
 from env_server.settings import Settings
 from shared.dataset import load_splits
 from shared.run_files import RunFiles
@@ -255,22 +254,6 @@ async def test_an_episode_lost_before_its_first_reply_says_so(
     assert "differs from the record" not in page.text
 
 
-def test_policies_of_one_mode_are_spread_whatever_a_runs_name_is() -> None:
-    def policy(phase: int, step: int, *, greedy: bool) -> Entry:
-        return Entry(0, "q", "d", "easy", "wrong", "", 1, None, (not greedy, step, phase))
-
-    policies = {
-        f"sampled-runs/train, 1: {phase}, {step}, {greedy}": policy(phase, step, greedy=greedy)
-        for greedy in (True, False)
-        for phase, step in ((1, 0), (TRAIN, 1), (TRAIN, 2), (3, 2), (4, 9))
-    }
-    chosen = routes.spread(policies)
-    assert chosen == [
-        name for name, one in policies.items() if not one.order[0] and one.order[2] != 2
-    ]
-    assert routes.spread({}) == []
-
-
 async def test_checkpoints_stand_side_by_side(recorded: Path) -> None:
     question = next(one["question_id"] for _, one in lines(recorded) if one["phase"] == "after")
     async with serving(recorded) as http:
@@ -342,23 +325,6 @@ async def test_watchers_are_limited_and_share_one_rendering(
         assert (await http.get("/page/events")).status_code == 200  # those have ended
 
 
-async def test_a_watcher_that_leaves_before_its_stream_begins_is_not_counted() -> None:
-    async def left() -> Any:
-        return {"type": "http.disconnect"}
-
-    async def sent(_: object) -> None:
-        await asyncio.Event().wait()
-
-    async def nothing() -> AsyncIterator[bytes]:
-        yield b""
-
-    shared = board.Board()
-    stream = routes.Watch(shared, nothing())
-    assert shared.watchers == 1
-    await stream({"type": "http"}, left, sent)
-    assert shared.watchers == 0
-
-
 async def test_large_forms_are_refused(tiny_data: Path) -> None:
     async with serving(tiny_data, data_dir=tiny_data) as http:
         for path in ("/page/play", "/page/step"):
@@ -421,25 +387,3 @@ async def test_a_long_episode_is_shown_in_parts_and_off_the_event_loop(
     assert most == board.REPLAYS
     assert threads
     assert threading.main_thread() not in threads
-
-
-async def test_errors_before_the_server_is_ready_are_pages(tiny_data: Path) -> None:
-    transport = httpx.ASGITransport(create_app(Settings(data_dir=tiny_data)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://env") as http:
-        reply = await http.get("/")
-    assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
-    assert reply.headers["content-type"].startswith("text/html")
-    assert "the server is starting" in reply.text
-
-
-def test_a_run_that_grows_keeps_one_list(recorded: Path, tmp_path: Path) -> None:
-    good = RunFiles(recorded / "run").episodes.read_bytes().splitlines(keepends=True)
-    runs = [RunFiles(tmp_path / name) for name in ("done", "grows")]
-    for run in runs:
-        run.path.mkdir()
-        run.episodes.write_bytes(good[0])
-    kept = recordings.entries_of(runs[0])
-    for count in range(1, recordings.INDICES + 3):
-        runs[1].episodes.write_bytes(b"".join(good[:count]))
-        assert len(recordings.entries_of(runs[1])[0]) == count
-    assert recordings.entries_of(runs[0]) is kept

@@ -2,13 +2,11 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 
 from env_server.sql import SqlLimits
-from env_server.sql.deadline import Deadline
 from env_server.sql.run import SqlRunner
 from tests.conftest import make_database
 from tests.env_server.sql.conftest import ENDLESS, NUMBERS, query
@@ -169,24 +167,6 @@ def test_aggregates_that_aliases_multiply_are_not_compared(shop: str) -> None:
         assert compiled.rows == [(40_000,)]
 
 
-def test_both_attempts_at_a_job_that_runs_out_of_memory_have_one_deadline(
-    shop: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    for name in ("new_job", "start", "stop"):
-        original = getattr(Deadline, name)
-
-        def counted(*given: object, name: str = name, original: Any = original) -> None:
-            calls.append(name)
-            original(*given)
-
-        monkeypatch.setattr(Deadline, name, counted)
-    with SqlRunner(SqlLimits(max_heap_bytes=16 * 1024 * 1024)) as runner:
-        assert "memory" in str(query(runner, shop, SORT_IN_MEMORY).error)
-    apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
-    assert calls == ["new_job", "start", "stop", "start", "stop"]
-
-
 def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
     """Other databases' caches must not make a query fail that succeeds on a fresh worker."""
     paths = [
@@ -219,12 +199,3 @@ def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
         assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)
         assert query(runner, shop, "SELECT count(*) FROM orders").rows == [(6,)]
     apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
-
-
-def test_a_statement_leaves_the_limits_on_the_heap_as_they_were(
-    runner: SqlRunner, shop: str
-) -> None:
-    for sql in ("SELECT 1", "SELECT no FROM nothing", ENDLESS):
-        query(runner, shop, sql)
-        limits = apsw.hard_heap_limit(-1), apsw.soft_heap_limit(-1)
-        assert limits == (runner.limits.max_heap_bytes,) * 2

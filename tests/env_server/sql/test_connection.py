@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.sql import JobKind, SqlJob, connection
+from env_server.sql import JobKind, SqlJob
 from env_server.sql.connection import is_virtual_table, register_trim, trim
 from env_server.sql.jobs import Cell
 from env_server.sql.run import SqlRunner
@@ -73,19 +73,6 @@ def test_every_module_that_needs_no_create_is_seen() -> None:
         assert is_virtual_table(name)
 
 
-def test_long_names_are_not_remembered() -> None:
-    """Agents choose them, and a worker's memory is bounded."""
-    remembered = connection._is_virtual_table.cache_info
-    before = remembered().currsize
-    assert not is_virtual_table("a" * 19_000)
-    assert remembered().currsize == before
-
-
-def test_a_table_of_such_a_name_is_a_table() -> None:
-    assert not is_virtual_table("orders")
-    assert not is_virtual_table("a")
-
-
 def test_tables_and_expressions_of_such_a_name_work(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -124,13 +111,6 @@ def test_trim_is_sqlites(
     sql = f"SELECT r, typeof(r) FROM (SELECT {name}(?, ?) AS r)"
     ours, sqlites = (connection.execute(sql, (value, characters)).get for connection in connections)
     assert ours == sqlites
-
-
-def test_trim_with_one_argument_stays_sqlites(
-    connections: tuple[apsw.Connection, apsw.Connection],
-) -> None:
-    ours, _ = connections
-    assert ours.execute("SELECT trim(' a '), ltrim(' a '), rtrim(' a ')").get == ("a", "a ", " a")
 
 
 def test_trim_of_long_texts_takes_one_pass() -> None:

@@ -1,9 +1,7 @@
 """Jobs and results survive the pipe."""
 
-import inspect
 import math
 import mmap
-import re
 import struct
 import tomllib
 from pathlib import Path
@@ -58,14 +56,6 @@ def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
     assert [type(cell) for cell in read.rows[0]] == [type(cell) for cell in row]
 
 
-def test_errors_survive() -> None:
-    result = SqlResult(error="no such column: x", error_code="sql_error", vm_steps=1000)
-    assert decode_results(body(encode_results([(1, result), (2, SqlResult())]))) == [
-        (1, result),
-        (2, SqlResult()),
-    ]
-
-
 def test_the_sqlite_version_is_pinned() -> None:
     """Steps, plans and messages depend on it."""
     root = Path(__file__).parents[3]
@@ -76,18 +66,6 @@ def test_the_sqlite_version_is_pinned() -> None:
     assert pin in (root / "constraints.txt").read_text().splitlines()
     assert pin == f"apsw=={apsw.apsw_version()}"
     assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
-
-
-def test_every_limit_has_its_reason() -> None:
-    """A comment on its line, or above it without a blank line in between."""
-    source = inspect.getsource(SqlLimits)
-    for group in source.split("\n\n"):
-        lines = group.splitlines()
-        for number, line in enumerate(lines):
-            if re.match(r"    \w+: (int|float) = ", line):
-                assert "#" in line or any(
-                    above.lstrip().startswith("#") for above in lines[:number]
-                ), line
 
 
 def test_the_digest_covers_the_limits_that_decide_results() -> None:

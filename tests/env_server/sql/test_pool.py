@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql import process as process_module
 from env_server.sql.pool import SqlPool
 from shared.errors import InternalError, NotReady
 
@@ -90,21 +89,6 @@ def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> 
         ).error_code == "sql_error"
 
     in_pool(body, workers=2)
-
-
-def test_jobs_of_one_tick_share_a_frame(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames: list[int] = []
-    encode = process_module.encode_jobs
-    monkeypatch.setattr(
-        process_module, "encode_jobs", lambda jobs: (frames.append(len(jobs)), encode(jobs))[1]
-    )
-
-    async def body(pool: SqlPool) -> None:
-        results = await asyncio.gather(*(pool.run(count(shop)) for _ in range(50)))
-        assert [result.rows for result in results] == [[(6,)]] * 50
-        assert frames == [50]
-
-    in_pool(body)
 
 
 def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
@@ -230,16 +214,6 @@ def test_a_worker_lost_by_accident_loses_no_result(shop: str) -> None:
         assert (await pool.run(count(shop))).rows == [(6,)]
         assert pool.counts["killed_jobs"] == 0
         await until(lambda: pool.ready)
-
-    in_pool(body, **NO_LIMITS)
-
-
-def test_a_cancelled_caller_leaves_the_others_alone(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        gone = asyncio.create_task(pool.run(slow(shop)))
-        await asyncio.sleep(0.05)
-        gone.cancel()
-        assert (await pool.run(count(shop))).rows == [(6,)]
 
     in_pool(body, **NO_LIMITS)
 

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import apsw
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits
-from env_server.sql.connection import SqlConnection
 from env_server.sql.run import SqlRunner
 from tests.conftest import SHOP, make_database
 from tests.env_server.sql.conftest import query
@@ -39,10 +37,6 @@ def test_a_plain_statement_is_answered(
 ) -> None:
     result = query(runner, shop, sql)
     assert (result.error, result.rows) == (None, rows)
-
-
-def test_text_that_is_not_unicode_is_no_statement(runner: SqlRunner, shop: str) -> None:
-    assert query(runner, shop, "SELECT '\ud800'").error_code == "sql_error"
 
 
 def test_errors_name_the_remedy(runner: SqlRunner, shop: str) -> None:
@@ -92,32 +86,6 @@ def test_columns_of_many_wide_tables_are_cut(runner: SqlRunner, tmp_path: Path) 
     assert error.startswith("no such column: x; the columns are t0(quite_a_long_name_of_a_column_0")
     assert error.endswith("...")
     assert 4_000 < len(error) < 4_100
-
-
-def test_a_view_without_columns_is_not_named(runner: SqlRunner, tmp_path: Path) -> None:
-    script = "CREATE TABLE t (a); CREATE VIEW v AS SELECT gone FROM t;"
-    path = make_database(tmp_path / "view.sqlite", script)
-    assert query(runner, path, "SELECT * FROM v").error == "no such column: gone"
-    error = query(runner, path, "SELECT x FROM t, v").error
-    assert error == "no such column: gone; the columns are t(a)"
-
-
-@pytest.mark.parametrize(
-    ("error", "code"), [(MemoryError(), "sql_budget"), (apsw.CantOpenError(), "db_error")]
-)
-def test_a_failure_to_open_the_database_for_the_columns_is_a_result(
-    shop: str, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
-) -> None:
-    opened = SqlRunner._connection
-
-    def connection(self: SqlRunner, kind: JobKind, path: str) -> SqlConnection:
-        if kind == JobKind.DESCRIBE:
-            raise error
-        return opened(self, kind, path)
-
-    monkeypatch.setattr(SqlRunner, "_connection", connection)
-    with SqlRunner() as runner:
-        assert query(runner, shop, "SELECT nam FROM customers").error_code == code
 
 
 def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
@@ -176,13 +144,6 @@ def test_a_statement_reads_data_if_it_reads_a_column_or_counts_rows(
     view = "CREATE VIEW cheap AS SELECT title FROM products WHERE price < 30;"
     result = query(runner, make_database(tmp_path / "shop.sqlite", SHOP + view), sql)
     assert (result.error, result.reads_data) == (None, reads)
-
-
-def test_an_agent_cannot_disturb_a_gold_query(runner: SqlRunner, shop: str) -> None:
-    query(runner, shop, "CREATE TEMP VIEW customers AS SELECT 1 AS name")
-    query(runner, shop, "PRAGMA writable_schema = 1")
-    gold = runner.run(SqlJob(JobKind.GOLD, shop, "SELECT name FROM customers ORDER BY 1"))
-    assert gold.rows == [("Ann",), ("Ann",), ("Bob",), ("Müller",), ("Zoë",)]
 
 
 def test_a_gold_query_is_jailed_too_and_returns_more_rows(runner: SqlRunner, shop: str) -> None:
@@ -304,8 +265,3 @@ def test_connections_are_bounded(tmp_path: Path) -> None:
             assert query(runner, path, "SELECT x FROM t").rows == [(i,)]
         assert len(runner._open) == 3
         assert query(runner, tmp_path / "0.sqlite", "SELECT x FROM t").rows == [(0,)]
-
-
-def test_an_unknown_kind_of_job_is_a_callers_mistake(runner: SqlRunner, shop: str) -> None:
-    with pytest.raises(ValueError, match="nonsense"):
-        runner.run(SqlJob("nonsense", shop, "SELECT 1"))

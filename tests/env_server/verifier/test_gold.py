@@ -12,7 +12,7 @@ from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from env_server.verifier import Gold, judge_answer
-from env_server.verifier.gold import Block, blocks_of, find_ties, is_ordered
+from env_server.verifier.gold import Block, find_ties
 from shared.dataset import Question
 from shared.models import Outcome
 from tests.conftest import make_database
@@ -132,24 +132,6 @@ def test_visible_keys_need_no_query() -> None:
     assert gold.blocks == (Block(1, (("a", 2),)), Block(2, (("b", 1), ("c", 1))))
 
 
-def test_blocks_take_what_the_window_leaves() -> None:
-    query = find_ties("SELECT x FROM t ORDER BY y LIMIT 3 OFFSET 1")
-    assert query is not None
-    assert (query.hidden, query.keys, query.start, query.stop) == (1, (-1,), 1, 4)
-    rows = [("a", 1), ("b", 1), ("c", 2), ("d", 3), ("e", 3), ("f", 4)]
-    blocks = blocks_of(query, rows, [("b",), ("c",), ("d",)])
-    assert blocks == (Block(1, (("a",), ("b",))), Block(1, (("c",),)), Block(1, (("d",), ("e",))))
-    assert blocks_of(query, rows, [("b",), ("c",), ("f",)]) is None
-
-
-@pytest.mark.parametrize(
-    "sql",
-    ["SELECT a FROM t ORDER/* ! */BY a", "SELECT a FROM t ORDER\n--x\nBY a", "select 1 order by 1"],
-)
-def test_order_is_parsed_not_searched_for(sql: str) -> None:
-    assert is_ordered(sql)
-
-
 # -- in an episode
 
 TIED = "SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 2"
@@ -199,14 +181,6 @@ def test_an_episode_takes_every_answer_that_a_tie_leaves(
 ) -> None:
     env.reset(question_id="tied")
     assert env.step(f"ANSWER: {answer}").info.outcome == Outcome(outcome)
-
-
-def test_ties_are_looked_for_once(env: SQLEnvironment) -> None:
-    for _ in range(3):
-        env.reset(question_id="tied")
-    assert isinstance(env.executor, Counting)
-    assert len(env.executor.golds) == 2
-    assert "LIMIT" not in env.executor.golds[1]
 
 
 def test_where_ties_can_not_be_seen_the_golds_order_counts(env: SQLEnvironment) -> None:

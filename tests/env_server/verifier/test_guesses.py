@@ -81,15 +81,6 @@ def test_a_list_of_everything_is_right_for_everything_alone(text: str) -> None:
     assert right == [("Ann", "Bob", "Zoë")]
 
 
-def test_a_table_of_everything_is_right_for_everything_alone() -> None:
-    rows = [[name, number] for name in ("Ann", "Bob") for number in (1, 2)]
-    text = "\n".join(f"{name} | {number}" for name, number in rows)
-    assert judge_answer(text, Gold.of(rows, "table", "SELECT 1"))
-    assert not any(
-        judge_answer(text, Gold.of(rows[:size], "table", "SELECT 1")) for size in (1, 2, 3)
-    )
-
-
 def test_a_round_number_is_no_net_for_the_floats_around_it() -> None:
     floats = [10 + hundredths / 100 for hundredths in range(100)]
     for text in ("10", "10.", "11", "1e1", "10 or so", "~10.5", "10-11"):

@@ -1,12 +1,10 @@
 """The forms of an answer: units, quotes, fences, JSON, Python, CSV, Markdown, dates, booleans."""
 
-import json
 from functools import partial
 
 import pytest
 
 from env_server.verifier import Gold, answer_verdicts, judge_answer
-from env_server.verifier.cells import UNITS, iso_moment, read_number, unit_words
 from tests.env_server.verifier.timing import cpu_s
 
 UNORDERED = "SELECT a FROM t"
@@ -72,19 +70,6 @@ def test_a_texts_unit_is_part_of_it() -> None:
     check(gold("42 kg", "string"), ["42 kg"], ["42", "42 lb", "42kg"])
 
 
-def test_the_tables_of_units_hold_no_number_and_no_scale() -> None:
-    assert all(unit == unit.casefold() and not unit[0].isdigit() for unit in UNITS)
-    assert not UNITS & {"k", "thousand", "million", "billion", "bn", "dozen", "b", "half"}
-    assert unit_words("How many million people, more or less?") == {"how", "many", "people"}
-
-
-@pytest.mark.parametrize(
-    "text", ["", ".", "$", "kg", "-", "1e999999", "1" * 65, "１２x", "x" * 10_000, "1,2", "1 2"]
-)
-def test_what_is_no_number(text: str) -> None:
-    assert read_number(text) is None
-
-
 def test_booleans_are_one_and_zero() -> None:
     check(gold(1, "integer"), ["true", "True", "[true]", '"TRUE"'], ["false", "yes", "t"])
     check(gold(0, "integer"), ["false", "[false]"], ["true", "no", "null"])
@@ -118,11 +103,6 @@ def test_dates_are_iso_on_both_sides_or_text(
     answer: str, right: list[str], wrong: list[str]
 ) -> None:
     check(gold(answer, "string"), right, wrong)
-
-
-def test_a_moment_out_of_the_calendar_is_text() -> None:
-    assert iso_moment("0001-01-01T00:00:00+14:00") is None
-    assert iso_moment("2021-13-01") is None
 
 
 def test_other_scripts() -> None:
@@ -249,17 +229,6 @@ def test_hostile_texts_are_wrong_and_cheap(text: str) -> None:
     ):
         assert not any(answer_verdicts(text, right).values())
         assert cpu_s(partial(answer_verdicts, text, right)) < 0.5  # quadratic time would be minutes
-
-
-def test_json_of_the_gold_itself_is_right() -> None:
-    for answer, kind in (
-        (42, "integer"),
-        (0.5, "float"),
-        ("a, b", "string"),
-        (["a", 1], "list"),
-        ([["a", 1]], "table"),
-    ):
-        assert judge_answer(json.dumps(answer), gold(answer, kind))
 
 
 NOTHING = ["[]", "none", "NULL", "null.", "**none**", "Answer: []", "```json\n[]\n```", "(no rows)"]
